@@ -1,0 +1,32 @@
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help run test check clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: .venv/installed ## set up, then the quickstart: eight clients, embedded digits
+	$(BIN)/python -m trip_jax.run
+
+test: .venv/installed-test ## set up, then the tests
+	$(BIN)/python -m pytest
+
+check: .venv/installed-test ## format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean: ## remove what set-up made
+	rm -rf .venv build dist *.egg-info
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trip_jax needs Python 3.11 or later: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+	$(PIP) --editable .
+	@touch $@
+
+.venv/installed-test: .venv/installed
+	$(PIP) --editable ".[test]"
+	@touch $@

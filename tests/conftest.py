@@ -1,0 +1,160 @@
+"""A federation small enough to be followed by the oracle."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+
+from tests import reference as ref
+from trip_jax import topology
+from trip_jax.config import Adversary, Contribution, Defence, Training
+from trip_jax.data.federation import ClientData
+from trip_jax.models import mlp
+from trip_jax.simulation import Record, Simulation, State
+from trip_jax.training import epoch_order
+
+SIZES = (12, 7, 16, 9, 20, 5)
+
+
+def tiny_data(sizes: Sequence[int] = SIZES, n_test: int = 40, padding: int = 0) -> ClientData:
+    """Three noisy 3x3 patterns; ragged clients, optionally padded beyond the largest."""
+    rng = np.random.default_rng(0)
+    patterns = rng.random((3, 3, 3, 1))
+
+    def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
+        labels = rng.integers(0, 3, count)
+        noise = rng.normal(0, 0.25, (count, 3, 3, 1))
+        images = np.clip(patterns[labels] + noise, 0, 1).astype(np.float32)
+        return images, labels.astype(np.int32)
+
+    images, labels = draw(sum(sizes))
+    test_images, test_labels = draw(n_test)
+    examples = np.zeros((len(sizes), max(sizes) + padding), np.int32)
+    order = rng.permutation(sum(sizes))
+    for i, part in enumerate(np.split(order, np.cumsum(sizes)[:-1])):
+        examples[i, : len(part)] = part
+    return ClientData(
+        jnp.asarray(images),
+        jnp.asarray(labels),
+        jnp.asarray(examples),
+        jnp.asarray(sizes, jnp.int32),
+        jnp.asarray(test_images),
+        jnp.asarray(test_labels),
+    )
+
+
+def tiny(
+    graphs: Any = None,
+    *,
+    data: ClientData | None = None,
+    weights: str = "data_size",
+    redraw_every: int = 1,
+    training: Training | None = None,
+    **settings: Any,
+) -> Simulation:
+    """Six clients with an MLP of 6 hidden units; two rounds of two epochs by default."""
+    data = tiny_data() if data is None else data
+    if graphs is None:
+        graphs = nx.path_graph(len(data.sizes))
+    return Simulation(
+        mlp(3, (6,)),
+        data,
+        topology.build(graphs, np.asarray(data.sizes), weights=weights, redraw_every=redraw_every),
+        training=training
+        or Training(rounds=2, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0.5),
+        **settings,
+    )
+
+
+def layers(simulation: Simulation, row: jax.Array) -> ref.Params:
+    """A flat MLP as the oracle's list of (kernel, bias)."""
+    dense = simulation.model.unravel(row)["params"]
+    return [
+        (np.asarray(dense[name]["kernel"], float), np.asarray(dense[name]["bias"], float))
+        for name in sorted(dense)
+    ]
+
+
+@dataclass
+class Trajectory:
+    """The states and records of a run, stepped one round after another."""
+
+    states: list[State]  # T + 1
+    records: list[Record]  # T
+
+
+def follow(simulation: Simulation) -> Trajectory:
+    """Step through all rounds with the pure `step`."""
+    step = jax.jit(simulation.step)
+    trajectory = Trajectory([simulation.start()], [])
+    for _ in range(simulation.training.rounds):
+        state, record = step(trajectory.states[-1])
+        trajectory.states.append(state)
+        trajectory.records.append(jax.tree.map(np.asarray, record))
+    return trajectory
+
+
+def oracle(
+    simulation: Simulation, trajectory: Trajectory, utility: ref.Utility = "loss"
+) -> ref.TripShapley:
+    """Algorithm 1 by the oracle on the same data, with the same draws."""
+    data, training = simulation.data, simulation.training
+    adversary: Adversary = simulation.adversary
+    defence: Defence = simulation.defence
+    contribution: Contribution = simulation.contribution
+    clients = []
+    for row, size in zip(np.asarray(data.examples), np.asarray(data.sizes), strict=True):
+        own = row[:size]
+        clients.append((np.asarray(data.images, float)[own], np.asarray(data.labels)[own]))
+    neighbourhoods, orders = [], []
+    for t in range(training.rounds):
+        here = jax.tree.map(np.asarray, simulation.topology.at(t))
+        neighbourhoods.append(
+            [
+                {int(j): float(w) for j, w, real in zip(*rows, strict=True) if real}
+                for rows in zip(here.members, here.weights, here.mask, strict=True)
+            ]
+        )
+        keys = simulation.keys(simulation.root, range(simulation.n), t)
+        orders.append(
+            [
+                [
+                    np.asarray(epoch_order(key, data.examples.shape[1], size))[: int(size)]
+                    for key in jax.random.split(client_key, training.local_epochs)
+                ]
+                for client_key, size in zip(keys, data.sizes, strict=True)
+            ]
+        )
+
+    def fake(i: int, t: int) -> ref.Params:
+        if adversary.fake == "sign_flipped":
+            own = layers(simulation, trajectory.states[t].models[i])
+            return [(-kernel, -bias) for kernel, bias in own]
+        key = jax.random.fold_in(jax.random.fold_in(simulation.fake_key, i), t)
+        return layers(simulation, simulation.model.draw(key))
+
+    return ref.trip_shapley(
+        layers(simulation, simulation.model.theta),
+        clients,
+        (np.asarray(data.test_images, float), np.asarray(data.test_labels)),
+        neighbourhoods,
+        orders,
+        batch_size=training.batch_size,
+        learning_rate=training.learning_rate,
+        momentum=training.momentum,
+        utility=utility,
+        normalization=contribution.normalization,  # type: ignore[arg-type]
+        liars=[int(i) for i in simulation.liars],
+        fake=fake,
+        lie_models=adversary.fakes_models,
+        amount=adversary.amount if adversary.fakes_reports else 0.0,
+        lower_others=adversary.lower_others,
+        v_threshold=defence.v_threshold if defence.c1 else None,
+        lam=defence.penalty if defence.c2 else None,
+        threshold=defence.distance if defence.c2 else None,
+        thresholding=defence.thresholding,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,443 @@
+"""Algorithm 1 of TRIP-Shapley in NumPy float64, one function an equation, loops everywhere.
+
+The fast code is held against this file, so nothing here is shared with it. Clients are integers
+0..n-1; whatever belongs to the members of one neighbourhood is a dict keyed by client, and the
+keys of that dict are the neighbourhood N^(i,t), client i included.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import comb, sqrt
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.integer[Any]]
+Params = list[tuple[FloatArray, FloatArray]]
+"""An MLP: one (kernel [in, out], bias [out]) a layer, ReLU between layers."""
+Coalition = frozenset[int]
+Lcv = dict[int, float]
+"""One local contribution vector on its support; every other entry is zero."""
+Report = tuple[int, int, float]
+"""(i, j, value): the contribution of client j as reported by client i."""
+Utility = Literal["accuracy", "loss", "probability"]
+Normalization = Literal["paper", "efficient"]
+Thresholding = Literal["soft", "hard"]
+
+
+def layer_inputs(theta: Params, x: npt.ArrayLike) -> tuple[list[FloatArray], FloatArray]:
+    """The input of every layer, [B, in] each, and the logits [B, C]."""
+    h = np.asarray(x, dtype=np.float64)
+    h = h.reshape(len(h), -1)
+    inputs = []
+    for layer, (kernel, bias) in enumerate(theta):
+        inputs.append(h)
+        h = h @ np.asarray(kernel, dtype=np.float64) + np.asarray(bias, dtype=np.float64)
+        if layer < len(theta) - 1:
+            h = np.maximum(h, 0.0)
+    return inputs, h
+
+
+def mlp_logits(theta: Params, x: npt.ArrayLike) -> FloatArray:
+    """Logits [B, C] of the examples x [B, ...], flattened."""
+    return layer_inputs(theta, x)[1]
+
+
+def log_softmax(logits: FloatArray) -> FloatArray:
+    """Log-probabilities, row by row."""
+    # Subtracting the maximum leaves the value as it is and keeps exp from overflowing.
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    log_p: FloatArray = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return log_p
+
+
+def mlp_loss_and_gradient(theta: Params, x: npt.ArrayLike, y: IntArray) -> tuple[float, Params]:
+    """Mean softmax cross-entropy over the batch and its gradient, by backpropagation."""
+    inputs, logits = layer_inputs(theta, x)
+    log_p = log_softmax(logits)
+    batch = len(y)
+    loss = -sum(float(log_p[b, y[b]]) for b in range(batch)) / batch
+
+    delta = np.exp(log_p)  # d loss / d logits = (softmax - one_hot) / B
+    for b in range(batch):
+        delta[b, y[b]] -= 1.0
+    delta /= batch
+
+    gradient: Params = []
+    for layer in reversed(range(len(theta))):
+        gradient.insert(0, (inputs[layer].T @ delta, delta.sum(axis=0)))
+        if layer > 0:
+            kernel = np.asarray(theta[layer][0], dtype=np.float64)
+            delta = (delta @ kernel.T) * (inputs[layer] > 0.0)
+    return loss, gradient
+
+
+def train(
+    theta: Params,
+    x: npt.ArrayLike,
+    y: IntArray,
+    orders: Sequence[IntArray],
+    batch_size: int,
+    learning_rate: float,
+    momentum: float,
+) -> Params:
+    """TRAIN(theta, D) of Algorithm 1: local SGD, `orders` holding one visiting order an epoch.
+
+    Momentum starts at zero in each call and runs on across the epochs of a call. The last short
+    batch is averaged over the examples that it has.
+    """
+    x, y = np.asarray(x, dtype=np.float64), np.asarray(y)
+    theta = copy_params(theta)
+    trace = [(np.zeros_like(kernel), np.zeros_like(bias)) for kernel, bias in theta]
+    for order in orders:
+        for start in range(0, len(order), batch_size):
+            batch = np.asarray(order[start : start + batch_size])
+            _, gradient = mlp_loss_and_gradient(theta, x[batch], y[batch])
+            for layer in range(len(theta)):
+                (kernel, bias), (dk, db), (tk, tb) = theta[layer], gradient[layer], trace[layer]
+                tk, tb = dk + momentum * tk, db + momentum * tb
+                trace[layer] = (tk, tb)
+                theta[layer] = (kernel - learning_rate * tk, bias - learning_rate * tb)
+    return theta
+
+
+def copy_params(theta: Params) -> Params:
+    """A float64 copy that shares no memory."""
+    return [
+        (np.array(kernel, dtype=np.float64), np.array(bias, dtype=np.float64))
+        for kernel, bias in theta
+    ]
+
+
+def utilities(theta: Params, x: npt.ArrayLike, y: IntArray) -> dict[str, float]:
+    """EVAL(theta, D_test): accuracy, negative mean cross-entropy, mean true-class probability."""
+    logits = mlp_logits(theta, x)
+    log_p = log_softmax(logits)
+    total = {"accuracy": 0.0, "loss": 0.0, "probability": 0.0}
+    for b in range(len(y)):
+        total["accuracy"] += float(np.argmax(logits[b]) == y[b])
+        total["loss"] += float(log_p[b, y[b]])
+        total["probability"] += float(np.exp(log_p[b, y[b]]))
+    return {name: value / len(y) for name, value in total.items()}
+
+
+def aggregate(models: Mapping[int, Params], weights: Mapping[int, float]) -> Params:
+    """Eq. 2: theta_i^(t+1), the mean of the members' models, weighted and renormalised."""
+    total = sum(weights.values())
+    if not total > 0:
+        raise ValueError(f"the mixing weights must have a positive sum, not {total}")
+    mixed = []
+    for layer, (kernel_0, bias_0) in enumerate(models[next(iter(weights))]):
+        kernel, bias = np.zeros(np.shape(kernel_0)), np.zeros(np.shape(bias_0))
+        for j in sorted(weights):
+            kernel += weights[j] * models[j][layer][0]
+            bias += weights[j] * models[j][layer][1]
+        mixed.append((kernel / total, bias / total))
+    return mixed
+
+
+def partial_model(
+    coalition: Collection[int],
+    trained: Mapping[int, Params],
+    pre: Mapping[int, Params],
+    weights: Mapping[int, float],
+) -> Params:
+    """Eq. 5: theta_i^(t+1)(S), post-training models inside S and pre-training ones outside.
+
+    The denominator runs over the whole neighbourhood whatever S is.
+    """
+    chosen = {j: trained[j] if j in coalition else pre[j] for j in weights}
+    return aggregate(chosen, weights)
+
+
+def coalitions(players: Collection[int]) -> Iterator[Coalition]:
+    """All subsets of the players, from the empty one up."""
+    for size in range(len(players) + 1):
+        for members in combinations(sorted(players), size):
+            yield frozenset(members)
+
+
+def shapley(
+    u: Mapping[Coalition, float], players: Collection[int], normalization: Normalization
+) -> dict[int, float]:
+    """Eqs. 1 and 4: the sum over S without j of (u(S + j) - u(S)) / C(m - 1, |S|).
+
+    'paper' is that sum as printed, m times the Shapley value; 'efficient' divides it by m.
+    """
+    m = len(players)
+    values = {}
+    for j in sorted(players):
+        value = 0.0
+        for s in coalitions([k for k in players if k != j]):
+            value += (u[s | {j}] - u[s]) / comb(m - 1, len(s))
+        if normalization == "efficient":
+            value /= m
+        elif normalization != "paper":
+            raise ValueError(f"unknown normalization {normalization!r}")
+        values[j] = value
+    return values
+
+
+def local_contribution_vector(
+    trained: Mapping[int, Params],
+    pre: Mapping[int, Params],
+    weights: Mapping[int, float],
+    x_test: npt.ArrayLike,
+    y_test: IntArray,
+    utility: Utility,
+    normalization: Normalization,
+) -> tuple[Lcv, dict[Coalition, float]]:
+    """Eq. 4: psi^(i,t) on the neighbourhood, and the table of u^(i,t)(S) that it came from."""
+    u = {}
+    for s in coalitions(weights):
+        u[s] = utilities(partial_model(s, trained, pre, weights), x_test, y_test)[utility]
+    return shapley(u, list(weights), normalization), u
+
+
+def filter_pre_training(
+    i: int, pre: Mapping[int, Params], x_test: npt.ArrayLike, y_test: IntArray, v_threshold: float
+) -> tuple[dict[int, Params], set[int]]:
+    """C1, Algorithm 1 lines 8-13: the models that client i goes on with, and whom it flagged.
+
+    `pre` holds what i received and, under i, its own true model. A model less accurate than
+    v - v_threshold is replaced by i's own; accuracies are compared whatever the utility is.
+    """
+    v = utilities(pre[i], x_test, y_test)["accuracy"]
+    kept, flagged = dict(pre), set()
+    for j in pre:
+        if j != i and utilities(pre[j], x_test, y_test)["accuracy"] < v - v_threshold:
+            kept[j] = pre[i]
+            flagged.add(j)
+    return kept, flagged
+
+
+def falsify_lcv(lcv: Mapping[int, float], i: int, amount: float, lower_others: bool) -> Lcv:
+    """D2: client i raises its own entry and may lower every other one, each by `amount`."""
+    report = dict(lcv)
+    for j in report:
+        if j == i:
+            report[j] += amount
+        elif lower_others:
+            report[j] -= amount
+    return report
+
+
+def threshold_residual(r: float, level: float, thresholding: Thresholding) -> float:
+    """Theta(r; level): soft shrinks towards zero by the level, hard keeps or kills."""
+    if thresholding not in ("soft", "hard"):
+        raise ValueError(f"unknown thresholding {thresholding!r}")
+    if abs(r) <= level:
+        return 0.0
+    if thresholding == "hard":
+        return r
+    return r - level if r > 0 else r + level
+
+
+def outlier_objective(
+    reports: Sequence[Report], v: Mapping[int, float], gamma: Sequence[float], lam: float
+) -> float:
+    """Eq. 7: ||p - A v - gamma||^2 + lambda ||gamma||_1, without a factor 1/2."""
+    squares = sum((p - v[j] - g) ** 2 for (_, j, p), g in zip(reports, gamma, strict=True))
+    return squares + lam * sum(abs(g) for g in gamma)
+
+
+def theta_ipod(
+    reports: Sequence[Report],
+    lam: float,
+    thresholding: Thresholding = "soft",
+    max_iterations: int = 1_000_000,
+) -> tuple[dict[int, float], list[float]]:
+    """Theta-IPOD on Eqs. 6 and 7: v by client, and gamma in the order of the reports.
+
+    Row k of A is one-hot at j_k, so the least-squares step is a mean over the reports on j. As
+    Eq. 7 has no 1/2, gamma minimises it by thresholding at lambda/2. Where the soft minimiser is
+    not unique (two reports more than lambda apart) the start, their mean, is what comes out.
+    """
+    values: dict[int, list[float]] = {}
+    for _, j, p in reports:
+        values.setdefault(j, []).append(p)
+    if thresholding == "hard":
+        v = {j: float(np.median(values[j])) for j in sorted(values)}
+    else:
+        v = {j: float(np.mean(values[j])) for j in sorted(values)}
+    gamma = [0.0] * len(reports)
+    tolerance = 1e-7 * max((abs(p) for _, _, p in reports), default=0.0)
+
+    for _ in range(max_iterations):
+        new_gamma = [threshold_residual(p - v[j], lam / 2, thresholding) for _, j, p in reports]
+        sums = dict.fromkeys(v, 0.0)
+        for (_, j, p), g in zip(reports, new_gamma, strict=True):
+            sums[j] += p - g
+        new_v = {j: sums[j] / len(values[j]) for j in v}
+        changes = [abs(new_v[j] - v[j]) for j in v]
+        changes += [abs(a - b) for a, b in zip(new_gamma, gamma, strict=True)]
+        v, gamma = new_v, new_gamma
+        # Not a strict comparison: when every report is zero, so is the tolerance.
+        if max(changes, default=0.0) <= tolerance:
+            return v, gamma
+    raise RuntimeError(f"Theta-IPOD did not settle in {max_iterations} iterations")
+
+
+def detect_outliers(
+    lcvs: Sequence[Mapping[int, float]],
+    lam: float,
+    threshold: float,
+    thresholding: Thresholding = "soft",
+) -> tuple[list[Lcv], list[bool], list[float]]:
+    """C2: the LCVs to go on with, whether each was replaced, and its L2 distance from v.
+
+    The support of an LCV is the set of its keys: a member whose entry is zero counts.
+    """
+    reports = [(i, j, lcv[j]) for i, lcv in enumerate(lcvs) for j in sorted(lcv)]
+    v, _ = theta_ipod(reports, lam, thresholding)
+    adopted, flagged, distances = [], [], []
+    for lcv in lcvs:
+        expected = {j: v[j] for j in lcv}
+        distance = sqrt(sum((lcv[j] - expected[j]) ** 2 for j in lcv))
+        flagged.append(distance > threshold)
+        distances.append(distance)
+        adopted.append(expected if flagged[-1] else dict(lcv))
+    return adopted, flagged, distances
+
+
+def update_contributions(
+    phi: FloatArray,
+    lcvs: Sequence[Mapping[int, float]],
+    weights: Sequence[Mapping[int, float]],
+) -> FloatArray:
+    """Eq. 3: phi^(t+1) [n, n] from phi^(t), the LCVs and the weights of every neighbourhood.
+
+    What an LCV holds outside the neighbourhood of its reporter is dropped.
+    """
+    phi = np.asarray(phi, dtype=np.float64)
+    n = len(phi)
+    new = np.zeros((n, n))
+    for i in range(n):
+        total = sum(weights[i].values())
+        for k in range(n):
+            inherited = sum(weights[i][j] * phi[j, k] for j in weights[i]) / total
+            new[i, k] = inherited + (lcvs[i].get(k, 0.0) if k in weights[i] else 0.0)
+    return new
+
+
+@dataclass
+class TripShapley:
+    """Everything that Algorithm 1 passes through; T rounds, n clients.
+
+    models, accuracies and phis have T + 1 entries, the first for the start; the others have T.
+    `lcv` is what clients computed, `reported` what they sent (D2), `adopted` what the coordinator
+    used (C2). distances[t] is empty when C2 is off.
+    """
+
+    models: list[list[Params]]  # theta_i^(t)
+    accuracies: list[list[float]]  # of theta_i^(t) on the test set
+    phis: list[FloatArray]  # phi^(t) [n, n]
+    trained: list[list[Params]] = field(default_factory=list)  # theta_i^(t+1/2)
+    coalition_utilities: list[list[dict[Coalition, float]]] = field(default_factory=list)
+    lcv: list[list[Lcv]] = field(default_factory=list)
+    reported: list[list[Lcv]] = field(default_factory=list)
+    adopted: list[list[Lcv]] = field(default_factory=list)
+    c1_flags: list[set[tuple[int, int]]] = field(default_factory=list)  # (receiver i, sender j)
+    c2_flags: list[set[int]] = field(default_factory=list)
+    distances: list[list[float]] = field(default_factory=list)
+
+    @property
+    def phi(self) -> FloatArray:
+        """phi^(T) [n, n]: the contribution of j to the final model of i."""
+        return self.phis[-1]
+
+
+def trip_shapley(
+    theta0: Params,
+    data: Sequence[tuple[npt.ArrayLike, IntArray]],
+    test: tuple[npt.ArrayLike, IntArray],
+    neighbourhoods: Sequence[Sequence[Mapping[int, float]]],
+    orders: Sequence[Sequence[Sequence[IntArray]]],
+    *,
+    batch_size: int,
+    learning_rate: float,
+    momentum: float,
+    utility: Utility = "accuracy",
+    normalization: Normalization = "paper",
+    liars: Collection[int] = (),
+    fake: Callable[[int, int], Params] | None = None,
+    lie_models: bool = False,
+    amount: float = 0.0,
+    lower_others: bool = False,
+    v_threshold: float | None = None,
+    lam: float | None = None,
+    threshold: float | None = None,
+    thresholding: Thresholding = "soft",
+) -> TripShapley:
+    """Algorithm 1, with D1 (`lie_models`), D2 (`amount`), C1 (`v_threshold`), C2 (`lam`).
+
+    neighbourhoods[t][i] is {j: w_j^(i,t)} over N^(i,t); orders[t][i] has one visiting order a
+    local epoch. fake(i, t) is what liar i sends in place of its pre-training model. `amount` is
+    meant for 'paper'; under 'efficient' an LCV is m times smaller, so the lie is as well.
+    """
+    if (lam is None) != (threshold is None):
+        raise ValueError("C2 takes both lam and threshold, or neither")
+    if lie_models and fake is None:
+        raise ValueError("lie_models takes a fake")
+    n = len(data)
+    if any(i not in round_[i] for round_ in neighbourhoods for i in range(n)):
+        raise ValueError("every neighbourhood must hold its own client")
+
+    x_test, y_test = test
+    start = [copy_params(theta0) for _ in range(n)]
+    out = TripShapley(
+        models=[start],
+        accuracies=[[utilities(theta, x_test, y_test)["accuracy"] for theta in start]],
+        phis=[np.zeros((n, n))],
+    )
+    for t, weights in enumerate(neighbourhoods):
+        pre = out.models[-1]
+        trained = [
+            train(pre[i], *data[i], orders[t][i], batch_size, learning_rate, momentum)
+            for i in range(n)
+        ]
+        # A liar sends one fake to all; its own view below keeps the true model.
+        sent = [
+            fake(j, t) if fake is not None and lie_models and j in liars else pre[j]
+            for j in range(n)
+        ]
+
+        after, lcvs, tables, reported, c1_flags = [], [], [], [], set()
+        for i in range(n):
+            members = {j: trained[j] for j in weights[i]}
+            after.append(aggregate(members, weights[i]))
+            received = {j: pre[i] if j == i else sent[j] for j in weights[i]}
+            if v_threshold is not None:
+                received, flagged = filter_pre_training(i, received, x_test, y_test, v_threshold)
+                c1_flags |= {(i, j) for j in flagged}
+            lcv, table = local_contribution_vector(
+                members, received, weights[i], x_test, y_test, utility, normalization
+            )
+            lcvs.append(lcv)
+            tables.append(table)
+            report = dict(lcv)
+            if i in liars:
+                scale = 1.0 if normalization == "paper" else 1.0 / len(weights[i])
+                report = falsify_lcv(lcv, i, amount * scale, lower_others)
+            reported.append(report)
+
+        adopted, c2_flags = [dict(report) for report in reported], [False] * n
+        distances: list[float] = []
+        if lam is not None and threshold is not None:
+            adopted, c2_flags, distances = detect_outliers(reported, lam, threshold, thresholding)
+
+        out.models.append(after)
+        out.accuracies.append([utilities(theta, x_test, y_test)["accuracy"] for theta in after])
+        out.phis.append(update_contributions(out.phis[-1], adopted, weights))
+        out.trained.append(trained)
+        out.coalition_utilities.append(tables)
+        out.lcv.append(lcvs)
+        out.reported.append(reported)
+        out.adopted.append(adopted)
+        out.c1_flags.append(c1_flags)
+        out.c2_flags.append({i for i in range(n) if c2_flags[i]})
+        out.distances.append(distances)
+    return out

@@ -1,0 +1,143 @@
+"""The fast path against the NumPy oracle: graphs, weights, sizes, every liar, every defence."""
+
+from typing import Any
+
+import jax
+import networkx as nx
+import numpy as np
+import pytest
+
+from tests.conftest import SIZES, Trajectory, follow, layers, oracle, tiny
+from trip_jax.config import Adversary, Contribution, Defence
+from trip_jax.evaluation import UTILITIES
+from trip_jax.simulation import Simulation
+
+N = len(SIZES)
+DIRECTED = nx.DiGraph([(0, 1), (1, 2), (2, 0), (3, 2), (2, 4), (4, 5), (0, 5)])
+MATRIX = np.random.default_rng(3).random((N, N)) * (np.random.default_rng(4).random((N, N)) < 0.5)
+np.fill_diagonal(MATRIX, [0, 1, 2, 3, 4, 5])
+MATRIX[0, 1] = 0.5  # client 0 gives itself no weight, but needs some
+
+GRAPHS: dict[str, dict[str, Any]] = {
+    "line": {"graphs": nx.path_graph(N)},
+    "star": {"graphs": nx.star_graph(N - 1), "weights": "uniform"},
+    "small_world": {"graphs": nx.watts_strogatz_graph(N, 4, 0.3, seed=1), "weights": "metropolis"},
+    "directed": {"graphs": DIRECTED},
+    "weight_matrix": {"graphs": MATRIX},
+    "time_varying": {"graphs": [nx.path_graph(N), DIRECTED]},
+    "isolated": {"graphs": nx.disjoint_union(nx.path_graph(N - 1), nx.empty_graph(1))},
+}
+
+
+def members_of(simulation: Simulation, t: int, i: int) -> list[int]:
+    here = simulation.topology.at(t)
+    return [int(j) for j in np.asarray(here.members)[i][np.asarray(here.mask)[i]]]
+
+
+def dense(simulation: Simulation, t: int, slots: np.ndarray) -> np.ndarray:
+    """[n, M] values by slot as [n, n] by member; what lies outside a neighbourhood must be zero."""
+    matrix = np.zeros((simulation.n, simulation.n))
+    for i in range(simulation.n):
+        members = members_of(simulation, t, i)
+        matrix[i, members] = slots[i, : len(members)]
+        assert not slots[i, len(members) :].any()
+    return matrix
+
+
+def matrix(lcvs: list[dict[int, float]]) -> np.ndarray:
+    out = np.zeros((len(lcvs), len(lcvs)))
+    for i, lcv in enumerate(lcvs):
+        for j, value in lcv.items():
+            out[i, j] = value
+    return out
+
+
+def check(simulation: Simulation, trajectory: Trajectory, utility: Any) -> None:
+    expected = oracle(simulation, trajectory, utility)
+    u = UTILITIES.index(utility)
+    rounds = simulation.training.rounds
+    for t in range(rounds):
+        record, after = trajectory.records[t], trajectory.states[t + 1]
+        for i in range(simulation.n):
+            for ours, theirs in zip(
+                layers(simulation, after.models[i]), expected.models[t + 1][i], strict=True
+            ):
+                for mine, other in zip(ours, theirs, strict=True):
+                    np.testing.assert_allclose(mine, other, rtol=1e-5, atol=3e-6)
+        np.testing.assert_allclose(
+            np.asarray(after.utility)[:, 0], expected.accuracies[t + 1], atol=1e-6
+        )
+        ours = dense(simulation, t, record.lcv[..., u])
+        np.testing.assert_allclose(ours, matrix(expected.lcv[t]), atol=2e-5)
+        if utility == simulation.contribution.utility:
+            for name in ("reported", "adopted"):
+                ours = dense(simulation, t, getattr(record, name))
+                np.testing.assert_allclose(ours, matrix(getattr(expected, name)[t]), atol=2e-5)
+            np.testing.assert_allclose(after.phi, expected.phis[t + 1], atol=5e-5)
+            assert set(np.flatnonzero(record.flagged)) == expected.c2_flags[t]
+            if simulation.defence.c2:
+                np.testing.assert_allclose(record.distance, expected.distances[t], atol=2e-5)
+        filtered = {
+            (i, members_of(simulation, t, i)[slot]) for i, slot in np.argwhere(record.filtered)
+        }
+        assert filtered == expected.c1_flags[t]
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_graphs_and_weights(graph: str) -> None:
+    simulation = tiny(**GRAPHS[graph], contribution=Contribution(utility="loss"))
+    trajectory = follow(simulation)
+    for utility in UTILITIES:
+        check(simulation, trajectory, utility)
+
+
+@pytest.mark.parametrize("normalization", ["paper", "efficient"])
+@pytest.mark.parametrize("utility", UTILITIES)
+def test_utilities_and_normalizations(utility: str, normalization: str) -> None:
+    simulation = tiny(contribution=Contribution(utility=utility, normalization=normalization))
+    check(simulation, follow(simulation), utility)
+
+
+DEFENCES = {
+    "none": Defence(),
+    "c1": Defence(c1=True, v_threshold=0.11),
+    "c2_soft": Defence(c2=True, penalty=0.05, distance=0.2),
+    "c2_hard": Defence(c2=True, penalty=0.05, distance=0.2, thresholding="hard"),
+    "both": Defence(c1=True, c2=True, v_threshold=0.11, penalty=0.05, distance=0.2),
+}
+LIARS = {
+    "d1": Adversary("d1", clients=(1, 4)),
+    "d1_flipped": Adversary("d1", clients=(0,), fake="sign_flipped"),
+    "d2": Adversary("d2", clients=(1, 4), amount=0.4),
+    "d2_lowering": Adversary("d2", clients=(2,), amount=0.4, lower_others=True),
+    "both": Adversary("d1d2", fraction=0.34, amount=0.4),
+}
+
+
+@pytest.mark.parametrize("defence", DEFENCES)
+@pytest.mark.parametrize("liars", LIARS)
+def test_every_liar_with_every_defence(liars: str, defence: str) -> None:
+    simulation = tiny(
+        nx.watts_strogatz_graph(N, 4, 0.3, seed=1),
+        contribution=Contribution(normalization="efficient" if defence == "both" else "paper"),
+        adversary=LIARS[liars],
+        defence=DEFENCES[defence],
+    )
+    check(simulation, follow(simulation), "accuracy")
+
+
+def test_the_cases_above_do_trigger_both_defences() -> None:
+    graph = nx.watts_strogatz_graph(N, 4, 0.3, seed=1)
+    trajectory = follow(tiny(graph, adversary=LIARS["both"], defence=DEFENCES["both"]))
+    assert any(record.filtered.any() for record in trajectory.records)
+    assert any(record.flagged.any() for record in trajectory.records)
+    assert not all(record.flagged.all() for record in trajectory.records)
+
+
+def test_run_gives_what_the_steps_give() -> None:
+    simulation = tiny(adversary=LIARS["both"], defence=DEFENCES["both"])
+    result, trajectory = simulation.run(), follow(simulation)
+    np.testing.assert_allclose(result.phi, trajectory.states[-1].phi, atol=1e-5)
+    stacked = jax.tree.map(lambda *rounds: np.stack(rounds), *trajectory.records)
+    for ours, theirs in zip(jax.tree.leaves(result.records), jax.tree.leaves(stacked), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)

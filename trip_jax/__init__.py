@@ -1,0 +1,1 @@
+"""Who contributed what in decentralised federated learning: TRIP-Shapley in JAX."""

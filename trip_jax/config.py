@@ -1,0 +1,250 @@
+"""Every setting of a run: frozen dataclasses that check themselves.
+
+They are the arguments of the Python API and, registered by `register`, the schema that Hydra
+checks configuration files and the command line against. A wrong value raises `InvalidSetting`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trip_jax.errors import InvalidSetting
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise InvalidSetting(message)
+
+
+def _choice(name: str, value: str, choices: Sequence[str]) -> None:
+    _require(value in choices, f"{name} must be one of {', '.join(choices)}, not {value!r}.")
+
+
+def _at_least(name: str, value: float | None, minimum: float) -> None:
+    _require(value is None or value >= minimum, f"{name} must be at least {minimum}, not {value}.")
+
+
+def _fraction(name: str, value: float) -> None:
+    _require(0 <= value <= 1, f"{name} must lie between 0 and 1, not {value}.")
+
+
+@dataclass(frozen=True)
+class DatasetConfig:
+    """Which images; `train_size` and `test_size` are drawn by seed (None: all)."""
+
+    name: str = "digits"
+    train_size: int | None = None
+    test_size: int = 500
+
+    def __post_init__(self) -> None:
+        _choice("dataset", self.name, ("digits", "fashion_mnist", "cifar10", "mnist", "synthetic"))
+        _at_least("dataset.train_size", self.train_size, 1)
+        _at_least("dataset.test_size", self.test_size, 1)
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How training examples fall to clients; levels run linearly from 0 to their maximum."""
+
+    kind: str = "iid"
+    order: str = "random"  # how levels are given to clients: by a seeded permutation, or sorted
+    owned_share: float = 0.4  # non_iid: share of a client's data from each of its two classes
+    alpha: float = 0.5  # dirichlet: concentration; smaller is less even
+    max_noise: float = 0.5  # noisy_images: largest sigma on [0, 1] pixels
+    max_label_noise: float = 0.2  # noisy_labels: largest fraction of labels moved
+
+    def __post_init__(self) -> None:
+        kinds = ("iid", "non_iid", "dirichlet", "sizes", "noisy_images", "noisy_labels")
+        _choice("distribution", self.kind, kinds)
+        _choice("distribution.order", self.order, ("random", "sorted"))
+        _require(
+            0 <= self.owned_share <= 0.5,
+            "distribution.owned_share must lie between 0 and 0.5, since a client owns two "
+            f"classes, not {self.owned_share}.",
+        )
+        _require(self.alpha > 0, f"distribution.alpha must be above 0, not {self.alpha}.")
+        _at_least("distribution.max_noise", self.max_noise, 0)
+        _fraction("distribution.max_label_noise", self.max_label_noise)
+
+
+@dataclass(frozen=True)
+class TopologyConfig:
+    """Who sends to whom, and with which mixing weights models are averaged."""
+
+    kind: str = "regular"
+    degree: int = 4  # regular, watts_strogatz: neighbours of a client
+    probability: float = 0.1  # watts_strogatz: of rewiring; erdos_renyi: of an edge
+    attachments: int = 2  # barabasi_albert: edges that a new client brings
+    directed: bool = False  # keep one direction of every edge
+    weights: str = "data_size"
+    redraw_every: int | None = None  # rounds until a new graph is drawn; None: static
+    files: tuple[str, ...] = ()  # kind=file: edge lists or GraphML; several take turns
+    allow_disconnected: bool = False
+
+    def __post_init__(self) -> None:
+        kinds = ("regular", "star", "line", "ring", "complete", "watts_strogatz", "erdos_renyi")
+        _choice("topology", self.kind, (*kinds, "barabasi_albert", "file"))
+        _choice("topology.weights", self.weights, ("data_size", "uniform", "metropolis"))
+        _at_least("topology.degree", self.degree, 1)
+        _fraction("topology.probability", self.probability)
+        _at_least("topology.attachments", self.attachments, 1)
+        _at_least("topology.redraw_every", self.redraw_every, 1)
+        object.__setattr__(self, "files", tuple(self.files))
+        _require(
+            bool(self.files) == (self.kind == "file"),
+            "topology.files must name the graph files when topology=file, and only then.",
+        )
+        _require(
+            len(self.files) < 2 or self.redraw_every is not None,
+            "topology.redraw_every must say after how many rounds the next of topology.files "
+            "takes its turn.",
+        )
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The clients' network."""
+
+    kind: str = "mlp"
+    hidden: tuple[int, ...] = (64,)  # widths of the dense hidden layers; the cnn takes one
+    channels: tuple[int, ...] = (32, 64)  # cnn: features of its 3x3 convolutions
+
+    def __post_init__(self) -> None:
+        _choice("model", self.kind, ("mlp", "cnn"))
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        object.__setattr__(self, "channels", tuple(self.channels))
+        for name in ("hidden", "channels"):
+            for width in getattr(self, name):
+                _at_least(f"model.{name}", width, 1)
+        _require(
+            self.kind != "cnn" or len(self.hidden) == 1,
+            f"model.hidden of a cnn must be one width, not {list(self.hidden)}.",
+        )
+
+
+@dataclass(frozen=True)
+class Training:
+    """Local SGD; the optimiser state starts afresh in every round."""
+
+    rounds: int = 10
+    local_epochs: int = 1
+    batch_size: int = 32
+    learning_rate: float = 0.01
+    momentum: float = 0.9
+    client_batch: int | None = None  # clients trained in one vmap; None: by backend
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "local_epochs", "batch_size", "client_batch"):
+            _at_least(f"training.{name}", getattr(self, name), 1)
+        _require(
+            0 < self.learning_rate < float("inf"),
+            f"training.learning_rate must be a number above 0, not {self.learning_rate}.",
+        )
+        _require(
+            0 <= self.momentum < 1,
+            f"training.momentum must be at least 0 and below 1, not {self.momentum}.",
+        )
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """How local contribution vectors (Eq. 4) are computed."""
+
+    utility: str = "accuracy"
+    normalization: str = "paper"  # Eq. 4 as printed; "efficient" divides by m
+    estimator: str = "exact"
+    max_coalitions: int = 2**20  # a round, over all clients
+    coalition_batch: int | None = None  # coalition models evaluated in one vmap; None: by backend
+
+    def __post_init__(self) -> None:
+        _choice("contribution.utility", self.utility, ("accuracy", "loss", "probability"))
+        _choice("contribution.normalization", self.normalization, ("paper", "efficient"))
+        _choice("contribution.estimator", self.estimator, ("exact",))
+        _at_least("contribution.max_coalitions", self.max_coalitions, 1)
+        _at_least("contribution.coalition_batch", self.coalition_batch, 1)
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """Liars: D1 sends fake pre-training models, D2 reports false contribution vectors."""
+
+    kind: str = "none"
+    fraction: float = 0.2  # of the clients, drawn by seed
+    clients: tuple[int, ...] = ()  # or these clients, whatever the fraction
+    fake: str = "reinitialised"  # D1: what the fake model is
+    amount: float = 0.1  # D2: added to the liar's own entry (divided by m under "efficient")
+    lower_others: bool = False  # D2: take as much from every other entry
+
+    def __post_init__(self) -> None:
+        _choice("adversary.kind", self.kind, ("none", "d1", "d2", "d1d2"))
+        _choice("adversary.fake", self.fake, ("reinitialised", "noise", "sign_flipped"))
+        _fraction("adversary.fraction", self.fraction)
+        _at_least("adversary.amount", self.amount, 0)
+        object.__setattr__(self, "clients", tuple(self.clients))
+
+    @property
+    def fakes_models(self) -> bool:
+        return self.kind in ("d1", "d1d2")
+
+    @property
+    def fakes_reports(self) -> bool:
+        return self.kind in ("d2", "d1d2")
+
+
+@dataclass(frozen=True)
+class Defence:
+    """C1 filters pre-training models, C2 corrects outlying contribution vectors.
+
+    The defaults suit accuracy with Eq. 4 as printed; conf/defence holds the calibrated values of
+    the other utilities and normalisations, and how they were found.
+    """
+
+    c1: bool = False
+    c2: bool = False
+    v_threshold: float = 0.1  # C1: tolerated loss of accuracy against one's own model
+    penalty: float = 0.1  # C2: lambda of the outlier objective
+    distance: float = 0.3  # C2: tolerated L2 distance of a vector to its reference
+    thresholding: str = "soft"
+
+    def __post_init__(self) -> None:
+        _at_least("defence.v_threshold", self.v_threshold, 0)
+        _require(self.penalty > 0, f"defence.penalty must be above 0, not {self.penalty}.")
+        _at_least("defence.distance", self.distance, 0)
+        _choice("defence.thresholding", self.thresholding, ("soft", "hard"))
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole run."""
+
+    n_clients: int = 8
+    seed: int = 0
+    dataset: DatasetConfig = field(default_factory=DatasetConfig)
+    distribution: Distribution = field(default_factory=Distribution)
+    topology: TopologyConfig = field(default_factory=TopologyConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: Training = field(default_factory=Training)
+    contribution: Contribution = field(default_factory=Contribution)
+    adversary: Adversary = field(default_factory=Adversary)
+    defence: Defence = field(default_factory=Defence)
+
+    def __post_init__(self) -> None:
+        _at_least("n_clients", self.n_clients, 1)
+        _require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), not {self.seed}.")
+
+
+def register() -> None:
+    """Make `Config` known to Hydra as the schema `config_schema`."""
+    from hydra.core.config_store import ConfigStore
+    from omegaconf import DictConfig, OmegaConf
+
+    def thaw(node: Any) -> None:
+        # OmegaConf takes a frozen dataclass for a node that no override may change.
+        OmegaConf.set_readonly(node, None)
+        for key in node:
+            if isinstance(node[key], DictConfig):
+                thaw(node[key])
+
+    schema = OmegaConf.structured(Config)
+    thaw(schema)
+    ConfigStore.instance().store(name="config_schema", node=schema)

@@ -1,0 +1,103 @@
+"""The coordinator: traces how reported contributions propagate (Eq. 3).
+
+It receives contribution vectors and exchange metadata, never a model. All of a round's reports
+form one list of arcs (client, member): the sparse mixing matrix and the sparse contribution
+matrix of the round share their pattern.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax, ops
+
+from trip_jax.config import Defence
+from trip_jax.outliers import robust_location
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Reports:
+    """What the coordinator learns in one round: A arcs, one for each member of each neighbourhood.
+
+    Stacked over rounds, every field has a leading axis T.
+    """
+
+    client: Array  # [A] int32 the reporter i
+    member: Array  # [A] int32 the member j of N^(i,t), i itself among them
+    weight: Array  # [A] float32 w_j^(i,t)
+    lcv: Array  # [A] float32 psi^(i,t)(j) as reported
+    real: Array  # [A] bool, False where padded
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Verdict:
+    """What outlier detection (C2) found in one round."""
+
+    adopted: Array  # [A] float32 the contributions that enter Eq. 3
+    flagged: Array  # [n] bool clients whose report was replaced
+    distance: Array  # [n] float32 L2 distance of each report to its reference
+
+
+def propagate(phi: Array, reports: Reports) -> Array:
+    """phi^(t+1) from phi^(t) [n, n]: inherited plus new contributions (Eq. 3)."""
+    n = len(phi)
+    weight = jnp.where(reports.real, reports.weight, 0)
+    total = ops.segment_sum(weight, reports.client, num_segments=n)
+    share = weight / total[reports.client]
+    inherited = ops.segment_sum(
+        share[:, None] * phi[reports.member], reports.client, num_segments=n
+    )
+    return inherited.at[reports.client, reports.member].add(jnp.where(reports.real, reports.lcv, 0))
+
+
+def detect_outliers(reports: Reports, n: int, defence: Defence) -> Verdict:
+    """C2: replace reports that lie farther than `defence.distance` from the consensus v.
+
+    An entry's reference is v_j on the reporter's neighbourhood. With only two reporters of a
+    member a lie can't be attributed to either of them.
+    """
+    v = robust_location(
+        reports.lcv,
+        reports.member,
+        reports.real,
+        n,
+        penalty=defence.penalty,
+        thresholding=defence.thresholding,
+    )
+    reference = v[reports.member]
+    square = jnp.where(reports.real, (reports.lcv - reference) ** 2, 0)
+    distance = jnp.sqrt(ops.segment_sum(square, reports.client, num_segments=n))
+    flagged = distance > defence.distance
+    adopted = jnp.where(flagged[reports.client], reference, reports.lcv)
+    return Verdict(adopted, flagged, distance)
+
+
+def coordinate(phi: Array, reports: Reports, defence: Defence) -> tuple[Array, Verdict]:
+    """One round of the coordinator: outlier detection if C2 is on, then Eq. 3.
+
+    Args:
+        phi: [n, n] contributions so far, phi[i, j] of client j to client i's model.
+
+    Returns:
+        the next phi and what C2 found (nothing, when it is off).
+    """
+    n = len(phi)
+    if defence.c2:
+        verdict = detect_outliers(reports, n, defence)
+    else:
+        verdict = Verdict(reports.lcv, jnp.zeros(n, bool), jnp.zeros(n))
+    return propagate(phi, replace(reports, lcv=verdict.adopted)), verdict
+
+
+@partial(jax.jit, static_argnames=("n", "defence"))
+def trace(reports: Reports, n: int, defence: Defence = Defence()) -> tuple[Array, Verdict]:
+    """phi^(T) [n, n] from the reports of all rounds (fields [T, A]), and each round's verdict.
+
+    This is the whole coordinator, for deployments that collect reports without the simulator.
+    """
+    return lax.scan(
+        lambda phi, one: coordinate(phi, one, defence), jnp.zeros((n, n), jnp.float32), reports
+    )

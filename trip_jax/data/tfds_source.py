@@ -1,0 +1,87 @@
+"""MNIST, Fashion-MNIST and CIFAR-10 through TensorFlow Datasets, without TensorFlow.
+
+Reads array_record files and caches what was decoded; where there are none, `tfds_prepare` makes
+them.
+"""
+
+import hashlib
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+
+from trip_jax.data import cache
+
+_IMAGE_SHAPES = {"mnist": (28, 28, 1), "fashion_mnist": (28, 28, 1), "cifar10": (32, 32, 3)}
+
+
+def load_tfds(name: str) -> cache.Arrays:
+    """Load "mnist", "fashion_mnist" or "cifar10" in full, each example once, in TFDS's order.
+
+    Prepared data is looked for in $TFDS_DATA_DIR, else ~/tensorflow_datasets, and is downloaded and
+    prepared there if need be. $TRIP_JAX_TFDS_MIRROR, a base URL, replaces the host of the archives;
+    TFDS's own checksums are demanded of them all the same.
+
+    Returns:
+        train_images [N, H, W, C] uint8, train_labels [N] int32, test_images, test_labels.
+
+    Raises:
+        InvalidSetting: the dataset is not prepared, not cached and cannot be downloaded.
+    """
+    if name not in _IMAGE_SHAPES:
+        raise ValueError(f"load_tfds knows {', '.join(_IMAGE_SHAPES)}, not {name!r}.")
+    data_dir = Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+    prepared = _prepared_folder(data_dir, name)
+    fingerprint = _fingerprint(prepared) if prepared else None
+    cached = cache.read(name, _IMAGE_SHAPES[name], fingerprint)
+    if cached is not None:
+        return cached
+    if prepared is None:
+        from trip_jax.data.tfds_prepare import download_and_prepare
+
+        prepared = download_and_prepare(name, data_dir)
+    arrays = (*_decode(prepared, "train"), *_decode(prepared, "test"))
+    cache.write(name, _fingerprint(prepared), arrays)
+    return arrays
+
+
+def _prepared_folder(data_dir: Path, name: str) -> Path | None:
+    """The newest version that data_dir holds as array_record files."""
+    versions = (info.parent for info in (data_dir / name).glob("[0-9]*/dataset_info.json"))
+    return max(
+        (folder for folder in versions if any(folder.glob("*.array_record*"))),
+        key=lambda folder: [int(number) for number in folder.name.split(".")],
+        default=None,
+    )
+
+
+def _fingerprint(prepared: Path) -> str:
+    """Tells prepared data apart without reading its records: info, file names and file sizes."""
+    digest = hashlib.sha256((prepared / "dataset_info.json").read_bytes())
+    for file in sorted(prepared.glob("*.array_record*")):
+        digest.update(f"\n{file.name} {file.stat().st_size}".encode())
+    return digest.hexdigest()
+
+
+def _decode(prepared: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """All images and labels (int32) of a split, in the order of the records."""
+    import tensorflow_datasets as tfds
+    from PIL import Image
+
+    name, version = prepared.parts[-2:]
+    # TFDS decodes with OpenCV where it finds it, whose JPEG pixels may differ from Pillow's.
+    records = tfds.data_source(
+        f"{name}:{version}",
+        split=split,
+        data_dir=prepared.parent.parent,
+        download=False,
+        decoders={"image": tfds.decode.SkipDecoding()},
+    )
+    images = np.empty((len(records), *_IMAGE_SHAPES[name]), np.uint8)
+    labels = np.empty(len(records), np.int32)
+    for i, record in enumerate(records):
+        with Image.open(io.BytesIO(record["image"])) as image:
+            images[i] = np.asarray(image).reshape(images.shape[1:])
+        labels[i] = record["label"]
+    return images, labels

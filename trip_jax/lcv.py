@@ -1,0 +1,77 @@
+"""Local contribution vectors (Eq. 4) and the filter for fake pre-training models (C1)."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from trip_jax.aggregation import coalition_models
+from trip_jax.evaluation import N_UTILITIES
+from trip_jax.shapley import CoalitionRows
+from trip_jax.topology import Neighbourhoods
+
+
+def filter_pre_training(
+    own_accuracy: Array, sent_accuracy: Array, neighbourhoods: Neighbourhoods, v_threshold: float
+) -> Array:
+    """C1: which received pre-training models are replaced by the receiver's own.
+
+    Args:
+        own_accuracy: [n] v^(t) of each client's true pre-training model.
+        sent_accuracy: [n] v_j^(t) of the model that each client sent.
+
+    Returns:
+        bool [n, M]; never for the client itself.
+    """
+    v_j = sent_accuracy[neighbourhoods.members]
+    too_low = v_j < own_accuracy[:, None] - v_threshold
+    return too_low & neighbourhoods.mask & ~neighbourhoods.itself
+
+
+def coalition_utilities(
+    before: Array,
+    sent: Array,
+    trained: Array,
+    filtered: Array,
+    neighbourhoods: Neighbourhoods,
+    rows: CoalitionRows,
+    *,
+    evaluate: Callable[[Array], Array],
+) -> Array:
+    """u^(i,t)(S) for every row (i, S), streamed in chunks.
+
+    Args:
+        before: [n, P] the clients' true pre-training models.
+        sent: [n, P] the pre-training models that they sent, which differ for liars.
+        trained: [n, P] post-training models.
+        filtered: [n, M] bool, received pre-training models that C1 replaces.
+        evaluate: utilities [b, U] of models [b, P].
+
+    Returns:
+        utilities [R, U].
+    """
+    keep = ~filtered & ~neighbourhoods.itself
+    shares = neighbourhoods.shares
+
+    def mixtures(start: Array) -> Array:
+        i = rows.client[start]
+        members = neighbourhoods.members[i]
+        return coalition_models(
+            lax.dynamic_slice_in_dim(rows.coalition, start, rows.block),
+            shares[i],
+            trained[members],
+            sent[members],
+            before[i],
+            keep[i],
+        )
+
+    def chunk(k: Array, table: Array) -> Array:
+        start = k * rows.chunk
+        blocks = start + jnp.arange(0, rows.chunk, rows.block)
+        models = jax.vmap(mixtures)(blocks).reshape(rows.chunk, -1)
+        return lax.dynamic_update_slice_in_dim(table, evaluate(models), start, 0)
+
+    n_chunks = (rows.n_rows + rows.chunk - 1) // rows.chunk
+    table = jnp.zeros((len(rows.client), N_UTILITIES))
+    return lax.fori_loop(0, n_chunks, chunk, table)

@@ -1,0 +1,64 @@
+"""A configuration made into a federation that is ready to run."""
+
+import numpy as np
+
+from trip_jax.config import Config, ModelConfig
+from trip_jax.data.partition import Federation, distribute
+from trip_jax.data.sources import load_dataset
+from trip_jax.models import Model, cnn, mlp
+from trip_jax.simulation import Simulation
+from trip_jax.topology import from_config
+
+
+def prepare(config: Config) -> tuple[Simulation, Federation]:
+    """Load the data, divide it, draw the graphs.
+
+    Raises:
+        InvalidSetting: a setting that cannot work.
+    """
+    dataset = load_dataset(config.dataset, config.seed)
+    federation = distribute(dataset, config.n_clients, config.distribution, config.seed)
+    topology = from_config(
+        config.topology,
+        np.asarray(federation.data.sizes),
+        rounds=config.training.rounds,
+        seed=config.seed,
+    )
+    simulation = Simulation(
+        build_model(config.model, dataset.n_classes),
+        federation.data,
+        topology,
+        training=config.training,
+        contribution=config.contribution,
+        adversary=config.adversary,
+        defence=config.defence,
+        seed=config.seed,
+    )
+    return simulation, federation
+
+
+def build_model(config: ModelConfig, n_classes: int) -> Model:
+    """The configured network."""
+    if config.kind == "cnn":
+        return cnn(n_classes, config.channels, config.hidden[0])
+    return mlp(n_classes, config.hidden)
+
+
+def describe(config: Config) -> str:
+    """The settings that matter, for titles; a training set that is not whole is said to be so."""
+    training = config.training
+    examples = f" ({config.dataset.train_size:,} examples)" if config.dataset.train_size else ""
+    parts = [
+        f"{config.dataset.name}{examples}",
+        config.distribution.kind,
+        f"{config.n_clients} clients",
+        config.topology.kind,
+        config.model.kind,
+        f"{training.rounds} rounds of {training.local_epochs} epochs",
+    ]
+    if config.adversary.kind != "none":
+        parts.append(f"liars {config.adversary.kind}")
+    defences = [name for name in ("c1", "c2") if getattr(config.defence, name)]
+    if defences:
+        parts.append(f"defence {' and '.join(defences)}")
+    return ", ".join(parts)

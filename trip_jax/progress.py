@@ -1,0 +1,58 @@
+"""Progress of a run: a bar on a terminal, one line a round elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+
+import numpy as np
+
+from trip_jax.evaluation import ACCURACY
+from trip_jax.simulation import Record, Timing
+
+
+class Progress:
+    """Reports each round with its mean accuracy, rates and the time left; a context manager."""
+
+    def __init__(self, rounds: int, n_clients: int):
+        self._rounds, self._n_clients = rounds, n_clients
+        self._began = time.perf_counter()
+        self._bar = None
+
+    def __enter__(self) -> "Progress":
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=self._rounds, unit="round", dynamic_ncols=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar:
+            self._bar.close()
+
+    def report(self, t: int, record: Record, timing: Timing) -> None:
+        """Say what round t, counted from 0, brought."""
+        accuracy = np.asarray(record.utility)[:, ACCURACY]
+        news = (
+            f"accuracy {accuracy.mean():.3f} ± {accuracy.std():.3f}, "
+            f"{self._n_clients / timing.training:,.1f} clients/s, "
+            f"{timing.coalitions / timing.evaluation:,.0f} coalitions/s"
+        )
+        if self._bar is not None:
+            self._bar.set_postfix_str(news)
+            self._bar.update()
+        else:
+            spent = time.perf_counter() - self._began
+            left = spent / (t + 1) * (self._rounds - t - 1)
+            print(f"round {t + 1}/{self._rounds}: {news}, {_duration(left)} left", flush=True)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,225 @@
+"""The run directory: what a finished run leaves, and how to read it again.
+
+`rounds.csv` grows while the run goes on; `summary.json` is written last, so a directory without
+it holds no finished run.
+"""
+
+import csv
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from trip_jax.data.partition import Federation
+from trip_jax.errors import InvalidSetting
+from trip_jax.evaluation import ACCURACY, LOSS, PROBABILITY, UTILITIES
+from trip_jax.simulation import Record, Result, Timing
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "networkx", "hydra-core")
+COLUMNS = (
+    "round",
+    "accuracy_mean",
+    "accuracy_std",
+    "accuracy_min",
+    "accuracy_max",
+    "loss_mean",
+    "train_loss_mean",
+    "filtered_models",
+    "flagged_reports",
+    "seconds_training",
+    "seconds_evaluation",
+    "seconds_coordination",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory read back."""
+
+    summary: dict[str, Any]
+    rounds: "pandas.DataFrame"  # rounds.csv
+    data: "xarray.Dataset"  # results.nc
+
+
+class RoundLog:
+    """rounds.csv, a line as soon as its round is over; use it as a context manager."""
+
+    def __init__(self, folder: Path):
+        self._path = folder / "rounds.csv"
+
+    def __enter__(self) -> "RoundLog":
+        self._file = self._path.open("w", newline="", buffering=1)
+        self._writer = csv.writer(self._file)
+        self._writer.writerow(COLUMNS)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def write(self, t: int, record: Record, timing: Timing) -> None:
+        """Append round t, counted from 0 and written from 1."""
+        accuracy = np.asarray(record.utility)[:, ACCURACY]
+        numbers = (
+            accuracy.mean(),
+            accuracy.std(),
+            accuracy.min(),
+            accuracy.max(),
+            -np.asarray(record.utility)[:, LOSS].mean(),
+            np.asarray(record.train_loss).mean(),
+            record.filtered.sum(),
+            record.flagged.sum(),
+            timing.training,
+            timing.evaluation,
+            timing.coordination,
+        )
+        self._writer.writerow((t + 1, *(f"{number:.6g}" for number in numbers)))
+
+
+def to_dataset(
+    result: Result, federation: Federation, *, title: str, utility: str, normalization: str
+) -> "xarray.Dataset":
+    """A result as labelled arrays; rounds count from 1, slots follow `members`."""
+    import xarray
+
+    records, graphs = result.records, result.topology.graphs
+    n_rounds, n = records.train_loss.shape
+    utilities = np.asarray(records.utility)
+    is_liar = np.zeros(n, bool)
+    is_liar[result.liars] = True
+
+    def client_values(values: Any, long_name: str) -> tuple[tuple[str, ...], Any, dict[str, str]]:
+        return ("client",), values, {"long_name": long_name}
+
+    dataset = xarray.Dataset(
+        {
+            "phi": (
+                ("client", "contributor"),
+                result.phi,
+                {"long_name": "contribution of the contributor to the client's final model"},
+            ),
+            "score": client_values(result.scores, "mean contribution to all clients' final models"),
+            "liar": client_values(is_liar, "dishonest client"),
+            "level": client_values(federation.levels, federation.level_name),
+            "examples": client_values(np.asarray(federation.data.sizes), "training examples"),
+            "accuracy": (("round", "client"), utilities[..., ACCURACY]),
+            "loss": (("round", "client"), -utilities[..., LOSS]),
+            "probability": (("round", "client"), utilities[..., PROBABILITY]),
+            "train_loss": (("round", "client"), records.train_loss),
+            "lcv": (("round", "client", "member", "utility"), records.lcv),
+            "reported": (("round", "client", "member"), records.reported),
+            "adopted": (("round", "client", "member"), records.adopted),
+            "filtered": (("round", "client", "member"), records.filtered),
+            "flagged": (("round", "client"), records.flagged),
+            "distance": (("round", "client"), records.distance),
+            "members": (("graph", "client", "member"), np.asarray(graphs.members)),
+            "mask": (("graph", "client", "member"), np.asarray(graphs.mask)),
+            "weights": (("graph", "client", "member"), np.asarray(graphs.weights)),
+            "graph_of_round": (
+                ("round",),
+                np.array([result.topology.graph_of(t) for t in range(n_rounds)]),
+            ),
+        },
+        coords={
+            "round": np.arange(1, n_rounds + 1),
+            "client": np.arange(n),
+            "contributor": np.arange(n),
+            "utility": list(UTILITIES),
+        },
+        attrs={"title": title, "contribution_utility": utility, "normalization": normalization},
+    )
+    return dataset
+
+
+def summarise(result: Result, *, seconds: dict[str, float]) -> dict[str, Any]:
+    """What summary.json says of a result, beside the settings."""
+    final = result.accuracy[-1]
+    timing = result.timing
+    liar = np.isin(np.arange(len(final)), result.liars)
+    device = jax.devices()[0]
+    return {
+        "rounds": len(result.accuracy),
+        "final_accuracy": {"mean": float(final.mean()), "std": float(final.std())},
+        "scores": [float(score) for score in result.scores],
+        "liars": [int(i) for i in result.liars],
+        "mean_score": {
+            "honest": float(result.scores[~liar].mean()) if not liar.all() else None,
+            "liars": float(result.scores[liar].mean()) if liar.any() else None,
+        },
+        "filtered_models": int(result.records.filtered.sum()),
+        "flagged_reports": int(result.records.flagged.sum()),
+        "seconds": {
+            **seconds,
+            "compilation": result.compile_seconds,
+            "training": timing.training,
+            "evaluation": timing.evaluation,
+            "coordination": timing.coordination,
+        },
+        "per_second": {
+            "rounds": len(result.accuracy) / timing.seconds,
+            "samples": timing.samples / timing.training,
+            "coalitions": timing.coalitions / timing.evaluation,
+        },
+        "device": f"{device.platform}: {device.device_kind}, {len(jax.devices())} of them",
+        "host": f"{platform.machine()}, {os.cpu_count()} cores",
+        "versions": {"python": platform.python_version()}
+        | {package: version(package) for package in PACKAGES},
+    }
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file that is either whole or not there."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text)
+    os.replace(partial, path)
+
+
+def load_run(path: str | os.PathLike[str]) -> Run:
+    """Read a run directory.
+
+    Raises:
+        InvalidSetting: the directory holds no run, or one that did not finish.
+    """
+    import pandas
+    import xarray
+
+    folder = Path(path)
+    if not (folder / "summary.json").is_file():
+        raise InvalidSetting(
+            f"{folder} holds no finished run: a run directory has a summary.json once it is over."
+        )
+    return Run(
+        summary=json.loads((folder / "summary.json").read_text()),
+        rounds=pandas.read_csv(folder / "rounds.csv"),
+        data=xarray.load_dataset(folder / "results.nc", engine="h5netcdf"),
+    )
+
+
+def describe_scores(scores: Sequence[float], liars: Sequence[int], most: int = 5) -> str:
+    """The highest and lowest scores as a line of text."""
+    order = np.argsort(scores)[::-1]
+
+    def name(i: int) -> str:
+        return f"{i}{' (liar)' if i in liars else ''} {scores[i]:.3f}"
+
+    if len(order) <= 2 * most:
+        return "scores by client: " + ", ".join(name(int(i)) for i in order)
+    top = ", ".join(name(int(i)) for i in order[:most])
+    bottom = ", ".join(name(int(i)) for i in order[-most:])
+    return f"scores by client: {top}, ... {bottom}"

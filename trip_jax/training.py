@@ -1,0 +1,107 @@
+"""Local training: E epochs of minibatch SGD for every client, over the client axis.
+
+Each client visits its own examples in an order drawn from its key. Step counts follow each
+client's own number of examples, so a client padded to the size of a larger one takes no extra
+step: neither its parameters nor its optimiser state can change.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+
+from trip_jax.data.federation import ClientData, to_float
+
+
+def epoch_order(key: Array, n_slots: int, size: Array) -> Array:
+    """The order [n_slots] in which one epoch visits the slots 0..size-1; padding comes last.
+
+    The draw of a slot does not depend on how many padding slots follow it.
+    """
+    draw = jax.random.bits(key, (n_slots,))
+    padding = jnp.arange(n_slots) >= size
+    return jnp.lexsort((draw, padding))
+
+
+def train_clients(
+    models: Array,
+    data: ClientData,
+    keys: Array,
+    *,
+    apply: Callable[[Array, Array], Array],
+    optimizer: optax.GradientTransformation,
+    local_epochs: int,
+    batch_size: int,
+    client_batch: int,
+) -> tuple[Array, Array]:
+    """Train(theta_i, D_i) of Algorithm 1 for all clients.
+
+    Args:
+        models: [n, P] parameters before training.
+        data: the clients' examples.
+        keys: [n] one key a client, which decides the order of its examples.
+        apply: `(parameters [P], images) -> logits`.
+        client_batch: how many clients one `vmap` holds; groups follow one another.
+
+    Returns:
+        models after training [n, P] and the mean loss of each client's last epoch [n].
+    """
+    train = partial(
+        _train_client,
+        data=data,
+        apply=apply,
+        optimizer=optimizer,
+        local_epochs=local_epochs,
+        batch_size=batch_size,
+    )
+    return lax.map(
+        lambda client: train(*client),
+        (models, data.examples, data.sizes, keys),
+        batch_size=client_batch,
+    )
+
+
+def _train_client(
+    theta: Array,
+    examples: Array,
+    size: Array,
+    key: Array,
+    *,
+    data: ClientData,
+    apply: Callable[[Array, Array], Array],
+    optimizer: optax.GradientTransformation,
+    local_epochs: int,
+    batch_size: int,
+) -> tuple[Array, Array]:
+    n_slots = examples.shape[0]
+    n_steps = (size + batch_size - 1) // batch_size
+    padding = -n_slots % batch_size
+
+    def loss(theta, images, labels, real):
+        losses = optax.softmax_cross_entropy_with_integer_labels(apply(theta, images), labels)
+        return jnp.sum(losses * real) / jnp.sum(real)
+
+    def epoch(carry, epoch_key):
+        order = jnp.pad(epoch_order(epoch_key, n_slots, size), (0, padding))
+
+        def step(s, carry):
+            theta, opt_state, total = carry
+            slots = lax.dynamic_slice_in_dim(order, s * batch_size, batch_size)
+            real = (s * batch_size + jnp.arange(batch_size) < size).astype(theta.dtype)
+            batch = examples[slots]
+            images, labels = to_float(data.images[batch]), data.labels[batch]
+            value, gradient = jax.value_and_grad(loss)(theta, images, labels, real)
+            updates, opt_state = optimizer.update(gradient, opt_state, theta)
+            total += value * real.sum()
+            return optax.apply_updates(theta, updates), opt_state, total
+
+        theta, opt_state = carry
+        theta, opt_state, total = lax.fori_loop(0, n_steps, step, (theta, opt_state, 0.0))
+        return (theta, opt_state), total / size
+
+    carry = (theta, optimizer.init(theta))
+    (theta, _), losses = lax.scan(epoch, carry, jax.random.split(key, local_epochs))
+    return theta, losses[-1]
