@@ -1,1 +1,54 @@
 """Who contributed what in decentralised federated learning: TRIP-Shapley in JAX."""
+
+from trip_jax import topology
+from trip_jax.config import (
+    Adversary,
+    Config,
+    Contribution,
+    DatasetConfig,
+    Defence,
+    Distribution,
+    ModelConfig,
+    TopologyConfig,
+    Training,
+)
+from trip_jax.coordinator import Reports, trace
+from trip_jax.data.federation import ClientData
+from trip_jax.data.partition import Federation, distribute
+from trip_jax.data.sources import Dataset, load_dataset
+from trip_jax.errors import Diverged, InvalidSetting
+from trip_jax.models import Model, cnn, from_flax, mlp
+from trip_jax.results import Run, load_run
+from trip_jax.simulation import Record, Result, Simulation, State
+
+__all__ = [
+    "Adversary",
+    "ClientData",
+    "Config",
+    "Contribution",
+    "Dataset",
+    "DatasetConfig",
+    "Defence",
+    "Distribution",
+    "Diverged",
+    "Federation",
+    "InvalidSetting",
+    "Model",
+    "ModelConfig",
+    "Record",
+    "Reports",
+    "Result",
+    "Run",
+    "Simulation",
+    "State",
+    "TopologyConfig",
+    "Training",
+    "cnn",
+    "distribute",
+    "from_flax",
+    "load_dataset",
+    "load_run",
+    "mlp",
+    "topology",
+    "trace",
+]

@@ -10,7 +10,6 @@ line for each member of each reporter's neighbourhood, the client itself include
 """
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -20,7 +19,6 @@ from tempfile import TemporaryDirectory
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-import pyarrow
 import pyarrow.parquet
 from jax import Array
 
@@ -35,11 +33,8 @@ LAYOUT = f"one line for each member of each neighbourhood, in columns {', '.join
 def read_table(path: Path) -> pd.DataFrame:
     """The table in a .csv or .parquet file; its index holds the line (row) numbers for messages.
 
-    The header of a CSV file is line 1, the first row of a Parquet file row 1. Whatever a CSV file
-    holds stays a string.
-
-    Raises:
-        InvalidSetting: the file can't be read as a table.
+    The header of a CSV file is line 1, the first row of a Parquet file row 1; whatever a CSV file
+    holds stays a string. Raises InvalidSetting for a file that can't be read as a table.
     """
     suffix = path.suffix.lower()
     if suffix not in (".csv", ".parquet"):
@@ -55,10 +50,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
 def _read_csv(path: Path) -> pd.DataFrame:
     # Read as one more row, the header sets the width of the others, and rows count lines.
-    with open(path, "rb") as file:
-        rows = pd.read_csv(
-            file, header=None, dtype=str, keep_default_na=False, skip_blank_lines=False
-        )
+    rows = pd.read_csv(path, header=None, dtype=str, keep_default_na=False, skip_blank_lines=False)
     breaks = sum(rows[column].str.count("\n") for column in rows)
     rows.index = pd.Index(1 + np.arange(len(rows)) + breaks.cumsum() - breaks, name="line")
     frame = rows.iloc[1:].set_axis(rows.iloc[0].tolist(), axis="columns")
@@ -78,20 +70,15 @@ def read_reports(
 ) -> tuple[Reports, list[str], list[int]]:
     """The reports of T rounds in the coordinator's form, whatever the order of the lines.
 
-    A neighbourhood's weights are divided by their maximum: Eq. 3 takes their proportions alone,
-    and float32 would lose very large and very small ones.
+    Raises InvalidSetting, naming the lines, where the table is wrong.
 
     Args:
         frame: has the columns of COLUMNS; messages call its lines by the index.
         missing: "refuse" a round that lacks a reporter, or take its report as "zero": an LCV of 0
-            with self weight 1. A round that lacks every reporter then changes nothing and is left
-            out.
+            with self weight 1. A round without any report then changes nothing and is left out.
 
     Returns:
         reports [T, A], names of the n clients (integers by value, then strings), T round numbers.
-
-    Raises:
-        InvalidSetting: the table is wrong; the message says in which lines.
     """
     for name in COLUMNS:
         if list(frame.columns).count(name) != 1:
@@ -102,12 +89,14 @@ def read_reports(
     names = sorted(reporter.unique(), key=_name_order)
     client, member = (pd.Index(names).get_indexer(column) for column in (reporter, about))
     _refuse(frame, "member", member < 0, "is an unknown client; add its reports or remove it")
-    number, weight, lcv = (_numbers(frame, name) for name in ("round", "weight", "lcv"))
+    number, weight, lcv = (
+        pd.to_numeric(frame[column], errors="coerce").to_numpy(float, na_value=np.nan)
+        for column in ("round", "weight", "lcv")
+    )
     integer = (np.rint(number) == number) & (abs(number) < 2**53)  # where float64 is exact
     _refuse(frame, "round", ~integer, "must be an integer")
-    largest = np.finfo(np.float32).max
-    _refuse(frame, "weight", ~((weight >= 0) & (weight <= largest)), "must be finite and >= 0")
-    _refuse(frame, "lcv", ~(abs(lcv) <= largest), "must be a finite number")
+    _refuse(frame, "weight", ~((weight >= 0) & (weight < np.inf)), "must be a number from 0 up")
+    _refuse(frame, "lcv", ~(abs(lcv) < 3e38), "must be a number that float32 can hold")
 
     rounds, t = np.unique(number.astype(np.int64), return_inverse=True)
     columns = {"t": t, "client": client, "member": member, "weight": weight, "lcv": lcv}
@@ -117,39 +106,37 @@ def read_reports(
     def refuse_report(bad: pd.Series, complaint: str) -> None:
         for t, i in arcs.loc[bad.to_numpy(), ["t", "client"]].to_numpy()[:1]:
             lines = arcs.index[bad & (arcs["t"] == t) & (arcs["client"] == i)]
-            whose = f"client {names[i]} in round {rounds[t]} ({_at(lines)})"
+            whose = f"client {names[i]!r} in round {rounds[t]} ({_at(lines)})"
             raise InvalidSetting(f"the neighbourhood of {whose} {complaint}.")
 
     twice = arcs.duplicated(cell, keep=False)
     clash = twice & ~arcs.duplicated([*cell, "weight"], keep=False)
     refuse_report(clash, "has duplicate lines of a member whose weights disagree; keep one")
     refuse_report(twice, "has duplicate lines of a member; keep one")
-    of_report = [arcs["t"], arcs["client"]]
-    own = (arcs["client"] == arcs["member"]).groupby(of_report).transform("any")
-    refuse_report(~own, "lacks the line of that client itself; add it")
-    heaviest = arcs["weight"].groupby(of_report).transform("max")
+    by_report = arcs.assign(own=arcs["client"] == arcs["member"]).groupby(["t", "client"])
+    refuse_report(~by_report["own"].transform("any"), "lacks the client's own line; add it")
+    heaviest = by_report["weight"].transform("max")
     refuse_report(heaviest == 0, "has weights that are all zero; raise at least one")
-    arcs["weight"] /= heaviest
+    arcs["weight"] /= heaviest  # Eq. 3 takes proportions, which float32 holds at any scale
 
     silent = np.ones((len(rounds), len(names)), bool)
     silent[t, client] = False
     lacking = [(rounds[t], names[i]) for t, i in np.argwhere(silent)[:1]]
     lacking += [(rounds[t] + 1, names[0]) for t in np.flatnonzero(np.diff(rounds) > 1)[:1]]
     if lacking and missing == "refuse":
-        raise InvalidSetting(
-            "round {} lacks the report of client {}; add it, or take every missing report as zero "
-            "(--missing zero).".format(*min(lacking))
-        )
+        lack = "round {} lacks the report of client {!r}".format(*min(lacking))
+        raise InvalidSetting(f"{lack}; add it, or take such reports as zero (--missing zero).")
     t, i = np.nonzero(silent)
     zero = pd.DataFrame({"t": t, "client": i, "member": i, "weight": 1.0, "lcv": 0.0})
     arcs = pd.concat([arcs, zero]).assign(real=True)
     t, a = arcs["t"].to_numpy(), arcs.groupby("t").cumcount().to_numpy()
     dtypes = {"client": "i4", "member": "i4", "weight": "f4", "lcv": "f4", "real": "?"}
-    fields = {name: np.zeros((len(rounds), a.max() + 1), dtypes[name]) for name in dtypes}
-    for name, field in fields.items():
-        field[t, a] = arcs[name]
-    reports = Reports(**{name: jnp.asarray(field) for name, field in fields.items()})
-    return reports, names, rounds.tolist()
+    fields = {}
+    for name, dtype in dtypes.items():
+        padded = np.zeros((len(rounds), a.max() + 1), dtype)
+        padded[t, a] = arcs[name]
+        fields[name] = jnp.asarray(padded)
+    return Reports(**fields), names, rounds.tolist()
 
 
 def _names(frame: pd.DataFrame, column: str) -> pd.Series:
@@ -164,10 +151,6 @@ def _name_order(name: str) -> tuple[bool, int, str]:
     return not integer, int(name) if integer else 0, name
 
 
-def _numbers(frame: pd.DataFrame, column: str) -> np.ndarray:
-    return pd.to_numeric(frame[column], errors="coerce").to_numpy(float, na_value=np.nan)
-
-
 def _refuse(frame: pd.DataFrame, column: str, bad: np.ndarray, complaint: str) -> None:
     if bad.any():
         value = str(frame[column].to_numpy()[bad][0])
@@ -175,21 +158,21 @@ def _refuse(frame: pd.DataFrame, column: str, bad: np.ndarray, complaint: str) -
 
 
 def _at(lines: pd.Index) -> str:
-    shown = ", ".join(str(line) for line in sorted(lines)[:5])
-    more = f" and {len(lines) - 5} more" if len(lines) > 5 else ""
-    return f"{lines.name or 'row'}{'s' if len(lines) > 1 else ''} {shown}{more}"
+    """Which lines, five of them at most: "line 3", "lines 3, 7"."""
+    shown = ", ".join(map(str, sorted(lines)[:5])) + ", ..." * (len(lines) > 5)
+    return f"{lines.name or 'row'}{'s' * (len(lines) > 1)} {shown}"
 
 
 def write(out: Path, phi: Array, verdict: Verdict, names: list[str], rounds: list[int]) -> None:
     """Make the directory `out` with phi.csv, scores.csv (phi [n, n]) and flagged.csv."""
-    n, name = len(names), np.array(names, dtype=object)
+    name = np.array(names, dtype=object)
+    pairs = {"client": name.repeat(len(names)), "contributor": np.tile(name, len(names))}
     t, i = np.nonzero(verdict.flagged)
-    distance = np.asarray(verdict.distance)[t, i]
-    pairs = {"client": np.repeat(name, n), "contributor": np.tile(name, n)}
+    flagged = {"round": np.array(rounds)[t], "client": name[i]}
     tables = {
         "phi.csv": pairs | {"contribution": np.ravel(phi)},
         "scores.csv": {"client": name, "score": np.mean(phi, axis=0, dtype=np.float64)},
-        "flagged.csv": {"round": np.array(rounds)[t], "client": name[i], "distance": distance},
+        "flagged.csv": flagged | {"distance": np.asarray(verdict.distance)[t, i]},
     }
     out.mkdir(parents=True, exist_ok=True)
     # No file takes its name before all are complete.
@@ -197,7 +180,7 @@ def write(out: Path, phi: Array, verdict: Verdict, names: list[str], rounds: lis
         for file, columns in tables.items():
             pd.DataFrame(columns).to_csv(Path(unfinished, file), index=False)
         for file in tables:
-            os.replace(Path(unfinished, file), out / file)
+            Path(unfinished, file).replace(out / file)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -205,15 +188,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("trip_jax.coordinate")
     parser.add_argument("reports", type=Path, help=f".csv or .parquet: {LAYOUT}")
     parser.add_argument("--out", type=Path, required=True, help="directory of the results")
-    missing = "a missing report is an error (default), or an LCV of 0 with self weight 1"
-    parser.add_argument("--missing", choices=("refuse", "zero"), default="refuse", help=missing)
+    zero = "take a missing report for an LCV of 0 with self weight 1"
+    parser.add_argument("--missing", choices=("refuse", "zero"), default="refuse", help=zero)
     parser.add_argument("--c2", action="store_true", help="detect and replace outlying reports")
-    kinds = {"penalty": float, "distance": float, "thresholding": str}
-    for name, kind in kinds.items():
-        default = f"of --c2 (default {getattr(Defence, name)})"
-        parser.add_argument(f"--{name}", type=kind, help=default)
+    parser.add_argument("--penalty", type=float, help=f"of C2 (default {Defence.penalty})")
+    parser.add_argument("--distance", type=float, help=f"of C2 (default {Defence.distance})")
+    parser.add_argument("--thresholding", help=f"soft or hard (default {Defence.thresholding})")
     args = parser.parse_args(argv)
-    chosen = {name: getattr(args, name) for name in kinds if getattr(args, name) is not None}
+    settings = {name: getattr(args, name) for name in ("penalty", "distance", "thresholding")}
+    chosen = {name: value for name, value in settings.items() if value is not None}
     where = parser.prog
     try:
         if chosen and not args.c2:
@@ -228,8 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InvalidSetting as error:
         print(f"{where}: {error}", file=sys.stderr)
     except OSError as error:
-        cause = error.strerror or error
-        print(f"{where}: cannot be written ({cause}); choose another --out.", file=sys.stderr)
+        print(f"{where}: cannot be written ({error.strerror}); choose another.", file=sys.stderr)
     return 2
 
 

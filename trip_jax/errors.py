@@ -10,13 +10,17 @@ class InvalidSetting(ValueError):
 class Diverged(RuntimeError):
     """A client's model stopped being finite.
 
+    Args:
+        round: the round, from 0.
+
     Attributes:
         result: the outcome of the rounds before; None if there were none.
     """
 
     def __init__(self, round: int, client: int, result: Any):
+        kept = f"the {round} rounds before it are kept" if round else "no round came before it"
         super().__init__(
-            f"The model of client {client} is no longer finite in round {round}: lower "
-            f"training.learning_rate; the {round} rounds before are kept."
+            f"The model of client {client} is no longer finite in round {round + 1}; {kept}: lower "
+            "training.learning_rate."
         )
         self.result = result

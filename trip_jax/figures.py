@@ -1,11 +1,10 @@
 """The figures of a run, drawn from its results.nc: every function takes that dataset.
 
-They are sized for a paper's columns (3.5 or 7 inches, 8 point) and told apart without colour
-vision.
+They fit a paper's columns (3.5 or 7 inches, 8 point) and can be read without colour vision.
 """
 
 import textwrap
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import networkx as nx
@@ -21,6 +20,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 HONEST, LIAR, MUTED = "#0072B2", "#D55E00", "#555555"  # blue and vermillion of Okabe and Ito
+TICKS = {"labelsize": 7, "width": 0.6, "length": 2.5}
 UNITS = {
     "accuracy": "test accuracy",
     "loss": "decrease of test loss, nats",
@@ -28,22 +28,18 @@ UNITS = {
 }
 MOST_WRITTEN = 12  # clients whose contributions are written into the cells of a heat map
 MOST_NAMED = 40  # clients whose numbers fit along an axis 7 inches wide, or into nodes
+MOST_DISTINCT = 100  # clients whose bars or nodes can be told apart in one column
 MOST_ARRANGED = 1000  # clients whose graph is laid out by forces, within seconds
 CLIPPED = 0.5  # per cent of a large matrix beyond either end of the colour scale
 
 
 def draw_all(run: xarray.Dataset, folder: Path) -> list[Path]:
-    """Draw every figure of a run as `folder`/NAME.png."""
-    draw: dict[str, Callable[[xarray.Dataset], Figure]] = {
-        "accuracy": accuracy,
-        "phi": phi,
-        "scores": scores,
-        "graph": graph,
-    }
+    """Draw every figure of a run into the directory `folder`, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.png" for name in draw]
-    for path, figure_of in zip(paths, draw.values(), strict=True):
-        figure_of(run).savefig(path, dpi=300)
+    paths = []
+    for figure_of in (accuracy, phi, scores, graph):
+        paths.append(folder / f"{figure_of.__name__}.png")
+        figure_of(run).savefig(paths[-1], dpi=300)
     return paths
 
 
@@ -52,20 +48,16 @@ def accuracy(run: xarray.Dataset) -> Figure:
     figure, axes = _new_figure("Test accuracy of the clients' models", run.title, 3.5, 2.6)
     rounds, values = run["round"].values, run.accuracy.values
     mean, deviation = values.mean(axis=1), values.std(axis=1)
+    band = mean - deviation, mean + deviation
     marker = "." if len(rounds) <= 30 else ""  # a line through one round would be invisible
     axes.plot(rounds, mean, color=HONEST, lw=1.4, marker=marker, ms=4, label="mean", zorder=3)
-    axes.fill_between(
-        rounds, mean - deviation, mean + deviation, color=HONEST, alpha=0.25, linewidth=0,
-        label="± standard deviation",
-    )  # fmt: skip
+    axes.fill_between(rounds, *band, color=HONEST, alpha=0.25, lw=0, label="± standard deviation")
     for extreme, label in ((values.min(axis=1), "min and max"), (values.max(axis=1), None)):
         axes.plot(rounds, extreme, color=MUTED, ls="--", lw=0.7, marker=marker, ms=2, label=label)
-    axes.set_xlabel("round")
-    axes.set_ylabel("test accuracy")
-    axes.set_ylim(0, 1)
+    axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
     axes.xaxis.set_major_locator(_whole_numbers(8))
     axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
-    _legend(axes)
+    _add_legend(axes)
     return figure
 
 
@@ -74,119 +66,110 @@ def phi(run: xarray.Dataset) -> Figure:
     values = run.phi.values
     n = len(values)
     written = n <= MOST_WRITTEN
-    width = 5.0 if 8 < n <= MOST_WRITTEN else 3.5
     what = "Contribution of each client to each final model"
+    width = 5.0 if 8 < n <= MOST_WRITTEN else 3.5
     figure, axes = _new_figure(what, _contribution_title(run), width, 0.8 * width + 0.1)
     colours, norm = _colour_scale(values, 0 if written else CLIPPED)
     axes.imshow(values, cmap=colours, norm=norm)
-    axes.spines[:].set_visible(False)
     if written:
         for (i, j), value in np.ndenumerate(values):
-            axes.text(
-                j, i, _number(value, values), size=6, ha="center", va="center",
-                color=_ink(colours(norm(value))),
-            )  # fmt: skip
+            ink = _ink(colours(norm(value)))
+            axes.text(j, i, _number(value, values), size=6, ha="center", va="center", color=ink)
+    axes.spines[:].set_visible(False)
+    axes.set(xlabel="contributor", ylabel="client whose model it is")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(_whole_numbers(n if written else 6))
-    axes.set_xlabel("contributor")
-    axes.set_ylabel("client whose model it is")
-    _colour_bar(axes, values, colours, norm, f"contribution ({_unit(run)})")
+    _add_colour_bar(axes, values, colours, norm, f"contribution ({_unit(run)})")
     return figure
 
 
 def scores(run: xarray.Dataset) -> Figure:
     """Every client's score with its deviation over models, the highest first; liars hatched."""
-    score, liar = run.score.values, run.liar.values.astype(bool)
-    n = len(score)
+    n = run.sizes["client"]
     width = 3.5 if n <= MOST_WRITTEN else 7.0
     figure, axes = _new_figure("Score of each client", _contribution_title(run), width, 2.6)
-    order = np.argsort(-score, kind="stable")
-    place = np.arange(1, n + 1)
-    deviation = run.phi.std("client").values[order]
-    groups = {"honest": (~liar[order], HONEST, ""), "liar": (liar[order], LIAR, "/////")}
-    for label, (chosen, colour, hatch) in groups.items():
-        if chosen.any():
-            axes.bar(
-                place[chosen], score[order][chosen], width=0.8 if n <= 100 else 1, color=colour,
-                edgecolor="white", linewidth=0, hatch=hatch, label=label,
-            )  # fmt: skip
-    axes.errorbar(
-        place, score[order], deviation, fmt="none", ecolor="black",
-        elinewidth=0.7 if n <= 100 else 0.2, capsize=1.5 if n <= MOST_NAMED else 0,
-    )  # fmt: skip
+    order = np.argsort(-run.score.values, kind="stable")
+    score, liar = run.score.values[order], run.liar.values[order].astype(bool)
+    rank = np.arange(1, n + 1)
+    bar: dict = {"width": 0.8 if n <= MOST_DISTINCT else 1, "edgecolor": "white", "linewidth": 0}
+    for label, who, colour, hatch in (("honest", ~liar, HONEST, ""), ("liar", liar, LIAR, "/////")):
+        if who.any():
+            axes.bar(rank[who], score[who], color=colour, hatch=hatch, label=label, **bar)
+    error: dict = {"ecolor": "black", "elinewidth": 0.7, "capsize": 1.5, "zorder": 3}
+    if n > MOST_DISTINCT:  # they would hide the bars in front of which they stand
+        error = {"ecolor": "silver", "elinewidth": 0.4, "zorder": 0}
+    axes.errorbar(rank, score, run.phi.std("client").values[order], fmt="none", **error)
     axes.axhline(0, color="black", linewidth=0.6)
-    axes.set_xlim(0.3, n + 0.7)
-    axes.set_ylabel(f"contribution, mean ± s.d. over models\n({_unit(run)})")
+    axes.set(xlim=(0.3, n + 0.7), ylabel=f"contribution, mean ± s.d. over models\n({_unit(run)})")
     if n <= MOST_NAMED:
-        axes.set_xticks(place, [str(client) for client in run.client.values[order]])
+        axes.set_xticks(rank, [str(client) for client in run.client.values[order]])
         axes.tick_params(axis="x", length=0)
         axes.set_xlabel("client")
     else:
         axes.xaxis.set_major_locator(_whole_numbers(10))
         axes.set_xlabel("rank of the client")
     if liar.any():
-        _legend(axes)
+        _add_legend(axes)
     return figure
 
 
 def graph(run: xarray.Dataset) -> Figure:
     """Who sends to whom in the first round; nodes coloured by score, liars ringed."""
     varies = len(np.unique(run.graph_of_round)) > 1
-    first = run.isel(graph=int(run.graph_of_round[0]))
+    what = "Communication graph" + (f" in round 1 of {run.sizes['round']}" if varies else "")
     score, liar = run.score.values, run.liar.values.astype(bool)
     n = len(score)
+    width = 3.5 if n <= MOST_DISTINCT else 7.0
+    figure, axes = _new_figure(what, _contribution_title(run), width, width - 0.5)
+    first = run.isel(graph=int(run.graph_of_round[0]))
     receiver, slot = np.nonzero(first["mask"].values)
     arcs = np.stack([first.members.values[receiver, slot], receiver], axis=1)
     arcs = arcs[arcs[:, 0] != arcs[:, 1]]
-    directed = set(map(tuple, arcs)) != set(map(tuple, arcs[:, ::-1]))
-
-    what = "Communication graph" + (f", round 1 of {run.sizes['round']}" if varies else "")
-    figure, axes = _new_figure(what, _contribution_title(run), 3.5, 3.3)
     at = _positions(arcs, n)
-    diameter = 12 if n <= MOST_NAMED else max(1, 50 / np.sqrt(n))  # points
-    line = float(np.clip(60 / np.sqrt(len(arcs) + 1) / 5, 0.1, 0.7))
-    if directed:
-        points = 72 * 2.6 / 2.3  # of a unit of length, in axes some 2.6 inches wide
+    diameter = 12 if n <= MOST_NAMED else max(1, 14 * width / np.sqrt(n))  # points
+    line = float(np.clip(3.5 * width / np.sqrt(len(arcs) + 1), 0.1, 0.7))
+    grey = MUTED if n <= MOST_DISTINCT else "silver"
+    if set(map(tuple, arcs)) == set(map(tuple, arcs[:, ::-1])):
+        axes.add_collection(LineCollection(at[arcs], colors=grey, linewidths=line, zorder=1))
+    else:
+        arrow: dict = {"angles": "xy", "scale_units": "xy", "scale": 1, "units": "inches"}
+        points = 72 * (width - 0.9) / 2.3  # of a unit of length; the colour bar takes 0.9 inches
         leg = at[arcs[:, 1]] - at[arcs[:, 0]]
         leg *= 1 - (diameter / 2 + 1) / points / np.linalg.norm(leg, axis=1, keepdims=True)
-        axes.quiver(
-            *at[arcs[:, 0]].T, *leg.T, angles="xy", scale_units="xy", scale=1, units="inches",
-            width=line / 72, headwidth=7, headlength=7, headaxislength=6, color=MUTED, zorder=1,
-        )  # fmt: skip
-    else:
-        axes.add_collection(LineCollection(at[arcs], colors=MUTED, linewidths=line, zorder=1))
+        arrow |= {"width": line / 72, "headwidth": 7, "headlength": 7, "color": grey, "zorder": 1}
+        axes.quiver(*at[arcs[:, 0]].T, *leg.T, **arrow)
+        axes.plot([], [], "->", color=grey, lw=0.7, ms=3.5, label="sends to")
     colours, norm = _colour_scale(score, 0)
-    axes.scatter(
-        *at.T, s=diameter**2, c=score, cmap=colours, norm=norm, edgecolors="black",
-        linewidths=diameter / 20, zorder=2,
-    )  # fmt: skip
+    node: dict = {"edgecolors": "black", "linewidths": diameter / 20, "zorder": 2}
+    axes.scatter(*at.T, diameter**2, score, cmap=colours, norm=norm, **node)
     if liar.any():
-        axes.scatter(
-            *at[liar].T, s=(1.4 * diameter + 1) ** 2, facecolors="none", edgecolors="black",
-            linewidths=1.2 if n <= 100 else 0.5, zorder=3,
-        )  # fmt: skip
-        axes.plot([], [], "o", mfc="none", mec="black", mew=1, ms=6, label="liar")
-        _legend(axes)
+        ring = {"facecolors": "none", "edgecolors": "black", "zorder": 3}
+        thick = 1.2 if n <= MOST_DISTINCT else 0.5
+        axes.scatter(*at[liar].T, (1.4 * diameter + 1) ** 2, linewidths=thick, **ring)
+        axes.plot([], [], "o", mfc="none", mec="black", ms=6, label="liar")
     if n <= MOST_NAMED:
         for client, (x, y) in enumerate(at):
             ink = _ink(colours(norm(score[client])))
             axes.text(x, y, str(client), size=6.5, ha="center", va="center_baseline", color=ink)
     axes.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal")
     axes.set_axis_off()
-    _colour_bar(axes, score, colours, norm, f"score: mean contribution\n({_unit(run)})")
+    if axes.get_legend_handles_labels()[0]:
+        _add_legend(axes)
+    _add_colour_bar(axes, score, colours, norm, f"score: mean contribution\n({_unit(run)})")
     return figure
 
 
 def _positions(arcs: np.ndarray, n: int) -> np.ndarray:
     """Where the nodes stand, [n, 2] within [-1, 1]."""
-    drawn = nx.Graph()
-    drawn.add_nodes_from(range(n))
+    if n == 1:
+        return np.zeros((1, 2))
+    drawn = nx.empty_graph(n)
     drawn.add_edges_from(arcs.tolist())
     around = sum(drawn.has_edge(i, (i + 1) % n) for i in range(n))
-    if around >= 0.8 * n or n > MOST_ARRANGED or n == 1:
+    if n > MOST_ARRANGED or (n <= MOST_DISTINCT and around >= 0.8 * n):
         angle = np.pi / 2 - 2 * np.pi * np.arange(n) / n  # client 0 on top, then clockwise
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    if n <= 100 and nx.is_connected(drawn):
+    if n <= MOST_DISTINCT and nx.is_connected(drawn):
         placed = nx.kamada_kawai_layout(drawn)
     else:
         placed = nx.spring_layout(drawn, seed=0, method="energy")
@@ -202,39 +185,34 @@ def _new_figure(what: str, title: str, width: float, height: float) -> tuple[Fig
     height += head
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine(ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - head / height)))
-    figure.text(
-        0.03 / width, 1 - 0.04 / height, what, size=9, weight="bold", va="top", parse_math=False
-    )
-    figure.text(
-        0.03 / width, 1 - 0.21 / height, "\n".join(lines), size=6.5, color=MUTED, va="top",
-        parse_math=False,
-    )  # fmt: skip
+    write = partial(figure.text, 0.03 / width, va="top", parse_math=False)
+    write(1 - 0.04 / height, what, size=9, weight="bold")
+    write(1 - 0.21 / height, "\n".join(lines), size=6.5, color=MUTED)
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=7, width=0.6, length=2.5)
+    axes.tick_params(**TICKS)
     for axis in (axes.xaxis, axes.yaxis):
         axis.label.set_size(8)
     return figure, axes
 
 
-def _whole_numbers(most: int) -> MaxNLocator:
-    return MaxNLocator(most, integer=True, steps=[1, 2, 5, 10])
-
-
-def _legend(axes: Axes) -> None:
-    """A legend above the axes, where it hides no data."""
-    axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, fontsize=7,
-        borderaxespad=0.2, borderpad=0.2, handlelength=1.6, columnspacing=1.2, handletextpad=0.5,
-    )  # fmt: skip
+def _contribution_title(run: xarray.Dataset) -> str:
+    return f"{run.title}; contribution.normalization={run.normalization}"
 
 
 def _unit(run: xarray.Dataset) -> str:
     return UNITS[run.contribution_utility]
 
 
-def _contribution_title(run: xarray.Dataset) -> str:
-    return f"{run.title}; contribution.normalization={run.normalization}"
+def _whole_numbers(most: int) -> MaxNLocator:
+    return MaxNLocator(most, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1)
+
+
+def _add_legend(axes: Axes) -> None:
+    """A legend above the axes, where it hides no data."""
+    spacing = {"borderaxespad": 0.2, "borderpad": 0.2, "handlelength": 1.6, "columnspacing": 1.2}
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3}
+    axes.legend(frameon=False, fontsize=7, **place, **spacing)
 
 
 def _colour_scale(values: np.ndarray, clipped: float) -> tuple[Colormap, Normalize]:
@@ -243,32 +221,27 @@ def _colour_scale(values: np.ndarray, clipped: float) -> tuple[Colormap, Normali
     Where signs are mixed, 0 is white and equal distances from it are equally strong.
     """
     shown = values[np.isfinite(values)]
-    if (shown != 0).any():
-        low, high = np.percentile(shown[shown != 0], [clipped, 100 - clipped]).tolist()
-    else:
-        low = high = 0.0
-    mixed = (shown < 0).any() and (shown > 0).any()
-    if mixed or low == high or (shown == 0).any():
-        low, high = min(low, 0.0), max(high, 0.0)
-    if low == high:
-        high = 1.0
-    if mixed:
-        shades = np.linspace(low, high, 256) / (2 * max(-low, high)) + 0.5
-        return ListedColormap(colormaps["RdBu"](shades)), Normalize(low, high)
-    return colormaps["viridis"], Normalize(low, high)
+    other = shown[shown != 0]
+    low, high = np.percentile(other, [clipped, 100 - clipped]).tolist() if other.size else (0, 0)
+    mixed = (other < 0).any() and (other > 0).any()
+    if mixed or low == high or other.size < shown.size:
+        low, high = min(low, 0), max(high, 0)
+    if not mixed:
+        return colormaps["viridis"], Normalize(low, high if high > low else 1)
+    shades = np.linspace(low, high, 256) / (2 * max(-low, high)) + 0.5
+    return ListedColormap(colormaps["RdBu"](shades)), Normalize(low, high)
 
 
-def _colour_bar(
+def _add_colour_bar(
     axes: Axes, values: np.ndarray, colours: Colormap, norm: Normalize, label: str
 ) -> None:
     """A colour bar, pointed where values lie beyond its end."""
-    below, above = np.nanmin(values) < norm.vmin, np.nanmax(values) > norm.vmax
-    bar = axes.figure.colorbar(
-        ScalarMappable(norm, colours), ax=axes, fraction=0.05, pad=0.02,
-        extend={(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above],
-    )  # fmt: skip
+    beyond = (values < norm.vmin).any() + 2 * (values > norm.vmax).any()
+    scale = ScalarMappable(norm, colours)
+    extend = ("neither", "min", "max", "both")[beyond]
+    bar = axes.figure.colorbar(scale, ax=axes, fraction=0.05, pad=0.02, extend=extend)
     bar.set_label(label, size=8)
-    bar.ax.tick_params(labelsize=7, width=0.6, length=2.5)
+    bar.ax.tick_params(**TICKS)
     bar.outline.set_linewidth(0.5)
 
 
@@ -279,6 +252,6 @@ def _ink(colour: tuple[float, float, float, float]) -> str:
 
 def _number(value: float, values: np.ndarray) -> str:
     """The value with as many decimals as the largest of the values needs."""
-    magnitude = np.floor(np.log10(np.nanmax(np.abs(values), initial=1e-4) or 1))
+    magnitude = np.floor(np.log10(np.nanmax(np.abs(values), initial=1e-4)))
     decimals = int(np.clip(1 - magnitude + (magnitude >= 0), 0, 4))
     return f"{value:z.{decimals}f}".replace("-", "−")

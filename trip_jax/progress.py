@@ -1,7 +1,6 @@
 """Progress of a run: a bar on a terminal, one line a round elsewhere."""
 
 import sys
-import time
 from types import TracebackType
 
 import numpy as np
@@ -15,7 +14,7 @@ class Progress:
 
     def __init__(self, rounds: int, n_clients: int):
         self._rounds, self._n_clients = rounds, n_clients
-        self._began = time.perf_counter()
+        self._spent = 0.0
         self._bar = None
 
     def __enter__(self) -> "Progress":
@@ -39,16 +38,20 @@ class Progress:
         accuracy = np.asarray(record.utility)[:, ACCURACY]
         news = (
             f"accuracy {accuracy.mean():.3f} ± {accuracy.std():.3f}, "
-            f"{self._n_clients / timing.training:,.1f} clients/s, "
-            f"{timing.coalitions / timing.evaluation:,.0f} coalitions/s"
+            f"{_rate(self._n_clients / timing.training)} clients/s, "
+            f"{_rate(timing.coalitions / timing.evaluation)} coalitions/s"
         )
         if self._bar is not None:
             self._bar.set_postfix_str(news)
             self._bar.update()
         else:
-            spent = time.perf_counter() - self._began
-            left = spent / (t + 1) * (self._rounds - t - 1)
+            self._spent += timing.seconds
+            left = self._spent / (t + 1) * (self._rounds - t - 1)
             print(f"round {t + 1}/{self._rounds}: {news}, {_duration(left)} left", flush=True)
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}"
 
 
 def _duration(seconds: float) -> str:

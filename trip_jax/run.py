@@ -3,10 +3,13 @@
 python -m trip_jax.run [+experiment=NAME] [GROUP=CHOICE] [SETTING=VALUE] [-m]
 """
 
+import difflib
 import json
 import os
+import re
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from trip_jax.data.partition import Federation
     from trip_jax.simulation import Result
 
-USER_ERRORS = (InvalidSetting, Diverged, HydraException, OmegaConfBaseException)
+USER_ERRORS = (InvalidSetting, Diverged, HydraException, OmegaConfBaseException, OSError)
 
 _CHECKOUT = Path(__file__).parent.parent / "conf"
 _CONF = str(_CHECKOUT) if (_CHECKOUT / "config.yaml").is_file() else "pkg://trip_jax.conf"
@@ -146,8 +149,25 @@ def _fail(error: BaseException) -> NoReturn:
 
 
 def _one_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines()]
-    return " ".join(line for line in lines if line)
+    """The error as one sentence; Hydra's run over several lines and leave the cause to another."""
+    if unknown := re.match(r"Could not override '(.+?)'\.", str(error)):
+        names = list(_settings("", asdict(Config())))
+        close = difflib.get_close_matches(unknown[1], names, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}."
+        return f"There is no setting {unknown[1]}: {hint}"
+    text = re.split(r"\n\s*(?:Config search path|See https|full_key)", str(error))[0]
+    if isinstance(error, HydraException) and error.__cause__:
+        text += f": {str(error.__cause__).splitlines()[0]}"
+    return " ".join(text.split())
+
+
+def _settings(prefix: str, settings: dict[str, Any]) -> Iterator[str]:
+    """The dotted names of all settings."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _settings(f"{prefix}{name}.", value)
+        else:
+            yield prefix + name
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ class Topology:
         return Arcs(jnp.asarray(client), jnp.asarray(slot), jnp.asarray(real))
 
 
-Graph: TypeAlias = "nx.Graph | np.ndarray"
+Graph: TypeAlias = nx.Graph | np.ndarray
 
 
 def build(

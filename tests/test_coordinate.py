@@ -1,0 +1,237 @@
+"""The coordinator on tables of reports: its numbers against the oracle, and every refusal."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests import reference as ref
+from trip_jax.config import Defence
+from trip_jax.coordinate import main, read_reports
+from trip_jax.coordinator import trace
+
+NAMES = ["2", "007", "10", "NA", "b, c"]
+"""In the order of the outputs: integers by value, then strings; each as it is written."""
+N, T = len(NAMES), 4
+LIAR, LIE_ROUND = 3, 2
+Rows = list[dict[str, Any]]
+
+
+def reports(seed: int = 0, scale: float = 0.02) -> tuple[list[list[ref.Lcv]], list[list[ref.Lcv]]]:
+    """LCVs and weights [T][N] of ragged random neighbourhoods; one report is a lie."""
+    rng = np.random.default_rng(seed)
+    lcvs, weights = [], []
+    for t in range(T):
+        members = [[i, *rng.choice(N, 3)] for i in range(N)]
+        members[LIAR] = list(range(N))
+        weights.append([{int(j): float(rng.uniform(0.5, 3)) for j in row} for row in members])
+        lcvs.append([{j: float(rng.normal(0.1, scale)) for j in row} for row in weights[t]])
+        if t == LIE_ROUND:
+            lcvs[t][LIAR][LIAR] += 1.0
+    return lcvs, weights
+
+
+def table(lcvs: list[list[ref.Lcv]], weights: list[list[ref.Lcv]]) -> pd.DataFrame:
+    """Rounds are numbered from -1, since any integers will do."""
+    rows: Rows = []
+    for t, (values, shares) in enumerate(zip(lcvs, weights, strict=True)):
+        for i in range(N):
+            for j in shares[i]:
+                numbers = {"weight": shares[i][j], "lcv": values[i][j]}
+                rows.append({"round": t - 1, "client": NAMES[i], "member": NAMES[j]} | numbers)
+    return pd.DataFrame(rows)
+
+
+def oracle(lcvs: list[list[ref.Lcv]], weights: list[list[ref.Lcv]]) -> np.ndarray:
+    phi = np.zeros((N, N))
+    for values, shares in zip(lcvs, weights, strict=True):
+        phi = ref.update_contributions(phi, values, shares)
+    return phi
+
+
+def outputs(out: Path) -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
+    """phi [N, N], scores [N] and the flagged reports; checks names and their order."""
+    pairs, scores, flagged = (
+        pd.read_csv(out / f"{name}.csv", dtype={"client": str}, keep_default_na=False)
+        for name in ("phi", "scores", "flagged")
+    )
+    assert list(pairs.columns) == ["client", "contributor", "contribution"]
+    assert list(scores.columns) == ["client", "score"]
+    assert list(flagged.columns) == ["round", "client", "distance"]
+    assert list(pairs["client"]) == [i for i in NAMES for _ in NAMES]
+    assert list(pairs["contributor"]) == NAMES * N
+    assert list(scores["client"]) == NAMES
+    assert sorted(path.name for path in out.iterdir()) == ["flagged.csv", "phi.csv", "scores.csv"]
+    phi = pairs["contribution"].to_numpy().reshape(N, N)
+    return phi, scores["score"].to_numpy(), flagged
+
+
+def test_contributions_and_scores_follow_the_oracle(tmp_path: Path) -> None:
+    lcvs, weights = reports()
+    table(lcvs, weights).to_csv(tmp_path / "reports.csv", index=False)
+    assert main([str(tmp_path / "reports.csv"), "--out", str(tmp_path / "new" / "out")]) == 0
+    phi, scores, flagged = outputs(tmp_path / "new" / "out")
+    expected = oracle(lcvs, weights)
+    np.testing.assert_allclose(phi, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(scores, expected.mean(axis=0), rtol=1e-5)
+    assert flagged.empty
+
+
+@pytest.mark.parametrize("thresholding", ["soft", "hard"])
+@pytest.mark.parametrize(("penalty", "distance"), [(None, None), (0.02, 0.06)])
+def test_c2_flags_and_replaces_as_the_oracle_does(
+    tmp_path: Path, thresholding: Any, penalty: float | None, distance: float | None
+) -> None:
+    lcvs, weights = reports()
+    table(lcvs, weights).to_csv(tmp_path / "reports.csv", index=False)
+    options = ["--c2", "--thresholding", thresholding]
+    if penalty is not None:
+        options += ["--penalty", str(penalty), "--distance", str(distance)]
+    assert main([str(tmp_path / "reports.csv"), "--out", str(tmp_path), *options]) == 0
+    (tmp_path / "reports.csv").unlink()
+    phi, _, flagged = outputs(tmp_path)
+
+    lam = Defence.penalty if penalty is None else penalty
+    limit = Defence.distance if distance is None else distance
+    adopted, expected = [], {}
+    for t, values in enumerate(lcvs):
+        kept, flags, distances = ref.detect_outliers(values, lam, limit, thresholding)
+        adopted.append(kept)
+        expected |= {(t - 1, NAMES[i]): distances[i] for i in range(N) if flags[i]}
+    assert (LIE_ROUND - 1, NAMES[LIAR]) in expected
+    assert len(expected) == 1 if penalty is None else len(expected) > 1
+    found = dict(
+        zip(zip(flagged["round"], flagged["client"], strict=True), flagged["distance"], strict=True)
+    )
+    assert found == pytest.approx(expected, rel=1e-4)
+    np.testing.assert_allclose(phi, oracle(adopted, weights), rtol=1e-4, atol=1e-5)
+    assert np.abs(phi - oracle(lcvs, weights)).max() > 0.05
+
+
+def test_neither_format_nor_order_nor_scale_of_weights_matters(tmp_path: Path) -> None:
+    frame = table(*reports())
+    shuffled = frame.sample(frac=1, random_state=0)
+    # Far outside float32, which must not turn into zeros or infinities.
+    rescaled = frame.assign(weight=frame["weight"] * np.where(frame["round"] < 1, 1e-200, 1e200))
+    written = []
+    for name, one in (("plain", frame), ("shuffled", shuffled), ("rescaled", rescaled)):
+        one.to_csv(tmp_path / f"{name}.csv", index=False)
+        one.to_parquet(tmp_path / f"{name}.parquet", index=False)
+        for suffix in (".csv", ".parquet"):
+            out = tmp_path / (name + suffix[1:])
+            assert main([str(tmp_path / name) + suffix, "--out", str(out), "--c2"]) == 0
+            phi, _, flagged = outputs(out)
+            written.append((phi, flagged.to_csv()))
+    for phi, flagged_csv in written[1:]:
+        np.testing.assert_allclose(phi, written[0][0], rtol=1e-6)
+        assert flagged_csv == written[0][1]
+
+
+def test_integer_names_in_a_table_of_the_users_own() -> None:
+    """Client 10 sorts after 2, and a table without line numbers serves as it is."""
+    rows = [(5, 10, 10, 1.0, 0.5), (5, 2, 10, 3.0, 0.25), (5, 2, 2, 1.0, 0.125)]
+    frame = pd.DataFrame(rows, columns=["round", "client", "member", "weight", "lcv"])
+    stacked, names, rounds = read_reports(frame)
+    assert names == ["2", "10"] and rounds == [5]
+    phi, _ = trace(stacked, len(names))
+    np.testing.assert_array_equal(phi, [[0.125, 0.25], [0, 0.5]])
+
+
+def test_a_missing_report_taken_as_zero(tmp_path: Path) -> None:
+    lcvs, weights = reports()
+    frame = table(lcvs, weights)
+    absent = (frame["round"] == 0) & (frame["client"] == NAMES[1])
+    skipped = frame["round"] == 1  # a whole round without any report
+    frame[~absent & ~skipped].to_csv(tmp_path / "reports.csv", index=False)
+    options = ["--out", str(tmp_path / "out"), "--missing", "zero"]
+    assert main([str(tmp_path / "reports.csv"), *options]) == 0
+    phi, _, _ = outputs(tmp_path / "out")
+
+    lcvs[1][1], weights[1][1] = {1: 0.0}, {1: 1.0}
+    lcvs[2], weights[2] = [{i: 0.0} for i in range(N)], [{i: 1.0} for i in range(N)]
+    np.testing.assert_allclose(phi, oracle(lcvs, weights), rtol=1e-5, atol=1e-6)
+
+
+LINES = [
+    "round,client,member,weight,lcv",
+    "0,a,a,1,0.5",
+    "0,a,b,1,0.25",
+    "0,b,b,1,0.125",
+    "1,a,a,1,0.5",
+    "1,b,b,1,0.5",
+    "1,b,a,1,0.5",
+]
+
+
+def change(line: int, *new: str) -> list[str]:
+    """The good table with other lines in place of one."""
+    return [*LINES[: line - 1], *new, *LINES[line:]]
+
+
+REFUSED: dict[str, tuple[list[str], list[str]]] = {
+    "no file": ([], ["No such file", ".csv"]),
+    "empty file": ([""], ["No columns", "round, client, member, weight, lcv"]),
+    "header only": (LINES[:1], ["empty", "one line for each member"]),
+    "missing column": ([line.rsplit(",", 1)[0] for line in LINES], ["one column lcv"]),
+    "doubled column": ([f"{line},0" for line in change(1, LINES[0])], ["lines of one length"]),
+    "long line": (change(3, "0,a,b,1,0.25,9"), ["line 3", "saw 6"]),
+    "open quote": (change(4, '0,b,"b,1,0.125'), ["after line 3"]),
+    "word for lcv": (change(3, "0,a,b,1,x"), ["lcv 'x'", "line 3"]),
+    "nan lcv": (change(4, "0,b,b,1,nan"), ["lcv 'nan'", "line 4"]),
+    "huge lcv": (change(4, "0,b,b,1,1e39"), ["lcv '1e39'", "line 4", "float32"]),
+    "no lcv": (change(4, "0,b,b,1"), ["lcv ''", "line 4"]),
+    "word for weight": (change(3, "0,a,b,x,1"), ["weight 'x'", "line 3"]),
+    "infinite weight": (change(4, "0,b,b,inf,1"), ["weight 'inf'", "line 4"]),
+    "nan weight": (change(4, "0,b,b,nan,1"), ["weight 'nan'", "line 4"]),
+    "negative weight": (change(4, "0,b,b,-1,1"), ["weight '-1'", "from 0 up", "line 4"]),
+    "zero weights": (change(6, "1,b,b,0,1")[:6], ["client 'b' in round 1 (line 6)", "all zero"]),
+    "own line missing": (change(2), ["client 'a' in round 0 (line 2)", "own line"]),
+    "unknown client": (change(3, "0,a,c,1,1"), ["'c' is an unknown client", "line 3"]),
+    "no name": (change(3, "0,,b,1,1"), ["client ''", "line 3"]),
+    "duplicate": (change(3, LINES[2], LINES[2]), ["duplicate", "lines 3, 4"]),
+    "weights disagree": (change(3, LINES[2], "0,a,b,2,0.25"), ["disagree", "lines 3, 4"]),
+    "fractional round": (change(3, "0.5,a,b,1,1"), ["round '0.5'", "integer", "line 3"]),
+    "infinite round": (change(3, "inf,a,b,1,1"), ["round 'inf'", "integer", "line 3"]),
+    "missing report": (change(4), ["round 0", "client 'b'", "--missing zero"]),
+    "missing round": (
+        [LINES[0], "3,a,a,1,1", "3,b,b,1,1", "5,a,a,1,1"],
+        ["round 4", "client 'a'", "--missing zero"],
+    ),
+    "blank lines count": (change(3, "", ",,,,", "0,a,b,1,x"), ["line 5"]),
+    "line breaks count": (
+        ["note," + LINES[0], '"a\nb",0,a,a,1,1', ",0,a,a,x,1", ",0,b,b,1,1"],
+        ["weight 'x'", "line 4"],
+    ),
+    "many lines": ([LINES[0], *["0,a,a,x,1"] * 6], ["lines 2, 3, 4, 5, 6, ..."]),
+}
+REFUSED["doubled column"] = ([f"{line},0" for line in LINES], [])
+REFUSED["doubled column"] = (
+    ["round," + LINES[0], *(f"0,{line}" for line in LINES[1:])],
+    ["one column round"],
+)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
+    """The one line that the command leaves on stderr."""
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1
+    return printed.err
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_wrong_table_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
+) -> None:
+    lines, words = REFUSED[case]
+    path = tmp_path / "reports.csv"
+    if lines:
+        path.write_text("\n".join(lines) if lines != [""] else "")
+    message = refusal(capsys, [str(path), "--out", str(tmp_path / "out")])
+    assert message.startswith(f"{path}: ")
+    assert [word for word in words if word not in message] == []
+    assert not (tmp_path / "out").exists()
