@@ -13,7 +13,7 @@ from tests import reference as ref
 from trip_jax import topology
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.data.federation import ClientData
-from trip_jax.models import mlp
+from trip_jax.models import Model, mlp
 from trip_jax.simulation import Record, Simulation, State
 from trip_jax.training import epoch_order
 
@@ -54,6 +54,7 @@ def tiny(
     weights: str = "data_size",
     redraw_every: int = 1,
     training: Training | None = None,
+    model: Model | None = None,
     **settings: Any,
 ) -> Simulation:
     """Six clients with an MLP of 6 hidden units; two rounds of two epochs by default."""
@@ -61,7 +62,7 @@ def tiny(
     if graphs is None:
         graphs = nx.path_graph(len(data.sizes))
     return Simulation(
-        mlp(3, (6,)),
+        model or mlp(3, (6,)),
         data,
         topology.build(graphs, np.asarray(data.sizes), weights=weights, redraw_every=redraw_every),
         training=training

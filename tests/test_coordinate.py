@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests import reference as ref
@@ -26,8 +28,8 @@ def reports(seed: int = 0, scale: float = 0.02) -> tuple[list[list[ref.Lcv]], li
     rng = np.random.default_rng(seed)
     lcvs, weights = [], []
     for t in range(T):
-        members = [[i, *rng.choice(N, 3)] for i in range(N)]
-        members[LIAR] = list(range(N))
+        # All report on the liar: of two reporters neither would stand out.
+        members = [[i, LIAR, *rng.choice(N, 2)] for i in range(N)]
         weights.append([{int(j): float(rng.uniform(0.5, 3)) for j in row} for row in members])
         lcvs.append([{j: float(rng.normal(0.1, scale)) for j in row} for row in weights[t]])
         if t == LIE_ROUND:
@@ -82,7 +84,7 @@ def test_contributions_and_scores_follow_the_oracle(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("thresholding", ["soft", "hard"])
-@pytest.mark.parametrize(("penalty", "distance"), [(None, None), (0.02, 0.06)])
+@pytest.mark.parametrize(("penalty", "distance"), [(None, None), (0.02, 0.03)])
 def test_c2_flags_and_replaces_as_the_oracle_does(
     tmp_path: Path, thresholding: Any, penalty: float | None, distance: float | None
 ) -> None:
@@ -97,7 +99,8 @@ def test_c2_flags_and_replaces_as_the_oracle_does(
 
     lam = Defence.penalty if penalty is None else penalty
     limit = Defence.distance if distance is None else distance
-    adopted, expected = [], {}
+    adopted: list[list[ref.Lcv]] = []
+    expected: dict[tuple[int, str], float] = {}
     for t, values in enumerate(lcvs):
         kept, flags, distances = ref.detect_outliers(values, lam, limit, thresholding)
         adopted.append(kept)
@@ -129,6 +132,8 @@ def test_neither_format_nor_order_nor_scale_of_weights_matters(tmp_path: Path) -
     for phi, flagged_csv in written[1:]:
         np.testing.assert_allclose(phi, written[0][0], rtol=1e-6)
         assert flagged_csv == written[0][1]
+    for phi, _ in written[:4]:
+        np.testing.assert_array_equal(phi, written[0][0])
 
 
 def test_integer_names_in_a_table_of_the_users_own() -> None:
@@ -177,7 +182,10 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
     "empty file": ([""], ["No columns", "round, client, member, weight, lcv"]),
     "header only": (LINES[:1], ["empty", "one line for each member"]),
     "missing column": ([line.rsplit(",", 1)[0] for line in LINES], ["one column lcv"]),
-    "doubled column": ([f"{line},0" for line in change(1, LINES[0])], ["lines of one length"]),
+    "doubled column": (
+        ["round," + LINES[0], *(f"0,{line}" for line in LINES[1:])],
+        ["one column round"],
+    ),
     "long line": (change(3, "0,a,b,1,0.25,9"), ["line 3", "saw 6"]),
     "open quote": (change(4, '0,b,"b,1,0.125'), ["after line 3"]),
     "word for lcv": (change(3, "0,a,b,1,x"), ["lcv 'x'", "line 3"]),
@@ -193,6 +201,10 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
     "unknown client": (change(3, "0,a,c,1,1"), ["'c' is an unknown client", "line 3"]),
     "no name": (change(3, "0,,b,1,1"), ["client ''", "line 3"]),
     "duplicate": (change(3, LINES[2], LINES[2]), ["duplicate", "lines 3, 4"]),
+    "two with duplicates": (
+        [LINES[0], *(line for line in LINES[1:4] for _ in range(2))],
+        ["client 'a' in round 0 (lines 2, 3, 4, 5)"],
+    ),
     "weights disagree": (change(3, LINES[2], "0,a,b,2,0.25"), ["disagree", "lines 3, 4"]),
     "fractional round": (change(3, "0.5,a,b,1,1"), ["round '0.5'", "integer", "line 3"]),
     "infinite round": (change(3, "inf,a,b,1,1"), ["round 'inf'", "integer", "line 3"]),
@@ -208,11 +220,6 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
     ),
     "many lines": ([LINES[0], *["0,a,a,x,1"] * 6], ["lines 2, 3, 4, 5, 6, ..."]),
 }
-REFUSED["doubled column"] = ([f"{line},0" for line in LINES], [])
-REFUSED["doubled column"] = (
-    ["round," + LINES[0], *(f"0,{line}" for line in LINES[1:])],
-    ["one column round"],
-)
 
 
 def refusal(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
@@ -235,3 +242,87 @@ def test_a_wrong_table_is_refused(
     assert message.startswith(f"{path}: ")
     assert [word for word in words if word not in message] == []
     assert not (tmp_path / "out").exists()
+
+
+PARQUET: dict[str, tuple[dict[str, list[Any]], list[str]]] = {
+    "null lcv": ({"lcv": [1.0, None]}, ["lcv 'nan'", "row 2"]),
+    "null name": ({"member": ["1", None]}, ["member", "row 2"]),
+    "fractional names": ({"client": [1.0, 2.0]}, ["client '1.0'", "rows 1, 2"]),
+    "nested numbers": ({"weight": [[1.0], [2.0]]}, ["weight", "rows 1, 2"]),
+    "null among integers": ({"client": [None, 2]}, ["client 'None'", "row 1"]),
+}
+
+
+@pytest.mark.parametrize("case", PARQUET)
+def test_a_wrong_parquet_table_is_refused_by_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
+) -> None:
+    columns, words = PARQUET[case]
+    good = {"round": [0, 0], "client": [1, 2], "member": [1, 2], "weight": [1, 1], "lcv": [0, 1]}
+    path = tmp_path / "reports.parquet"
+    pq.write_table(pa.table(good | columns), path)
+    message = refusal(capsys, [str(path), "--out", str(tmp_path / "out")])
+    assert [word for word in words if word not in message] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("reports.parquet", ["cannot be read", "Parquet"]), ("reports.txt", [".csv or .parquet"])],
+)
+def test_what_is_no_table_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, words: list[str]
+) -> None:
+    (tmp_path / name).write_text("\n".join(LINES))
+    message = refusal(capsys, [str(tmp_path / name), "--out", str(tmp_path / "out")])
+    assert [word for word in [name, *words] if word not in message] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--penalty", "0.1"], ["--penalty", "add --c2"]),
+        (["--distance", "0"], ["--distance", "add --c2"]),
+        (["--thresholding", "hard"], ["--thresholding", "add --c2"]),
+        (["--c2", "--penalty", "0"], ["penalty must be above 0"]),
+        (["--c2", "--distance", "nan"], ["distance must be at least 0"]),
+        (["--c2", "--thresholding", "firm"], ["thresholding must be one of soft, hard"]),
+    ],
+)
+def test_wrong_options_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: list[str]
+) -> None:
+    (tmp_path / "reports.csv").write_text("\n".join(LINES))
+    arguments = [str(tmp_path / "reports.csv"), "--out", str(tmp_path / "out"), *options]
+    message = refusal(capsys, arguments)
+    assert [word for word in words if word not in message] == []
+
+
+@pytest.mark.parametrize("blocked", ["out", "out/phi.csv"])
+def test_results_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], blocked: str
+) -> None:
+    (tmp_path / "reports.csv").write_text("\n".join(LINES))
+    if blocked == "out":
+        (tmp_path / blocked).write_text("a file where the directory should be")
+    else:
+        (tmp_path / blocked).mkdir(parents=True)
+    message = refusal(capsys, [str(tmp_path / "reports.csv"), "--out", str(tmp_path / "out")])
+    assert message.startswith(f"{tmp_path / 'out'}: cannot be written (")
+    if blocked != "out":
+        assert [path.name for path in (tmp_path / "out").iterdir()] == ["phi.csv"]
+
+
+def test_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "reports.csv").write_text("\n".join(LINES))
+    assert main([str(tmp_path / "reports.csv"), "--out", str(tmp_path)]) == 0
+    scores = pd.read_csv(tmp_path / "scores.csv")
+    # phi = [[0.5, 0.25], [0, 0.125]], then [[1, 0.25], [0.75, 0.6875]].
+    assert scores.to_dict("list") == {"client": ["a", "b"], "score": [0.875, 0.46875]}
+
+
+def test_as_a_module(tmp_path: Path) -> None:
+    (tmp_path / "reports.csv").write_text("\n".join(change(2)))
+    command = [sys.executable, "-m", "trip_jax.coordinate", str(tmp_path / "reports.csv")]
+    done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "own line" in done.stderr and done.stderr.count("\n") == 1

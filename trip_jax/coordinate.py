@@ -171,7 +171,7 @@ def write(out: Path, phi: Array, verdict: Verdict, names: list[str], rounds: lis
     flagged = {"round": np.array(rounds)[t], "client": name[i]}
     tables = {
         "phi.csv": pairs | {"contribution": np.ravel(phi)},
-        "scores.csv": {"client": name, "score": np.mean(phi, axis=0, dtype=np.float64)},
+        "scores.csv": {"client": name, "score": np.asarray(phi, float).mean(axis=0)},
         "flagged.csv": flagged | {"distance": np.asarray(verdict.distance)[t, i]},
     }
     out.mkdir(parents=True, exist_ok=True)
@@ -188,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("trip_jax.coordinate")
     parser.add_argument("reports", type=Path, help=f".csv or .parquet: {LAYOUT}")
     parser.add_argument("--out", type=Path, required=True, help="directory of the results")
-    zero = "take a missing report for an LCV of 0 with self weight 1"
+    zero = "refuse a missing report (default), or take an LCV of 0 with self weight 1"
     parser.add_argument("--missing", choices=("refuse", "zero"), default="refuse", help=zero)
     parser.add_argument("--c2", action="store_true", help="detect and replace outlying reports")
     parser.add_argument("--penalty", type=float, help=f"of C2 (default {Defence.penalty})")

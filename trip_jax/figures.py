@@ -6,6 +6,7 @@ They fit a paper's columns (3.5 or 7 inches, 8 point) and can be read without co
 import textwrap
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -14,13 +15,15 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
-from matplotlib.colors import Colormap, ListedColormap, Normalize
+from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 HONEST, LIAR, MUTED = "#0072B2", "#D55E00", "#555555"  # blue and vermillion of Okabe and Ito
-TICKS = {"labelsize": 7, "width": 0.6, "length": 2.5}
+TICKS: dict[str, Any] = {"labelsize": 7, "width": 0.6, "length": 2.5}
+ARROW: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1, "units": "inches"}
+ARROW |= {"headwidth": 7, "headlength": 7}
 UNITS = {
     "accuracy": "test accuracy",
     "loss": "decrease of test loss, nats",
@@ -29,7 +32,7 @@ UNITS = {
 MOST_WRITTEN = 12  # clients whose contributions are written into the cells of a heat map
 MOST_NAMED = 40  # clients whose numbers fit along an axis 7 inches wide, or into nodes
 MOST_DISTINCT = 100  # clients whose bars or nodes can be told apart in one column
-MOST_ARRANGED = 1000  # clients whose graph is laid out by forces, within seconds
+MOST_DETAILED = 1000  # clients whose graph is laid out by forces and whose matrix is drawn whole
 CLIPPED = 0.5  # per cent of a large matrix beyond either end of the colour scale
 
 
@@ -63,23 +66,25 @@ def accuracy(run: xarray.Dataset) -> Figure:
 
 def phi(run: xarray.Dataset) -> Figure:
     """The contribution matrix as a heat map, with numbers in the cells of a small one."""
-    values = run.phi.values
-    n = len(values)
+    n = run.sizes["client"]
+    block = -(-n // MOST_DETAILED)
     written = n <= MOST_WRITTEN
     what = "Contribution of each client to each final model"
     width = 5.0 if 8 < n <= MOST_WRITTEN else 3.5
     figure, axes = _new_figure(what, _contribution_title(run), width, 0.8 * width + 0.1)
-    colours, norm = _colour_scale(values, 0 if written else CLIPPED)
-    axes.imshow(values, cmap=colours, norm=norm)
+    values = run.phi.coarsen(client=block, contributor=block, boundary="pad").mean().values
+    mean = f", mean of {block} × {block}" if block > 1 else ""
+    end = block * len(values) - 0.5
+    colours = _colours(values, 0 if written else CLIPPED)
+    drawn = axes.imshow(values, extent=(-0.5, end, end, -0.5), **colours)
     if written:
         for (i, j), value in np.ndenumerate(values):
-            ink = _ink(colours(norm(value)))
-            axes.text(j, i, _number(value, values), size=6, ha="center", va="center", color=ink)
+            _write_on(axes, j, i, _number(value, values), drawn.to_rgba(value))
     axes.spines[:].set_visible(False)
     axes.set(xlabel="contributor", ylabel="client whose model it is")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(_whole_numbers(n if written else 6))
-    _add_colour_bar(axes, values, colours, norm, f"contribution ({_unit(run)})")
+    _add_colour_bar(axes, drawn, f"contribution ({UNITS[run.contribution_utility]}{mean})")
     return figure
 
 
@@ -91,23 +96,20 @@ def scores(run: xarray.Dataset) -> Figure:
     order = np.argsort(-run.score.values, kind="stable")
     score, liar = run.score.values[order], run.liar.values[order].astype(bool)
     rank = np.arange(1, n + 1)
-    bar: dict = {"width": 0.8 if n <= MOST_DISTINCT else 1, "edgecolor": "white", "linewidth": 0}
-    for label, who, colour, hatch in (("honest", ~liar, HONEST, ""), ("liar", liar, LIAR, "/////")):
+    wide = 0.8 if n <= MOST_DISTINCT else 1.0
+    for name, who, colour, hatch in (("honest", ~liar, HONEST, ""), ("liar", liar, LIAR, "/////")):
         if who.any():
-            axes.bar(rank[who], score[who], color=colour, hatch=hatch, label=label, **bar)
-    error: dict = {"ecolor": "black", "elinewidth": 0.7, "capsize": 1.5, "zorder": 3}
-    if n > MOST_DISTINCT:  # they would hide the bars in front of which they stand
+            axes.bar(rank[who], score[who], wide, fc=colour, ec="w", lw=0, hatch=hatch, label=name)
+    error: dict[str, Any] = {"ecolor": "black", "elinewidth": 0.7, "zorder": 3}
+    if n > MOST_DISTINCT:  # in front of the bars they would hide them
         error = {"ecolor": "silver", "elinewidth": 0.4, "zorder": 0}
-    axes.errorbar(rank, score, run.phi.std("client").values[order], fmt="none", **error)
+    axes.errorbar(rank, score, run.phi.values.std(axis=0)[order], fmt="none", **error)
     axes.axhline(0, color="black", linewidth=0.6)
-    axes.set(xlim=(0.3, n + 0.7), ylabel=f"contribution, mean ± s.d. over models\n({_unit(run)})")
+    axes.set(xlim=(0.3, n + 0.7), xlabel="client" if n <= MOST_NAMED else "rank of the client")
+    axes.set_ylabel(f"contribution, mean ± s.d. over models\n({UNITS[run.contribution_utility]})")
+    axes.xaxis.set_major_locator(_whole_numbers(10))
     if n <= MOST_NAMED:
-        axes.set_xticks(rank, [str(client) for client in run.client.values[order]])
-        axes.tick_params(axis="x", length=0)
-        axes.set_xlabel("client")
-    else:
-        axes.xaxis.set_major_locator(_whole_numbers(10))
-        axes.set_xlabel("rank of the client")
+        axes.set_xticks(rank, run.client.values[order].astype(str))
     if liar.any():
         _add_legend(axes)
     return figure
@@ -126,36 +128,33 @@ def graph(run: xarray.Dataset) -> Figure:
     arcs = np.stack([first.members.values[receiver, slot], receiver], axis=1)
     arcs = arcs[arcs[:, 0] != arcs[:, 1]]
     at = _positions(arcs, n)
-    diameter = 12 if n <= MOST_NAMED else max(1, 14 * width / np.sqrt(n))  # points
+    diameter = 12 if n <= MOST_NAMED else max(1, 11 * width / np.sqrt(n))  # points
     line = float(np.clip(3.5 * width / np.sqrt(len(arcs) + 1), 0.1, 0.7))
     grey = MUTED if n <= MOST_DISTINCT else "silver"
     if set(map(tuple, arcs)) == set(map(tuple, arcs[:, ::-1])):
         axes.add_collection(LineCollection(at[arcs], colors=grey, linewidths=line, zorder=1))
     else:
-        arrow: dict = {"angles": "xy", "scale_units": "xy", "scale": 1, "units": "inches"}
-        points = 72 * (width - 0.9) / 2.3  # of a unit of length; the colour bar takes 0.9 inches
+        unit = 72 * (width - 0.9) / 2.3  # points; the colour bar takes 0.9 inches
         leg = at[arcs[:, 1]] - at[arcs[:, 0]]
-        leg *= 1 - (diameter / 2 + 1) / points / np.linalg.norm(leg, axis=1, keepdims=True)
-        arrow |= {"width": line / 72, "headwidth": 7, "headlength": 7, "color": grey, "zorder": 1}
-        axes.quiver(*at[arcs[:, 0]].T, *leg.T, **arrow)
+        length = np.linalg.norm(leg, axis=1, keepdims=True).clip(1e-9)
+        leg *= (1 - (diameter / 2 + 1) / unit / length).clip(0)  # up to the receiver's edge
+        axes.quiver(*at[arcs[:, 0]].T, *leg.T, width=line / 72, color=grey, **ARROW)
         axes.plot([], [], "->", color=grey, lw=0.7, ms=3.5, label="sends to")
-    colours, norm = _colour_scale(score, 0)
-    node: dict = {"edgecolors": "black", "linewidths": diameter / 20, "zorder": 2}
-    axes.scatter(*at.T, diameter**2, score, cmap=colours, norm=norm, **node)
+    x, y = at.T
+    node: dict[str, Any] = {"edgecolors": "black", "linewidths": diameter / 20, "zorder": 2}
+    drawn = axes.scatter(x, y, diameter**2, score, **_colours(score, 0), **node)
     if liar.any():
-        ring = {"facecolors": "none", "edgecolors": "black", "zorder": 3}
-        thick = 1.2 if n <= MOST_DISTINCT else 0.5
-        axes.scatter(*at[liar].T, (1.4 * diameter + 1) ** 2, linewidths=thick, **ring)
+        ring = node | {"facecolors": "none", "linewidths": 1.2 if n <= MOST_DISTINCT else 0.5}
+        axes.scatter(x[liar], y[liar], (1.4 * diameter + 1) ** 2, **ring)
         axes.plot([], [], "o", mfc="none", mec="black", ms=6, label="liar")
     if n <= MOST_NAMED:
-        for client, (x, y) in enumerate(at):
-            ink = _ink(colours(norm(score[client])))
-            axes.text(x, y, str(client), size=6.5, ha="center", va="center_baseline", color=ink)
+        for i in range(n):
+            _write_on(axes, x[i], y[i], str(i), drawn.to_rgba(score[i]))
     axes.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal")
     axes.set_axis_off()
     if axes.get_legend_handles_labels()[0]:
         _add_legend(axes)
-    _add_colour_bar(axes, score, colours, norm, f"score: mean contribution\n({_unit(run)})")
+    _add_colour_bar(axes, drawn, f"score: mean contribution\n({UNITS[run.contribution_utility]})")
     return figure
 
 
@@ -166,7 +165,7 @@ def _positions(arcs: np.ndarray, n: int) -> np.ndarray:
     drawn = nx.empty_graph(n)
     drawn.add_edges_from(arcs.tolist())
     around = sum(drawn.has_edge(i, (i + 1) % n) for i in range(n))
-    if n > MOST_ARRANGED or (n <= MOST_DISTINCT and around >= 0.8 * n):
+    if n > MOST_DETAILED or (n <= MOST_DISTINCT and around >= 0.8 * n):
         angle = np.pi / 2 - 2 * np.pi * np.arange(n) / n  # client 0 on top, then clockwise
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)
     if n <= MOST_DISTINCT and nx.is_connected(drawn):
@@ -192,16 +191,12 @@ def _new_figure(what: str, title: str, width: float, height: float) -> tuple[Fig
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(**TICKS)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.label.set_size(8)
+        axis.label.set_fontsize(8)
     return figure, axes
 
 
 def _contribution_title(run: xarray.Dataset) -> str:
     return f"{run.title}; contribution.normalization={run.normalization}"
-
-
-def _unit(run: xarray.Dataset) -> str:
-    return UNITS[run.contribution_utility]
 
 
 def _whole_numbers(most: int) -> MaxNLocator:
@@ -210,13 +205,12 @@ def _whole_numbers(most: int) -> MaxNLocator:
 
 def _add_legend(axes: Axes) -> None:
     """A legend above the axes, where it hides no data."""
-    spacing = {"borderaxespad": 0.2, "borderpad": 0.2, "handlelength": 1.6, "columnspacing": 1.2}
-    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3}
-    axes.legend(frameon=False, fontsize=7, **place, **spacing)
+    gaps = {"borderaxespad": 0.2, "borderpad": 0.2, "handlelength": 1.6, "columnspacing": 1.2}
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, fontsize=7, **gaps)
 
 
-def _colour_scale(values: np.ndarray, clipped: float) -> tuple[Colormap, Normalize]:
-    """Colours for the values, all but `clipped` per cent at either end of those that are not 0.
+def _colours(values: np.ndarray, clipped: float) -> dict[str, Any]:
+    """A colour map, and limits that leave out `clipped` per cent at either end of non-zero values.
 
     Where signs are mixed, 0 is white and equal distances from it are equally strong.
     """
@@ -227,27 +221,24 @@ def _colour_scale(values: np.ndarray, clipped: float) -> tuple[Colormap, Normali
     if mixed or low == high or other.size < shown.size:
         low, high = min(low, 0), max(high, 0)
     if not mixed:
-        return colormaps["viridis"], Normalize(low, high if high > low else 1)
+        return {"cmap": "viridis", "norm": Normalize(low, high if high > low else 1)}
     shades = np.linspace(low, high, 256) / (2 * max(-low, high)) + 0.5
-    return ListedColormap(colormaps["RdBu"](shades)), Normalize(low, high)
+    return {"cmap": ListedColormap(colormaps["RdBu"](shades)), "norm": Normalize(low, high)}
 
 
-def _add_colour_bar(
-    axes: Axes, values: np.ndarray, colours: Colormap, norm: Normalize, label: str
-) -> None:
+def _add_colour_bar(axes: Axes, drawn: ScalarMappable, label: str) -> None:
     """A colour bar, pointed where values lie beyond its end."""
-    beyond = (values < norm.vmin).any() + 2 * (values > norm.vmax).any()
-    scale = ScalarMappable(norm, colours)
-    extend = ("neither", "min", "max", "both")[beyond]
-    bar = axes.figure.colorbar(scale, ax=axes, fraction=0.05, pad=0.02, extend=extend)
+    values, (low, high) = np.asarray(drawn.get_array()), drawn.get_clim()
+    extend = ("neither", "min", "max", "both")[(values < low).any() + 2 * (values > high).any()]
+    bar = axes.figure.colorbar(drawn, ax=axes, fraction=0.05, pad=0.02, extend=extend)
     bar.set_label(label, size=8)
     bar.ax.tick_params(**TICKS)
-    bar.outline.set_linewidth(0.5)
 
 
-def _ink(colour: tuple[float, float, float, float]) -> str:
-    """Black or white, whichever can be read on the colour."""
-    return "white" if np.dot(colour[:3], (0.299, 0.587, 0.114)) < 0.5 else "black"
+def _write_on(axes: Axes, x: float, y: float, text: str, colour: np.ndarray) -> None:
+    """A text in black or white, whichever can be read on the colour."""
+    ink = "white" if np.dot(colour[:3], (0.299, 0.587, 0.114)) < 0.45 else "black"
+    axes.text(x, y, text, size=6.5, ha="center", va="center_baseline", color=ink)
 
 
 def _number(value: float, values: np.ndarray) -> str:

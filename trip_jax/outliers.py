@@ -4,21 +4,16 @@ Every row of A holds a single one, so the problem separates by member j:
 min over v_j and gamma of sum_k (p_k - v_j - gamma_k)^2 + lambda |gamma_k|. For fixed v the best
 gamma is p - v thresholded at lambda/2 (there is no factor 1/2 before the square), for fixed gamma
 the best v_j is the mean of p - gamma: soft thresholding yields Huber's location estimate.
+
+Written as v + mean(p - v - gamma), one turn of the two never subtracts one large number from
+another, so that an enormous lie costs no precision.
 """
 
 import jax.numpy as jnp
 from jax import Array, lax, ops
 
 MAX_ITERATIONS = 10_000
-"""Far beyond what convergence takes; bounds a cycle of rounding errors."""
-
-
-def soft_threshold(x: Array, threshold: float) -> Array:
-    return jnp.sign(x) * jnp.maximum(jnp.abs(x) - threshold, 0)
-
-
-def hard_threshold(x: Array, threshold: float) -> Array:
-    return jnp.where(jnp.abs(x) > threshold, x, 0)
+"""A bound for members with thousands of reports, nearly all of them outlying; tens suffice."""
 
 
 def robust_location(
@@ -27,7 +22,7 @@ def robust_location(
     """The consensus v_j on each member's contribution.
 
     The soft minimiser is not unique where a member's reports split evenly more than lambda apart;
-    which of them is returned then depends on the start, the mean.
+    then the one closest to their mean is returned, as by iterating from the mean.
 
     Args:
         p: [A] reported contributions.
@@ -39,36 +34,48 @@ def robust_location(
     Returns:
         v [n], 0 for a member that nobody reports on.
     """
-    count = jnp.maximum(ops.segment_sum(real.astype(p.dtype), member, num_segments=n), 1)
-    p = jnp.where(real, p, 0)
+    count = ops.segment_sum(real.astype(p.dtype), member, num_segments=n)
 
     def mean(x: Array) -> Array:
-        return ops.segment_sum(jnp.where(real, x, 0), member, num_segments=n) / count
+        x = ops.segment_sum(jnp.where(real, x, 0), member, num_segments=n)
+        return x / jnp.maximum(count, 1)
 
-    threshold = soft_threshold if thresholding == "soft" else hard_threshold
-    start = mean(p) if thresholding == "soft" else _median(p, member, real, n)
-    tolerance = 1e-7 * jnp.max(jnp.abs(p), initial=0)
+    lower, upper = _medians(p, member, real, n)
+    limit = penalty / 2
+    if thresholding == "soft":
+        # Every minimiser lies between these bounds; without them a lie of size L would take
+        # L / lambda iterations to walk back from.
+        start = jnp.clip(mean(p), lower - limit, upper + limit)
+    else:
+        start = (lower + upper) / 2
+
+    def unexplained(residual: Array) -> Array:
+        """The residual less its outlying part gamma."""
+        if thresholding == "soft":
+            return jnp.clip(residual, -limit, limit)
+        return jnp.where(jnp.abs(residual) > limit, 0, residual)
 
     def unfinished(carry: tuple[Array, Array, Array]) -> Array:
         _, change, iteration = carry
-        return (change > tolerance) & (iteration < MAX_ITERATIONS)
+        return (change > 1e-6 * limit) & (iteration < MAX_ITERATIONS)
 
     def iterate(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         v, _, iteration = carry
-        gamma = threshold(p - v[member], penalty / 2)
-        new = mean(p - gamma)
-        return new, jnp.max(jnp.abs(new - v)), iteration + 1
+        new = v + mean(unexplained(p - v[member]))
+        return new, jnp.max(jnp.abs(new - v), initial=0), iteration + 1
 
     v, _, _ = lax.while_loop(unfinished, iterate, (start, jnp.float32(jnp.inf), jnp.int32(0)))
-    return v
+    return jnp.where(count > 0, v, 0)
 
 
-def _median(p: Array, member: Array, real: Array, n: int) -> Array:
-    """The median of each member's reports, 0 where there is none."""
+def _medians(p: Array, member: Array, real: Array, n: int) -> tuple[Array, Array]:
+    """The lower and upper median [n] of each member's reports; anything where there is none."""
     segment = jnp.where(real, member, n)
-    order = jnp.lexsort((p, segment))
+    ordered = p[jnp.lexsort((p, segment))]
     count = ops.segment_sum(jnp.ones(len(p), int), segment, num_segments=n + 1)[:n]
     first = jnp.cumsum(count) - count
-    lower = p[order[first + jnp.maximum(count - 1, 0) // 2]]
-    upper = p[order[jnp.minimum(first + count // 2, len(p) - 1)]]
-    return jnp.where(count > 0, (lower + upper) / 2, 0)
+    last = len(p) - 1
+    return (
+        ordered[jnp.minimum(first + jnp.maximum(count - 1, 0) // 2, last)],
+        ordered[jnp.minimum(first + count // 2, last)],
+    )

@@ -180,7 +180,7 @@ class Simulation:
         """
         state = self.start()
         began = time.perf_counter()
-        phases = self._compile(state)
+        phases = self.compile(state)
         compile_seconds = time.perf_counter() - began
         records: list[Record] = []
         timing = Timing()
@@ -214,7 +214,7 @@ class Simulation:
                 on_round(t, record, work)
         return result()
 
-    def _compile(self, state: State) -> tuple[Callable, Callable, Callable]:
+    def compile(self, state: State) -> tuple[Callable, Callable, Callable]:
         """Each phase compiled once, for the shapes of this federation."""
         train = jax.jit(self._train).lower(state, self.data, self.topology)
         _, trained, _ = train.out_info

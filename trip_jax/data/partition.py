@@ -98,19 +98,20 @@ def _non_iid(
         owned[i, [2 * i % n_classes, (2 * i + 1) % n_classes]] = True
 
     def counts(size: int) -> np.ndarray:
-        """[n, C] examples of each class; remainders go around the other classes by client."""
-        own = int(owned_share * size)
-        table = np.where(owned, own, 0)
-        others = np.maximum(n_classes - owned.sum(axis=1), 1)
+        """[n, C] examples of each class; what division leaves comes from the fullest classes."""
+        table = np.where(owned, int(owned_share * size), 0)
+        rest = size - table.sum(axis=1)
+        others = np.maximum((~owned).sum(axis=1), 1)
+        table += np.where(owned, 0, (rest // others)[:, None])
         for i in range(n):
-            rest = size - table[i].sum()
-            foreign = np.roll(np.flatnonzero(~owned[i]), i)
-            table[i, foreign] += rest // others[i]
-            table[i, foreign[: rest % others[i]]] += 1
+            spare = np.where(owned[i], -np.inf, available - table.sum(axis=0))
+            table[i, np.argsort(-spare, kind="stable")[: rest[i] % others[i]]] += 1
         return table
 
     shares = np.where(owned, owned_share, (1 - owned_share * 2) / max(n_classes - 2, 1))
-    size = min(len(labels) // n, int((available / np.maximum(shares.sum(axis=0), 1e-12)).min()) + 1)
+    size = min(
+        len(labels) // n, int((available / np.maximum(shares.sum(axis=0), 1e-12)).min() + 1e-9)
+    )
     while size > 0 and (counts(size).sum(axis=0) > available).any():
         size -= 1
     table = counts(size)

@@ -1,0 +1,107 @@
+"""Thresholds of the defences from honest runs: at most 1 % of models and reports flagged.
+
+    python -m experiments.calibrate RUN_DIRECTORY [RUN_DIRECTORY ...]
+
+Prints, for every run and for all of them together, the smallest values that keep the rate of false
+flags at or below 1 %: `v_threshold` of C1, and for each utility and normalisation the `penalty`
+(twice the 99 % quantile of an entry's deviation from the members' median, so that honest entries
+count as noise) and the `distance` of C2. conf/defence/calibrated.yaml holds what came of it.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from math import ceil, floor, log10
+
+import jax.numpy as jnp
+import numpy as np
+import xarray
+
+from trip_jax import InvalidSetting, load_run
+from trip_jax.config import Defence
+from trip_jax.coordinator import Reports, detect_outliers
+
+RATE = 0.01
+
+
+def reports_of_rounds(run: xarray.Dataset, utility: str, normalization: str) -> Iterator[Reports]:
+    """The honest reports of each round, in another utility or normalisation than the run's."""
+    scale = run.mask.sum("member").values[:, :, None]
+    for t, graph in enumerate(run.graph_of_round.values):
+        mask, members = run["mask"].values[graph], run.members.values[graph]
+        client, slot = np.nonzero(mask)
+        lcv = run.lcv.sel(utility=utility).values[t]
+        if run.attrs["normalization"] == "efficient":
+            lcv = lcv * scale[graph]
+        if normalization == "efficient":
+            lcv = lcv / scale[graph]
+        yield Reports(
+            jnp.asarray(client),
+            jnp.asarray(members[client, slot]),
+            jnp.asarray(run.weights.values[graph][client, slot]),
+            jnp.asarray(lcv[client, slot], jnp.float32),
+            jnp.ones(len(client), bool),
+        )
+
+
+def penalty_and_distance(
+    run: xarray.Dataset, utility: str, normalization: str
+) -> tuple[float, float]:
+    """C2's lambda and threshold for one run."""
+    n = run.sizes["client"]
+    rounds = list(reports_of_rounds(run, utility, normalization))
+    deviations = []
+    for reports in rounds:
+        lcv, member = np.asarray(reports.lcv), np.asarray(reports.member)
+        medians = np.array([np.median(lcv[member == j]) for j in range(n)])
+        deviations.append(np.abs(lcv - medians[member]))
+    penalty = 2 * float(np.quantile(np.concatenate(deviations), 1 - RATE))
+    defence = Defence(c2=True, penalty=penalty)
+    distances = [detect_outliers(reports, n, defence).distance for reports in rounds]
+    return penalty, float(np.quantile(np.concatenate(distances), 1 - RATE))
+
+
+def v_threshold(run: xarray.Dataset) -> float:
+    """C1's threshold: how far a neighbour's pre-training accuracy lies below one's own."""
+    gaps = []
+    for t in range(1, run.sizes["round"]):
+        graph = run.graph_of_round.values[t]
+        mask, members = run["mask"].values[graph], run.members.values[graph]
+        client, slot = np.nonzero(mask)
+        accuracy = run.accuracy.values[t - 1]
+        others = members[client, slot] != client
+        gaps.append((accuracy[client] - accuracy[members[client, slot]])[others])
+    return float(np.quantile(np.concatenate(gaps), 1 - RATE))
+
+
+def round_up(value: float) -> float:
+    """To two significant digits, never down."""
+    unit = 10.0 ** (floor(log10(value)) - 1)
+    return round(ceil(value / unit) * unit, 10)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", help="directories of honest runs")
+    paths = parser.parse_args().runs
+    try:
+        runs = [load_run(path).data for path in paths]
+    except InvalidSetting as error:
+        sys.exit(f"error: {error}")
+    for path, run in zip(paths, runs, strict=True):
+        print(f"{path}: {run.attrs['title']}")
+    columns = [[v_threshold(run) for run in runs]]
+    labels = ["v_threshold"]
+    for normalization in ("paper", "efficient"):
+        for utility in runs[0].utility.values:
+            pairs = [penalty_and_distance(run, utility, normalization) for run in runs]
+            for k, name in enumerate(("penalty", "distance")):
+                labels.append(f"{normalization}.{utility}.{name}")
+                columns.append([pair[k] for pair in pairs])
+    for label, values in zip(labels, columns, strict=True):
+        listed = " ".join(f"{value:8.4f}" for value in values)
+        print(f"{label:32} {listed}   all: {round_up(max(values)):g}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""Configuration files: every choice composes, and agrees with what `Config` accepts and assumes."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
+from trip_jax.config import (
+    Adversary,
+    Config,
+    Contribution,
+    DatasetConfig,
+    Defence,
+    Distribution,
+    ModelConfig,
+    TopologyConfig,
+    Training,
+    register,
+)
+from trip_jax.errors import InvalidSetting
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+CLASSES = get_type_hints(Config)
+GROUPS = {
+    folder.name: sorted(file.stem for file in folder.glob("*.yaml"))
+    for folder in sorted(CONF.iterdir())
+    if folder.is_dir()
+}
+CHOICES = [(group, choice) for group, choices in GROUPS.items() for choice in choices]
+
+
+@pytest.fixture(autouse=True)
+def hydra() -> Iterator[None]:
+    GlobalHydra.instance().clear()
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield
+
+
+def composed(*overrides: str) -> Config:
+    config = OmegaConf.to_object(compose("config", overrides=list(overrides)))
+    assert isinstance(config, Config)
+    return config
+
+
+def needed(choice: str) -> list[str]:
+    """What a choice cannot do without."""
+    return ["topology.files=[graph.txt]"] if choice == "file" else []
+
+
+def leading_comment(path: Path) -> str:
+    lines = path.read_text().splitlines()
+    comment = [line for i, line in enumerate(lines) if all(x[:1] == "#" for x in lines[: i + 1])]
+    return "\n".join(comment)
+
+
+def test_every_group_belongs_to_the_schema() -> None:
+    groups = {f.name for f in fields(Config) if f.type not in (int, "int")}
+    assert set(GROUPS) - {"experiment"} == groups
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOICES)
+def test_every_choice_composes(group: str, choice: str) -> None:
+    plus = "+" if group == "experiment" else ""
+    config = composed(f"{plus}{group}={choice}", *needed(choice))
+    if group in ("distribution", "topology", "model", "adversary"):
+        assert getattr(config, group).kind == choice
+    if group == "dataset":
+        assert config.dataset.name == choice
+    if group == "defence":
+        wanted = {"both": (True, True), "c1": (True, False), "c2": (False, True)}
+        assert (config.defence.c1, config.defence.c2) == wanted.get(choice, (False, False))
+
+
+@pytest.mark.parametrize("experiment", GROUPS["experiment"])
+@pytest.mark.parametrize("group", [group for group in GROUPS if group != "experiment"])
+def test_every_choice_goes_into_every_experiment(experiment: str, group: str) -> None:
+    for choice in GROUPS[group]:
+        config = composed(f"+experiment={experiment}", f"{group}={choice}", *needed(choice))
+        part = getattr(config, group)
+        if (said := getattr(part, "kind", getattr(part, "name", None))) is not None:
+            assert said == choice
+
+
+@pytest.mark.parametrize(
+    ("group", "make"),
+    [
+        ("dataset", lambda: DatasetConfig(name="?")),
+        ("distribution", lambda: Distribution(kind="?")),
+        ("topology", lambda: TopologyConfig(kind="?")),
+        ("model", lambda: ModelConfig(kind="?")),
+        ("contribution", lambda: Contribution(estimator="?")),
+        ("adversary", lambda: Adversary(kind="?")),
+    ],
+)
+def test_every_kind_has_its_file(group: str, make: Callable[[], Any]) -> None:
+    with pytest.raises(InvalidSetting, match="must be one of") as caught:
+        make()
+    accepted = re.search("must be one of (.*), not", str(caught.value))
+    assert accepted
+    assert sorted(accepted[1].split(", ")) == GROUPS[group]
+
+
+# A file may differ from the defaults of the Python API where that is what the choice is for.
+DIFFERENT = {
+    ("model", "cnn"): {"kind": "cnn", "hidden": [128]},
+    ("topology", "erdos_renyi"): {"kind": "erdos_renyi", "probability": 0.5},
+}
+
+
+@pytest.mark.parametrize(("group", "choice"), [c for c in CHOICES if c[0] != "experiment"])
+def test_files_and_dataclasses_assume_the_same(group: str, choice: str) -> None:
+    said = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{choice}.yaml"))
+    assert isinstance(said, dict)
+    said.pop("defaults", None)
+    if choice == "file":
+        assert said.pop("files") == "???"
+    assumed = asdict(CLASSES[group]())
+    differ = {
+        name: value
+        for name, value in said.items()
+        if value != (list(assumed[name]) if isinstance(value, list) else assumed[name])
+    }
+    if group == "defence":
+        differ = {name: value for name, value in differ.items() if name not in ("c1", "c2")}
+        assert not differ
+    elif (group, choice) in DIFFERENT:
+        assert differ == DIFFERENT[group, choice]
+    else:
+        assert set(differ) <= {"kind", "name"}
+
+
+@pytest.mark.parametrize("choice", ["c1", "c2", "both"])
+def test_defences_come_with_the_thresholds_of_the_api(choice: str) -> None:
+    config = composed(f"defence={choice}", "contribution.utility=accuracy")
+    assert config.contribution == Contribution(utility="accuracy", normalization="paper")
+    assert config.defence == Defence(c1=choice in ("c1", "both"), c2=choice in ("c2", "both"))
+
+
+def test_quickstart() -> None:
+    assert composed() == Config(
+        distribution=Distribution(kind="noisy_labels", max_label_noise=0.6),
+        training=Training(local_epochs=3, learning_rate=0.05),
+    )
+
+
+def test_ws100_is_the_setting_of_the_paper() -> None:
+    config = composed("+experiment=ws100")
+    assert (config.n_clients, config.dataset.name, config.model.kind) == (
+        100,
+        "fashion_mnist",
+        "cnn",
+    )
+    assert config.dataset.train_size is None and config.dataset.test_size == 500
+    assert config.model == ModelConfig("cnn", hidden=(128,), channels=(32, 64))
+    assert config.distribution.kind == "iid"
+    assert config.topology == TopologyConfig("watts_strogatz", degree=4, probability=0.1)
+    assert config.training == Training(
+        rounds=50, local_epochs=3, batch_size=32, learning_rate=0.01, momentum=0.9
+    )
+    assert config.adversary.kind == "none"
+    assert not config.defence.c1 and not config.defence.c2
+
+
+def test_ws100_takes_the_label_noise_of_the_paper() -> None:
+    config = composed("+experiment=ws100", "distribution=noisy_labels")
+    assert config.distribution == Distribution(kind="noisy_labels", max_label_noise=0.2)
+
+
+def test_command_line_wins_over_the_experiment() -> None:
+    config = composed(
+        "+experiment=ws100",
+        "dataset=cifar10",
+        "distribution=noisy_images",
+        "adversary=d1d2",
+        "defence=both",
+        "seed=3",
+        "n_clients=20",
+        "training.rounds=7",
+        "training.learning_rate=0.5",
+    )
+    assert (config.dataset.name, config.distribution.kind) == ("cifar10", "noisy_images")
+    assert config.adversary.fakes_models and config.adversary.fakes_reports
+    assert config.defence.c1 and config.defence.c2
+    assert (config.seed, config.n_clients, config.topology.kind) == (3, 20, "watts_strogatz")
+    assert (config.training.rounds, config.training.learning_rate) == (7, 0.5)
+
+
+@pytest.mark.parametrize("experiment", GROUPS["experiment"])
+def test_experiments_begin_with_their_command(experiment: str) -> None:
+    comment = leading_comment(CONF / "experiment" / f"{experiment}.yaml")
+    assert f"#   python -m trip_jax.run +experiment={experiment}" in comment
+    assert comment.startswith("# @package _global_\n")
+
+
+def test_quickstart_begins_with_its_command() -> None:
+    assert "#   python -m trip_jax.run\n" in leading_comment(CONF / "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: DatasetConfig(test_size=0), ["dataset.test_size", "at least 1", "0"]),
+        (lambda: Distribution(alpha=0), ["distribution.alpha", "above 0"]),
+        (lambda: Distribution(order="up"), ["distribution.order", "random", "sorted", "'up'"]),
+        (lambda: Distribution(max_noise=float("nan")), ["distribution.max_noise", "nan"]),
+        (lambda: TopologyConfig(weights="?"), ["topology.weights", "metropolis"]),
+        (lambda: TopologyConfig(redraw_every=0), ["topology.redraw_every", "at least 1"]),
+        (lambda: TopologyConfig(kind="file"), ["topology.files", "topology=file"]),
+        (lambda: TopologyConfig(files=("a",)), ["topology.files", "topology=file"]),
+        (lambda: TopologyConfig(kind="file", files=("a", "b")), ["topology.redraw_every"]),
+        (lambda: ModelConfig(hidden=(8, 0)), ["model.hidden", "at least 1"]),
+        (lambda: ModelConfig(kind="cnn", hidden=(8, 8)), ["model.hidden", "[8, 8]"]),
+        (lambda: Training(learning_rate=float("nan")), ["training.learning_rate", "nan"]),
+        (lambda: Training(momentum=1), ["training.momentum", "below 1"]),
+        (lambda: Training(batch_size=0), ["training.batch_size", "at least 1"]),
+        (lambda: Contribution(utility="?"), ["contribution.utility", "probability"]),
+        (lambda: Contribution(normalization="?"), ["contribution.normalization", "efficient"]),
+        (lambda: Contribution(max_coalitions=0), ["contribution.max_coalitions", "at least 1"]),
+        (lambda: Adversary(fraction=1.1), ["adversary.fraction", "between 0 and 1", "1.1"]),
+        (lambda: Adversary(fake="?"), ["adversary.fake", "sign_flipped"]),
+        (lambda: Defence(penalty=0), ["defence.penalty", "above 0"]),
+        (lambda: Defence(distance=-1), ["defence.distance", "at least 0"]),
+        (lambda: Defence(thresholding="?"), ["defence.thresholding", "soft, hard"]),
+        (lambda: Config(n_clients=0), ["n_clients", "at least 1"]),
+        (lambda: Config(seed=-1), ["seed", "-1"]),
+        (lambda: Config(seed=2**32), ["seed", "2^32"]),
+    ],
+)
+def test_wrong_values_are_refused_by_name(make: Callable[[], Any], words: list[str]) -> None:
+    with pytest.raises(InvalidSetting) as caught:
+        make()
+    message = str(caught.value)
+    assert "\n" not in message and message.endswith(".")
+    for word in words:
+        assert word in message

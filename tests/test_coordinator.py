@@ -1,0 +1,81 @@
+"""The coordinator: propagation by hand, and what it is not told."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+
+from tests.conftest import tiny
+from trip_jax import coordinator, outliers
+from trip_jax.config import Adversary, Defence
+from trip_jax.coordinator import Reports, trace
+from trip_jax.models import mlp
+
+
+def told(rounds: list[list[tuple[int, int, float, float]]]) -> Reports:
+    """(client, member, weight, contribution) lists of several rounds, padded to the longest."""
+    width = max(map(len, rounds))
+    columns = np.zeros((4, len(rounds), width))
+    real = np.zeros((len(rounds), width), bool)
+    for t, lines in enumerate(rounds):
+        columns[:, t, : len(lines)] = np.array(lines).T
+        real[t, : len(lines)] = True
+    client, member = columns[:2].astype(np.int32)
+    weight, lcv = columns[2:].astype(np.float32)
+    return Reports(*map(jnp.asarray, (client, member, weight, lcv, real)))
+
+
+def test_weights_are_normalised_and_padding_counts_for_nothing() -> None:
+    first = [(0, 0, 1.0, 1.0), (1, 1, 1.0, 3.0)]
+    second = [(0, 0, 30.0, 0.0), (0, 1, 10.0, 0.0), (1, 1, 5.0, 0.0)]
+    phi, _ = trace(told([first, second]), 2)
+    np.testing.assert_allclose(phi, [[0.75, 0.75], [0, 3]], atol=1e-6)
+
+
+def test_the_trace_is_linear_in_the_reports() -> None:
+    rng = np.random.default_rng(0)
+    lines = [
+        [(i, j, float(rng.random() + 0.1), float(rng.normal())) for i in range(4) for j in (i, 0)]
+        for _ in range(3)
+    ]
+    lines = [[line for k, line in enumerate(one) if line not in one[:k]] for one in lines]
+    reports = told(lines)
+    phi, _ = trace(reports, 4)
+    doubled = Reports(reports.client, reports.member, reports.weight, 2 * reports.lcv, reports.real)
+    np.testing.assert_allclose(trace(doubled, 4)[0], 2 * phi, rtol=1e-6)
+
+
+def test_the_coordinator_sees_no_model() -> None:
+    """Nothing that it is handed in a run is as large as a model, and its modules know none."""
+    simulation = tiny(nx.star_graph(5), defence=Defence(c2=True), model=mlp(3, (60,)))
+    train, _, coordinate = (phase.in_avals for phase in simulation.compile(simulation.start()))
+    n_parameters = simulation.model.theta.size
+    assert max(argument.size for argument in jax.tree.leaves(train)) >= 6 * n_parameters
+    assert max(argument.size for argument in jax.tree.leaves(coordinate)) < n_parameters
+    for module in (coordinator, outliers):
+        for word in ("models", "training", "evaluation", "aggregation"):
+            assert f"trip_jax.{word}" not in inspect.getsource(module)
+
+
+def test_phi_follows_from_the_reports_alone() -> None:
+    """The records of a run, replayed through the stand-alone coordinator, give its phi."""
+    simulation = tiny(
+        [nx.star_graph(5), nx.path_graph(6)],
+        adversary=Adversary("d2", clients=(2,), amount=0.5),
+        defence=Defence(c2=True, penalty=0.05, distance=0.2),
+    )
+    result = simulation.run()
+    rounds = []
+    for t in range(simulation.training.rounds):
+        here = jax.tree.map(np.asarray, simulation.topology.at(t))
+        rounds.append(
+            [
+                (i, here.members[i, s], here.weights[i, s], result.records.reported[t, i, s])
+                for i, s in np.argwhere(here.mask)
+            ]
+        )
+    phi, verdict = trace(told(rounds), 6, simulation.defence)
+    np.testing.assert_allclose(phi, result.phi, atol=1e-6)
+    np.testing.assert_array_equal(verdict.flagged, result.records.flagged)

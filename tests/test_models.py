@@ -1,0 +1,68 @@
+"""The paper's networks and the contract of a model."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from trip_jax.models import CNN, Model, cnn, from_flax, mlp
+
+
+@pytest.mark.parametrize(("shape", "parameters"), [((28, 28, 1), 421_642), ((32, 32, 3), 545_098)])
+def test_the_cnn_has_the_papers_number_of_parameters(
+    shape: tuple[int, int, int], parameters: int
+) -> None:
+    assert cnn().flat(jax.random.key(0), shape).theta.shape == (parameters,)
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 1), (9, 7, 3)])
+def test_both_forms_of_the_convolution_agree(shape: tuple[int, int, int]) -> None:
+    key = jax.random.key(0)
+    images = jax.random.uniform(key, (5, *shape))
+    forms = [CNN(10, (4, 6), 7, form) for form in ("shifts", "direct")]
+    params = jax.jit(forms[0].init)(key, images)
+    (shifts, ours), (direct, theirs) = (
+        jax.jit(jax.value_and_grad(lambda p, form=form: jnp.sum(form.apply(p, images) ** 2)))(
+            params
+        )
+        for form in forms
+    )
+    np.testing.assert_allclose(shifts, direct, rtol=1e-5)
+    for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
+
+
+def test_the_forward_form_of_the_cnn_predicts_what_the_other_is_trained_for() -> None:
+    model = cnn(channels=(3, 4), hidden=5).flat(jax.random.key(0), (8, 8, 1))
+    images = jax.random.uniform(jax.random.key(1), (6, 8, 8, 1))
+    predicted = jax.jit(model.predict)(model.theta, images)
+    np.testing.assert_allclose(predicted, jax.jit(model.apply)(model.theta, images), atol=1e-5)
+
+
+class Linear(nn.Module):
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return nn.Dense(4)(x.reshape(len(x), -1))
+
+
+def linear_init(key: jax.Array, images: jax.Array) -> jax.Array:
+    return jax.random.normal(key, (images[0].size, 4))
+
+
+PAIR = Model(linear_init, lambda w, images: images.reshape(len(images), -1) @ w)
+
+
+@pytest.mark.parametrize("model", [from_flax(Linear()), PAIR, mlp(4, (3, 2)), mlp(4, ())])
+def test_any_flax_module_or_pair_of_functions_is_a_model(model: Model) -> None:
+    flat = model.flat(jax.random.key(0), (2, 2, 3))
+    images = jax.random.uniform(jax.random.key(1), (5, 2, 2, 3))
+    assert flat.apply(flat.theta, images).shape == (5, 4)
+    expected = model.apply(flat.unravel(flat.theta), images)
+    np.testing.assert_array_equal(flat.apply(flat.theta, images), expected)
+
+
+def test_another_key_draws_other_parameters_of_the_same_shape() -> None:
+    flat = mlp(4, (3,)).flat(jax.random.key(0), (2, 2, 1))
+    assert np.array_equal(flat.draw(jax.random.key(0)), flat.theta)
+    assert not np.array_equal(flat.draw(jax.random.key(1)), flat.theta)

@@ -1,0 +1,518 @@
+"""The command line: the run directory, progress, sweeps, and one sentence for every bad input."""
+
+import io
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
+import trip_jax
+import trip_jax.run
+from trip_jax.config import Config
+from trip_jax.errors import InvalidSetting
+from trip_jax.evaluation import ACCURACY
+from trip_jax.prepare import prepare
+from trip_jax.progress import Progress
+from trip_jax.results import COLUMNS
+from trip_jax.simulation import Record, Timing
+
+TINY = (
+    "dataset=synthetic",
+    "dataset.train_size=64",
+    "dataset.test_size=40",
+    "n_clients=3",
+    "topology=star",
+    "model.hidden=[8]",
+    "training.rounds=1",
+    "training.local_epochs=1",
+)
+FINISHED = (*TINY, "n_clients=4", "training.rounds=2", "adversary=d1d2", "defence=both", "seed=5")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The only line on standard error."""
+        (line,) = self.err.splitlines()
+        assert line.startswith("error: ")
+        assert "Traceback" not in self.out
+        return line
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Command]:
+    """`python -m trip_jax.run` in this process, in an empty folder, without data or a network."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # which `main` sets, and this resets
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "no_data"))
+    monkeypatch.setenv("TRIP_JAX_CACHE", str(tmp_path / "no_cache"))
+    monkeypatch.setenv("TRIP_JAX_TFDS_MIRROR", "http://127.0.0.1:9")
+
+    def run(*arguments: str) -> Outcome:
+        GlobalHydra.instance().clear()
+        monkeypatch.setattr(sys, "argv", ["run.py", *arguments])
+        code = 0
+        try:
+            trip_jax.run.main()
+        except SystemExit as stop:
+            assert isinstance(stop.code, int)
+            code = stop.code
+        return Outcome(code, *capsys.readouterr())
+
+    yield run
+    GlobalHydra.instance().clear()
+    for handler in logging.root.handlers[:]:
+        if isinstance(handler, logging.FileHandler):
+            logging.root.removeHandler(handler)
+            handler.close()
+
+
+def python(folder: Path, *arguments: str) -> Outcome:
+    """Python in a process of its own."""
+    process = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+    return Outcome(process.returncode, process.stdout, process.stderr)
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    folder: Path
+    outcome: Outcome
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    folder = tmp_path_factory.mktemp("finished")
+    outcome = python(folder, "-m", "trip_jax.run", *FINISHED, "hydra.run.dir=run")
+    assert outcome.code == 0, outcome.err
+    return FinishedRun(folder / "run", outcome)
+
+
+def test_core_imports_little(tmp_path: Path) -> None:
+    heavy = ("hydra", "omegaconf", "tensorflow_datasets", "tensorflow", "matplotlib", "xarray")
+    heavy = (*heavy, "pandas", "sklearn", "tqdm", "requests")
+    code = f"import sys, trip_jax; print([m for m in {heavy} if m in sys.modules])"
+    imported = python(tmp_path, "-c", code)
+    assert (imported.code, imported.out.strip()) == (0, "[]")
+
+
+def test_run_directory_is_complete(finished: FinishedRun) -> None:
+    folder = finished.folder
+    assert {p.name for p in folder.iterdir()} >= {
+        ".hydra",
+        "summary.json",
+        "rounds.csv",
+        "results.nc",
+        "figures",
+    }
+    assert not list(folder.glob("*.partial"))
+    overrides = OmegaConf.load(folder / ".hydra" / "overrides.yaml")
+    assert list(overrides) == list(FINISHED)
+    figures = sorted((folder / "figures").iterdir())
+    assert figures
+    for figure in figures:
+        assert figure.suffix == ".png"
+        assert figure.read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_a_run_is_read_back_whole(finished: FinishedRun) -> None:
+    run = trip_jax.load_run(finished.folder)
+    summary, rounds, data = run.summary, run.rounds, run.data
+    assert summary["status"] == "finished" and summary["message"] == ""
+    assert summary["config"]["seed"] == 5 and summary["config"]["adversary"]["kind"] == "d1d2"
+    assert summary["rounds"] == 2 == len(rounds) == data.sizes["round"]
+    assert tuple(rounds.columns) == COLUMNS
+    assert rounds["round"].tolist() == data["round"].values.tolist() == [1, 2]
+
+    assert data["phi"].dims == ("client", "contributor") and data["phi"].shape == (4, 4)
+    assert np.isfinite(data["phi"]).all() and np.abs(data["phi"]).max() > 0
+    np.testing.assert_allclose(data["score"], data["phi"].mean("client"), rtol=1e-6)
+    np.testing.assert_allclose(summary["scores"], data["score"], rtol=1e-6)
+    assert summary["liars"] == np.flatnonzero(data["liar"]).tolist()
+    assert len(summary["liars"]) == 1
+    honest = data["score"].values[~data["liar"].values].mean()
+    assert summary["mean_score"]["honest"] == pytest.approx(honest)
+    assert summary["mean_score"]["liars"] == pytest.approx(
+        data["score"].values[data["liar"].values].mean()
+    )
+
+    final = data["accuracy"].isel(round=-1)
+    assert summary["final_accuracy"]["mean"] == pytest.approx(float(final.mean()))
+    assert summary["final_accuracy"]["std"] == pytest.approx(float(final.std()))
+    for column, values in {
+        "accuracy_mean": data["accuracy"].mean("client"),
+        "accuracy_std": data["accuracy"].std("client"),
+        "accuracy_min": data["accuracy"].min("client"),
+        "accuracy_max": data["accuracy"].max("client"),
+        "loss_mean": data["loss"].mean("client"),
+        "train_loss_mean": data["train_loss"].mean("client"),
+        "filtered_models": data["filtered"].sum(("client", "member")),
+        "flagged_reports": data["flagged"].sum("client"),
+    }.items():
+        np.testing.assert_allclose(rounds[column], values, rtol=1e-4, err_msg=column)
+    assert summary["filtered_models"] == int(data["filtered"].sum())
+    assert summary["flagged_reports"] == int(data["flagged"].sum())
+    for phase in ("training", "evaluation", "coordination"):
+        total = rounds[f"seconds_{phase}"].sum()
+        assert summary["seconds"][phase] == pytest.approx(total, rel=1e-4)
+    assert {"data", "compilation", "figures"} <= set(summary["seconds"])
+    assert summary["versions"]["jax"] and summary["device"].startswith("cpu")
+
+
+def test_results_describe_the_graph_and_open_without_a_word(finished: FinishedRun) -> None:
+    with xarray.open_dataset(finished.folder / "results.nc") as data:
+        mask = data["mask"].values[0].astype(bool)
+        assert data["examples"].values.tolist() == [16] * 4
+        assert mask.sum(axis=1).tolist() == [4, 2, 2, 2]
+        assert data["members"].values[0][mask].tolist() == [0, 1, 2, 3, 0, 1, 0, 2, 0, 3]
+        assert data.attrs["contribution_utility"] == "accuracy"
+        assert data.attrs["normalization"] == "paper"
+        for word in ("synthetic", "64 examples", "4 clients", "star", "liars d1d2", "c1 and c2"):
+            assert word in data.attrs["title"]
+
+
+def test_progress_is_one_line_a_round_where_there_is_no_terminal(finished: FinishedRun) -> None:
+    lines = finished.outcome.out.splitlines()
+    rounds = [line for line in lines if line.startswith("round ")]
+    number = r"[\d,.]+"
+    for t, line in enumerate(rounds, 1):
+        assert re.fullmatch(
+            rf"round {t}/2: accuracy 0\.\d+ ± 0\.\d+, {number} clients/s, {number} coalitions/s, "
+            r"\d+ s left",
+            line,
+        )
+    assert len(rounds) == 2
+    assert rounds[-1].endswith(" 0 s left")
+    assert lines[0].startswith("quickstart: synthetic") and "28 coalitions a round" in lines[0]
+    assert lines[-1].endswith("/run") and lines[-2].startswith("scores by client:")
+    assert finished.outcome.err == ""
+
+
+@pytest.mark.parametrize("content", [(), ("rounds.csv",), ("rounds.csv", "results.nc")])
+def test_an_unfinished_run_is_not_read(tmp_path: Path, content: tuple[str, ...]) -> None:
+    for name in content:
+        (tmp_path / name).write_text(",".join(COLUMNS))
+    with pytest.raises(InvalidSetting, match="holds no finished run") as caught:
+        trip_jax.load_run(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_finished_run_is_not_overwritten(finished: FinishedRun, command: Command) -> None:
+    before = contents(finished.folder)
+    outcome = command(*TINY, f"hydra.run.dir={finished.folder}")
+    assert outcome.code == 2
+    for word in (str(finished.folder), "finished run", "hydra.run.dir"):
+        assert word in outcome.error
+    after = contents(finished.folder)
+    results = [name for name in before if not name.startswith((".hydra", "run.log"))]
+    assert {name: after[name] for name in results} == {name: before[name] for name in results}
+
+
+def test_settings_of_a_finished_run_are_not_overwritten(
+    finished: FinishedRun, command: Command
+) -> None:
+    before = contents(finished.folder)
+    command(*TINY, f"hydra.run.dir={finished.folder}")
+    after = contents(finished.folder)
+    assert [name for name in before if before[name] != after[name]] == []
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def news(accuracy: tuple[float, ...]) -> Record:
+    """A record of which progress reads the accuracies only."""
+    utility = np.zeros((len(accuracy), 3))
+    utility[:, ACCURACY] = accuracy
+    nothing = np.zeros(0)
+    return Record(nothing, utility, *[nothing] * 6)  # type: ignore[arg-type]
+
+
+def test_progress_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(rounds=1000, n_clients=10) as progress:
+        progress.report(0, news((0.4, 0.6)), Timing(2.0, 1.0, 1.0, coalitions=5000))
+        progress.report(1, news((0.7, 0.7)), Timing(1.0, 0.5, 0.5, coalitions=5000))
+        progress.report(998, news((1.0, 1.0)), Timing(10.0, 10.0, 1972.0, coalitions=50))
+        progress.report(999, news((1.0, 1.0)), Timing(10.0, 10.0, 0.0, coalitions=50))
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        "round 1/1000: accuracy 0.500 ± 0.100, 5.0 clients/s, 5,000 coalitions/s, 67 min left",
+        "round 2/1000: accuracy 0.700 ± 0.000, 10 clients/s, 10,000 coalitions/s, 50 min left",
+        "round 999/1000: accuracy 1.000 ± 0.000, 1.0 clients/s, 5.0 coalitions/s, 2 s left",
+        "round 1000/1000: accuracy 1.000 ± 0.000, 1.0 clients/s, 5.0 coalitions/s, 0 s left",
+    ]
+    assert err == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_a_bar_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "150")
+    with Progress(rounds=2, n_clients=10) as progress:
+        for t in range(2):
+            progress.report(t, news((0.4, 0.6)), Timing(2.0, 1.0, 1.0, coalitions=5000))
+    shown = terminal.getvalue()
+    assert shown.count("\n") == 1 and shown.count("\r") > 1
+    last = shown.split("\r")[-1]
+    assert "2/2" in last and "100%" in last
+    assert "accuracy 0.500 ± 0.100, 5.0 clients/s, 5,000 coalitions/s" in last
+    assert re.search(r"\[\d\d:\d\d<\d\d:\d\d", last)  # elapsed and left
+    assert capsys.readouterr().out == ""
+
+
+GRAPHS = {
+    "empty.txt": "",
+    "comment.txt": "# no edge\n",
+    "commas.txt": "0,1\n1,2\n",
+    "short.txt": "0 1\n1\n1 2\n",
+    "names.txt": "ann bob\nbob 2\n",
+    "negative.txt": "0 -1\n1 2\n",
+    "large.txt": "0 1\n1 2\n2 3\n",
+    "two_pieces.txt": "0 1\n",
+    "path.txt": "0 1\n1 2\n",
+    "empty.graphml": "",
+    "cut.graphml": "<graphml><graph><node",
+    "page.graphml": "<html></html>",
+}
+
+BAD = {
+    # What Hydra and the schema find.
+    "mistyped": ("trainig.rounds=3", "no setting trainig.rounds", "training.rounds?"),
+    "mistyped_in_group": ("training.roundz=3", "no setting training.roundz", "training.rounds?"),
+    "without_group": ("learning_rate=1", "no setting learning_rate", "training.learning_rate?"),
+    "short_without_group": ("rounds=3", "no setting rounds", "training.rounds?"),
+    "unknown": ("foo=3", "no setting foo", "n_clients", "training.rounds"),
+    "added": ("+foo=3", "no setting foo", "training.rounds"),
+    "added_in_group": ("+training.roundz=3", "no setting training.roundz", "training.rounds?"),
+    "forced": ("++training.roundz=3", "no setting training.roundz", "training.rounds?"),
+    "experiment": ("experiment=ws100", "+experiment=ws100"),
+    "no_integer": ("training.rounds=abc", "training.rounds=abc", "Integer"),
+    "fraction_of_round": ("training.rounds=1.5", "training.rounds=1.5", "Integer"),
+    "no_number": ("training.learning_rate=fast", "training.learning_rate=fast", "Float"),
+    "no_bool": ("topology.directed=perhaps", "topology.directed=perhaps", "bool"),
+    "no_list": ("topology=file topology.files=path.txt", "topology.files=path.txt", "list"),
+    "nothing": ("n_clients=null", "n_clients=null"),
+    "choice": ("topology=galaxy", "topology", "galaxy", "ring", "watts_strogatz"),
+    "experiment_choice": ("+experiment=nope", "experiment", "nope", "ws100"),
+    "choice_number": ("training=5", "training", "sgd"),
+    "choice_bool": ("defence=true", "defence", "both"),
+    "choice_null": ("dataset=null", "dataset", "digits"),
+    "sweep_without_m": ("seed=0,1", "seed=0,1", "--multirun"),
+    "no_value": ("training.rounds", "training.rounds", "="),
+    # What `Config` finds.
+    "no_clients": ("n_clients=0", "n_clients must be at least 1"),
+    "fraction": ("adversary=d1 adversary.fraction=1.5", "adversary.fraction", "between 0 and 1"),
+    "negative": ("adversary=d1 adversary.fraction=-1", "adversary.fraction", "between 0 and 1"),
+    "probability": ("topology.probability=2", "topology.probability", "between 0 and 1"),
+    "labels": ("distribution.max_label_noise=2", "distribution.max_label_noise", "between 0 and 1"),
+    "nan": ("training.learning_rate=nan", "training.learning_rate", "above 0", "nan"),
+    "utility": ("contribution.utility=auc", "contribution.utility", "accuracy, loss, probability"),
+    "widths": ("model=cnn model.hidden=[8,8]", "model.hidden", "[8, 8]"),
+    # What the graph finds.
+    "degree": ("topology=regular", "topology.degree=4", "at least 5 clients", "n_clients=3"),
+    "odd": ("topology=regular topology.degree=3 n_clients=9", "topology.degree=3", "even"),
+    "small_world": ("topology=watts_strogatz", "at least 5 clients", "n_clients=3"),
+    "attachments": ("topology=barabasi_albert n_clients=2", "topology.attachments=2", "n_clients"),
+    "pieces": (
+        "topology=erdos_renyi topology.probability=0",
+        "erdos_renyi",
+        "3 pieces",
+        "topology.allow_disconnected=true",
+    ),
+    "no_files": ("topology=file", "topology.files", "topology=file"),
+    "files_unused": ("topology.files=[path.txt]", "topology.files", "topology=file"),
+    "turns": ("topology=file topology.files=[path.txt,path.txt]", "topology.redraw_every"),
+    "absent": ("topology=file topology.files=[absent.txt]", "topology.files", "absent.txt"),
+    "empty": ("topology=file topology.files=[empty.txt]", "empty.txt", "no edge"),
+    "comment": ("topology=file topology.files=[comment.txt]", "comment.txt", "no edge"),
+    "commas": ("topology=file topology.files=[commas.txt]", "topology.files", "commas.txt"),
+    "short": ("topology=file topology.files=[short.txt]", "topology.files", "short.txt"),
+    "names": ("topology=file topology.files=[names.txt]", "names.txt", "'ann'", "0..2"),
+    "minus": ("topology=file topology.files=[negative.txt]", "negative.txt", "'-1'", "0..2"),
+    "large": ("topology=file topology.files=[large.txt]", "'3'", "0..2", "n_clients=3"),
+    "file_pieces": (
+        "topology=file topology.files=[two_pieces.txt]",
+        "2 pieces",
+        "topology.allow_disconnected=true",
+    ),
+    "graphml_empty": ("topology=file topology.files=[empty.graphml]", "empty.graphml", "GraphML"),
+    "graphml_cut": ("topology=file topology.files=[cut.graphml]", "cut.graphml", "GraphML"),
+    "graphml_page": ("topology=file topology.files=[page.graphml]", "page.graphml", "GraphML"),
+    # What the data find.
+    "clients": ("n_clients=65", "n_clients=65", "64 training examples", "raise dataset.train_size"),
+    "train_size": ("dataset.train_size=5000", "dataset.train_size=5000", "4000"),
+    "test_size": ("dataset.test_size=501", "dataset.test_size=501", "500"),
+    "without_data": (
+        "distribution=dirichlet distribution.alpha=1e-4 n_clients=9",
+        "distribution=dirichlet",
+        "without data",
+        "lower n_clients",
+        "raise",
+        "distribution.alpha",
+    ),
+    "no_dataset": ("dataset=fashion_mnist", "dataset=fashion_mnist", "TFDS_DATA_DIR", "digits"),
+    # What the simulation finds.
+    "coalitions": (
+        "topology=complete n_clients=9 contribution.max_coalitions=1000",
+        "m=9",
+        "2^9",
+        "4,608",
+        "contribution.max_coalitions=1,000",
+        "raise it",
+    ),
+    "liar": ("adversary=d2 adversary.clients=[3]", "adversary.clients", "client 3", "from 0 to 2"),
+    "pooled_away": ("model=cnn model.channels=[4,4,4,4]", "model.channels"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence(case: str, command: Command, tmp_path: Path) -> None:
+    for name, text in GRAPHS.items():
+        (tmp_path / name).write_text(text)
+    arguments, *words = BAD[case]
+    outcome = command(*TINY, "hydra.run.dir=run", *arguments.split())
+    assert outcome.code == 2
+    for word in words:
+        assert word in outcome.error
+    assert outcome.out == ""
+    assert not (tmp_path / "run" / "summary.json").exists()
+    assert not (tmp_path / "run" / "rounds.csv").exists()
+
+
+@pytest.mark.parametrize("arguments", [(), ("-m",)])
+def test_bad_input_is_one_sentence_in_a_process(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    outcome = python(tmp_path, "-m", "trip_jax.run", *arguments, "trainig.rounds=3")
+    assert outcome.code == 2
+    assert outcome.error == (
+        "error: There is no setting trainig.rounds: did you mean training.rounds?"
+    )
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        trip_jax.TopologyConfig("erdos_renyi", probability=0, allow_disconnected=True),
+        trip_jax.TopologyConfig("watts_strogatz", degree=2, allow_disconnected=True),
+    ],
+)
+def test_a_disconnected_graph_is_allowed_on_request(topology: trip_jax.TopologyConfig) -> None:
+    dataset = trip_jax.DatasetConfig("synthetic", train_size=64, test_size=40)
+    simulation, _ = prepare(Config(dataset=dataset, topology=topology))
+    assert simulation.n == 8
+
+
+def test_divergence_in_the_first_round_leaves_no_run(command: Command, tmp_path: Path) -> None:
+    outcome = command(*TINY, "hydra.run.dir=run", "training.learning_rate=1e30")
+    assert outcome.code == 2
+    for word in ("round 1;", "no round came before it", "lower training.learning_rate"):
+        assert word in outcome.error
+    assert not (tmp_path / "run" / "summary.json").exists()
+    assert not (tmp_path / "run" / "results.nc").exists()
+
+
+def test_divergence_keeps_the_rounds_before_it(command: Command, tmp_path: Path) -> None:
+    outcome = command(
+        *TINY, "hydra.run.dir=run", "training.rounds=6", "training.learning_rate=1e12"
+    )
+    assert outcome.code == 2
+    said = re.search(r"round (\d); the (\d) rounds? before it", outcome.error)
+    assert said
+    kept = int(said[2])
+    assert 1 <= kept < 6 and int(said[1]) == kept + 1
+    run = trip_jax.load_run(tmp_path / "run")
+    assert run.summary["status"] == "stopped"
+    assert f"error: {run.summary['message']}" == outcome.error
+    assert run.summary["rounds"] == kept == len(run.rounds) == run.data.sizes["round"]
+    assert np.isfinite(run.data["phi"]).all() and np.isfinite(run.data["loss"]).all()
+    np.testing.assert_allclose(
+        run.rounds["accuracy_mean"], run.data["accuracy"].mean("client"), rtol=1e-4
+    )
+
+
+def test_a_sweep_goes_on_after_a_bad_job(command: Command, tmp_path: Path) -> None:
+    outcome = command("-m", *TINY, "hydra.sweep.dir=sweep", "topology=star,regular,line")
+    assert outcome.code == 2
+    assert "Traceback" not in outcome.out + outcome.err
+    error = outcome.err.splitlines()[-1]
+    assert error.startswith("error: ") and "topology=regular" in error and "n_clients=3" in error
+    summaries = sorted((tmp_path / "sweep").glob("*/summary.json"))
+    assert [path.parent.name for path in summaries] == ["0", "2"]
+    topologies = [json.loads(path.read_text())["config"]["topology"] for path in summaries]
+    assert [topology["kind"] for topology in topologies] == ["star", "line"]
+
+
+def test_a_sweep_runs_every_combination(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    jobs: list[tuple[int, str, Path, str]] = []
+
+    def note(config: Config, folder: Path, name: str) -> dict[str, Any]:
+        jobs.append((config.seed, config.topology.kind, folder, name))
+        return {"final_accuracy": {"mean": 0.5}}
+
+    monkeypatch.setattr(trip_jax.run, "run", note)
+    outcome = command("-m", "seed=0,1", "topology=star,line", "+experiment=ws100")
+    assert outcome.code == 0 and outcome.err == ""
+    assert sorted(job[:2] for job in jobs) == [(0, "line"), (0, "star"), (1, "line"), (1, "star")]
+    folders = {folder for _, _, folder, _ in jobs}
+    assert len(folders) == 4
+    assert all(folder.is_relative_to(tmp_path / "multirun") for folder in folders)
+    assert {name for *_, name in jobs} == {"ws100"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"), [((), "quickstart"), (("+experiment=ws100",), "ws100")]
+)
+def test_a_run_goes_to_a_dated_directory(
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    name: str,
+) -> None:
+    jobs: list[tuple[Config, Path, str]] = []
+
+    def note(*job: Any) -> dict[str, Any]:
+        jobs.append(job)
+        return {"final_accuracy": {"mean": 0.5}}
+
+    monkeypatch.setattr(trip_jax.run, "run", note)
+    assert command(*arguments).code == 0
+    ((_, folder, called),) = jobs
+    assert called == name
+    assert re.fullmatch(
+        r"outputs/\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d", str(folder.relative_to(tmp_path))
+    )
+    assert Path(os.getcwd()) == tmp_path

@@ -1,0 +1,233 @@
+"""Properties of whole runs."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+import pytest
+
+from tests.conftest import SIZES, follow, tiny, tiny_data
+from trip_jax.config import Adversary, Contribution, Defence, Training
+from trip_jax.errors import Diverged, InvalidSetting
+from trip_jax.simulation import Result, Simulation, State
+
+N = len(SIZES)
+WORLD = nx.watts_strogatz_graph(N, 4, 0.3, seed=1)
+
+
+def test_models_are_the_same_bit_for_bit_under_every_adversary_and_defence() -> None:
+    honest = tiny(WORLD).run()
+    for kind in ("d1", "d2", "d1d2"):
+        for on in (False, True):
+            lying = tiny(
+                WORLD,
+                adversary=Adversary(kind, clients=(1, 2), amount=0.5),
+                defence=Defence(c1=on, c2=on),
+            ).run()
+            np.testing.assert_array_equal(lying.models, honest.models)
+            np.testing.assert_array_equal(lying.accuracy, honest.accuracy)
+            assert not np.allclose(lying.phi, honest.phi)
+
+
+def test_without_a_lie_there_is_nothing_to_defend_against() -> None:
+    """Wide thresholds change no number; C1 only ever replaces what it flags."""
+    honest = tiny(WORLD).run()
+    guarded = tiny(
+        WORLD, defence=Defence(c1=True, c2=True, v_threshold=1, penalty=1, distance=99)
+    ).run()
+    np.testing.assert_array_equal(guarded.phi, honest.phi)
+
+
+@pytest.mark.parametrize("settings", [{"coalition_batch": 2}, {"coalition_batch": 64}])
+def test_coalition_batch_changes_only_rounding(settings: dict[str, int]) -> None:
+    graphs = [WORLD, nx.star_graph(N - 1)]
+    one = tiny(graphs, contribution=Contribution(utility="loss", coalition_batch=1)).run()
+    many = tiny(graphs, contribution=Contribution(utility="loss", **settings)).run()
+    np.testing.assert_array_equal(many.models, one.models)
+    np.testing.assert_allclose(many.phi, one.phi, atol=1e-5)
+
+
+def test_client_batch_changes_only_rounding() -> None:
+    training = tiny().training
+    results = [
+        tiny(
+            training=replace(training, client_batch=batch), contribution=Contribution("loss")
+        ).run()
+        for batch in (1, 4)
+    ]
+    np.testing.assert_allclose(results[0].models, results[1].models, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(results[0].phi, results[1].phi, atol=2e-5)
+
+
+def test_padding_of_clients_data_changes_nothing() -> None:
+    plain, padded = (tiny(data=tiny_data(padding=p)).run() for p in (0, 11))
+    np.testing.assert_array_equal(plain.models, padded.models)
+    np.testing.assert_array_equal(plain.phi, padded.phi)
+
+
+def test_relabelling_clients_permutes_the_result() -> None:
+    """With one step an epoch the draws, which belong to a client's number, change nothing."""
+    data, new = tiny_data(), np.random.default_rng(5).permutation(N)
+    old = np.argsort(new)
+    settings: dict[str, Any] = {
+        "training": Training(rounds=3, batch_size=32, learning_rate=0.3),
+        "contribution": Contribution("probability"),
+    }
+    before = tiny(WORLD, data=data, **settings).run()
+    after = tiny(
+        nx.relabel_nodes(WORLD, dict(enumerate(new.tolist()))),
+        data=replace(data, examples=data.examples[old], sizes=data.sizes[old]),
+        **settings,
+    ).run()
+    np.testing.assert_allclose(after.models[new], before.models, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(after.phi[np.ix_(new, new)], before.phi, atol=1e-4)
+
+
+def test_contributions_of_a_round_sum_to_what_it_gained() -> None:
+    """Efficiency of LCVs with 1/m: sum_j psi_j = u(N) - u(empty), so phi's rows add up too.
+
+    In round 1 all pre-training models are the same, so u(empty) is their utility.
+    """
+    simulation = tiny(WORLD, contribution=Contribution(normalization="efficient"))
+    trajectory = follow(simulation)
+    start, after = trajectory.states[0], trajectory.states[1]
+    gains = np.asarray(after.utility - start.utility)
+    np.testing.assert_allclose(trajectory.records[0].lcv.sum(axis=1), gains, atol=1e-5)
+
+
+def test_the_seed_decides_everything() -> None:
+    settings: dict[str, Any] = {"adversary": Adversary("d1d2", fraction=0.5)}
+    results = [tiny(WORLD, seed=seed, **settings).run() for seed in (0, 0, 1)]
+
+    def leaves(result: Result) -> list[np.ndarray]:
+        return [result.phi, np.asarray(result.models), *jax.tree.leaves(result.records)]
+
+    for ours, again in zip(leaves(results[0]), leaves(results[1]), strict=True):
+        np.testing.assert_array_equal(ours, again)
+    assert not np.allclose(results[0].models, results[2].models)
+    assert results[0].liars.tolist() != results[2].liars.tolist()
+
+
+def test_one_compilation_a_run_whatever_the_number_of_rounds_and_graphs() -> None:
+    compiled: list[str] = []
+
+    def listen(event: str, *_: Any, **__: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(event)
+
+    def count(simulation: Simulation, in_rounds_only: bool) -> int:
+        seen = 0
+
+        def on_round(t: int, *_: Any) -> None:
+            nonlocal seen
+            if t == 0:
+                seen = len(compiled)
+
+        compiled.clear()
+        simulation.run(on_round)
+        return len(compiled) - seen if in_rounds_only else len(compiled)
+
+    graphs = [WORLD, nx.star_graph(N - 1), nx.path_graph(N)]
+    training = replace(tiny().training, rounds=4)
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        simulation = tiny(graphs, training=training)
+        assert count(simulation, in_rounds_only=False) > 0
+        assert count(tiny(graphs, training=training), in_rounds_only=True) == 0
+    finally:
+        jax.monitoring.clear_event_listeners()
+
+
+def test_nothing_is_evaluated_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds evaluate sum_i 2^m_i coalition models; the start, and each fake, one more."""
+    evaluated = []
+    original = Simulation._evaluate
+
+    def counting(self: Simulation, models: jax.Array, data: Any) -> jax.Array:
+        jax.debug.callback(lambda: evaluated.append(len(models)))
+        return original(self, models, data)
+
+    monkeypatch.setattr(Simulation, "_evaluate", counting)
+    simulation = tiny(WORLD, adversary=Adversary("d1", clients=(1, 4)), defence=Defence(c1=True))
+    rounds = simulation.training.rounds
+    simulation.run()
+    jax.effects_barrier()
+    rows = sum(2 ** (degree + 1) for _, degree in WORLD.degree)
+    assert sum(evaluated) == 1 + rounds * (rows + 2)
+
+
+def test_a_run_that_diverges_at_once_says_so() -> None:
+    with pytest.raises(Diverged, match=r"client 0 .* round 1; no round") as error:
+        tiny(training=Training(rounds=3, learning_rate=1e30)).run()
+    assert error.value.result is None
+
+
+def test_a_run_that_diverges_later_keeps_the_rounds_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Simulation.compile
+
+    def spoilt(self: Simulation, state: State) -> Any:
+        train, *others = original(self, state)
+
+        def train_until_round_3(state: State, *arguments: Any) -> Any:
+            models, trained, loss = train(state, *arguments)
+            return models, trained, jnp.where(state.round < 2, loss, loss.at[4].set(jnp.nan))
+
+        return train_until_round_3, *others
+
+    training = replace(tiny().training, rounds=5)
+    whole = tiny(training=training).run()
+    monkeypatch.setattr(Simulation, "compile", spoilt)
+    with pytest.raises(Diverged, match=r"client 4 .* round 3; the 2 rounds before") as error:
+        tiny(training=training).run()
+    kept = error.value.result
+    assert kept is not None
+    np.testing.assert_array_equal(kept.records.lcv, whole.records.lcv[:2])
+    assert np.isfinite(kept.phi).all()
+
+
+def test_liars_are_drawn_or_named() -> None:
+    def liars(**settings: Any) -> list[int]:
+        return tiny(adversary=Adversary(**settings)).liars.tolist()
+
+    assert liars() == []
+    assert liars(kind="d2", clients=(4, 1)) == [1, 4]
+    assert len(liars(kind="d2", fraction=0.5)) == 3
+    assert liars(kind="d1", fraction=0.0) == []
+    with pytest.raises(InvalidSetting, match="client 6"):
+        liars(kind="d2", clients=(6,))
+
+
+def test_topology_and_data_must_agree_on_n() -> None:
+    simulation = tiny()
+    with pytest.raises(InvalidSetting, match=r"topology has 6 clients, but n_clients=3"):
+        tiny(data=tiny_data((4, 4, 4))).__class__(
+            model=simulation.model,  # type: ignore[arg-type]
+            data=tiny_data((4, 4, 4)),
+            topology=simulation.topology,
+        )
+
+
+def test_one_client_alone_trains_and_is_paid_for_all_of_it() -> None:
+    alone = nx.empty_graph(1)
+    result = tiny(
+        alone, data=tiny_data((12,)), contribution=Contribution("loss", "efficient")
+    ).run()
+    gain = (
+        result.records.utility[-1, 0, 1]
+        - np.asarray(tiny(alone, data=tiny_data((12,))).start().utility)[0, 1]
+    )
+    np.testing.assert_allclose(result.phi, [[gain]], rtol=1e-4)
+
+
+def test_step_is_pure() -> None:
+    simulation = tiny()
+    step = jax.jit(simulation.step)
+    state = simulation.start()
+    first, again = step(state), step(state)
+    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(again), strict=True):
+        if not jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+            np.testing.assert_array_equal(a, b)
+    assert int(first[0].round) == 1 and int(state.round) == 0

@@ -1,0 +1,80 @@
+"""Local SGD over the client axis: padding, batching, minibatches."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests.conftest import SIZES, tiny_data
+from trip_jax.data.federation import ClientData
+from trip_jax.models import mlp
+from trip_jax.training import epoch_order, train_clients
+
+N = len(SIZES)
+
+
+def test_an_epoch_visits_every_example_once_in_an_order_that_padding_does_not_change() -> None:
+    key = jax.random.key(3)
+    order = np.asarray(epoch_order(key, 12, jnp.int32(7)))
+    assert sorted(order[:7]) == list(range(7))
+    assert sorted(order) == list(range(12))
+    assert not np.array_equal(order[:7], np.arange(7))
+    np.testing.assert_array_equal(np.asarray(epoch_order(key, 90, jnp.int32(7)))[:7], order[:7])
+    other = np.asarray(epoch_order(jax.random.key(4), 12, jnp.int32(7)))
+    assert not np.array_equal(other[:7], order[:7])
+
+
+def train(data: ClientData, client_batch: int = 1, keys: Any = None) -> tuple[Any, Any]:
+    model = mlp(3, (6,)).flat(jax.random.key(0), (3, 3, 1))
+    keys = jax.random.split(jax.random.key(0), N) if keys is None else keys
+    compiled = jax.jit(
+        lambda models, data, keys: train_clients(
+            models,
+            data,
+            keys,
+            apply=model.apply,
+            optimizer=optax.sgd(0.2, 0.9),
+            local_epochs=2,
+            batch_size=4,
+            client_batch=client_batch,
+        )
+    )
+    return compiled(jnp.tile(model.theta, (len(data.sizes), 1)), data, keys)
+
+
+@pytest.mark.parametrize("client_batch", [1, 4])
+def test_padding_changes_nothing(client_batch: int) -> None:
+    trained, losses = train(tiny_data(), client_batch)
+    padded, padded_losses = train(tiny_data(padding=37), client_batch)
+    np.testing.assert_array_equal(padded, trained)
+    np.testing.assert_array_equal(padded_losses, losses)
+
+
+@pytest.mark.parametrize("client_batch", [2, 4, 6])
+def test_client_batch_changes_only_rounding(client_batch: int) -> None:
+    one, one_losses = train(tiny_data())
+    many, many_losses = train(tiny_data(), client_batch)
+    np.testing.assert_allclose(many, one, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(many_losses, one_losses, rtol=1e-5)
+
+
+def test_a_client_trains_alone_as_in_company() -> None:
+    data = tiny_data()
+    everyone, _ = train(data)
+    keys = jax.random.split(jax.random.key(0), N)
+    for i in (0, 3):
+        alone = replace(data, examples=data.examples[i : i + 1], sizes=data.sizes[i : i + 1])
+        trained, _ = train(alone, keys=keys[i : i + 1])
+        np.testing.assert_array_equal(trained[0], everyone[i])
+
+
+def test_bytes_are_pixels_divided_by_255() -> None:
+    data = tiny_data()
+    as_bytes = jnp.round(data.images * 255).astype(jnp.uint8)
+    from_bytes, _ = train(replace(data, images=as_bytes))
+    from_floats, _ = train(replace(data, images=as_bytes.astype(jnp.float32) / 255))
+    np.testing.assert_allclose(from_bytes, from_floats, rtol=1e-6, atol=1e-7)

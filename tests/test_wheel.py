@@ -1,0 +1,109 @@
+"""The wheel: it brings its configuration files and runs where there is no checkout."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+BACKEND = 77  # the least setuptools that pyproject.toml asks for
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, since a build leaves folders behind."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for name in ("trip_jax", "conf"):
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / name, source / name, ignore=ignore)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, source)
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(folder)]
+    if int(version("setuptools").split(".")[0]) >= BACKEND:
+        command.append("--no-build-isolation")
+    built = subprocess.run([*command, str(source)], capture_output=True, text=True)
+    if built.returncode and "setuptools" in built.stderr and "No matching" in built.stderr:
+        pytest.skip(f"setuptools {BACKEND} or later is neither installed nor to be had")
+    assert built.returncode == 0, built.stderr
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel's contents installed on their own."""
+    folder = tmp_path_factory.mktemp("site")
+    command = ["install", "--quiet", "--no-deps", "--no-index", "--target", str(folder)]
+    subprocess.run([sys.executable, "-m", "pip", *command, str(wheel)], check=True)
+    return folder
+
+
+def run(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Python in an empty folder, with the installed wheel before everything else."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_wheel_holds_every_configuration_file(wheel: Path) -> None:
+    here = {f"trip_jax/conf/{p.relative_to(REPOSITORY / 'conf')}" for p in conf_files()}
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        assert {name for name in names if name.endswith(".yaml")} == here
+        for path in conf_files():
+            name = f"trip_jax/conf/{path.relative_to(REPOSITORY / 'conf')}"
+            assert archive.read(name) == path.read_bytes()
+
+
+def conf_files() -> list[Path]:
+    return sorted((REPOSITORY / "conf").rglob("*.yaml"))
+
+
+def test_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
+    here = {str(p.relative_to(REPOSITORY)) for p in (REPOSITORY / "trip_jax").rglob("*.py")}
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        assert {name for name in names if name.endswith(".py")} == here
+        (entry,) = [name for name in names if name.endswith("entry_points.txt")]
+        assert "trip-jax = trip_jax.run:main" in archive.read(entry).decode()
+        assert any(name.endswith("LICENSE") for name in names)
+
+
+def test_installed_package_is_the_one_that_runs(site: Path, tmp_path: Path) -> None:
+    code = "import trip_jax.run as r; print(r.__file__, r._CONF, sep='\\n')"
+    shown = run(site, tmp_path, "-c", code)
+    assert shown.returncode == 0, shown.stderr
+    where, conf = shown.stdout.splitlines()
+    assert Path(where).is_relative_to(site)
+    assert str(REPOSITORY / "conf") not in conf
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], (8, "digits", "noisy_labels", "regular")),
+        (["+experiment=ws100"], (100, "fashion_mnist", "iid", "watts_strogatz")),
+    ],
+)
+def test_commands_compose_without_a_checkout(
+    site: Path, tmp_path: Path, arguments: list[str], expected: tuple[int, str, str, str]
+) -> None:
+    shown = run(site, tmp_path, "-m", "trip_jax.run", *arguments, "--cfg", "job")
+    assert shown.returncode == 0, shown.stderr
+    config = OmegaConf.create(shown.stdout)
+    kinds = (config.dataset.name, config.distribution.kind, config.topology.kind)
+    assert (config.n_clients, *kinds) == expected
+    assert not list(tmp_path.iterdir())
