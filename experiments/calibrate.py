@@ -5,7 +5,7 @@
 Prints, for every run and for all of them together, the smallest values that keep the rate of false
 flags at or below 1 %: `v_threshold` of C1, and for each utility and normalisation the `penalty`
 (twice the 99 % quantile of an entry's deviation from the members' median, so that honest entries
-count as noise) and the `distance` of C2. conf/defence/calibrated.yaml holds what came of it.
+count as noise) and the `distance` of C2. conf/defence/none.yaml holds what came of it.
 """
 
 import argparse

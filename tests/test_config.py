@@ -111,6 +111,7 @@ def test_every_kind_has_its_file(group: str, make: Callable[[], Any]) -> None:
 DIFFERENT = {
     ("model", "cnn"): {"kind": "cnn", "hidden": [128]},
     ("topology", "erdos_renyi"): {"kind": "erdos_renyi", "probability": 0.5},
+    ("training", "quick"): {"local_epochs": 3, "learning_rate": 0.05},
 }
 
 
@@ -143,9 +144,21 @@ def test_defences_come_with_the_thresholds_of_the_api(choice: str) -> None:
     assert config.defence == Defence(c1=choice in ("c1", "both"), c2=choice in ("c2", "both"))
 
 
+@pytest.mark.parametrize("utility", ["accuracy", "loss", "probability"])
+@pytest.mark.parametrize("normalization", ["paper", "efficient"])
+def test_thresholds_are_calibrated_for_every_report(utility: str, normalization: str) -> None:
+    reports = (f"contribution.utility={utility}", f"contribution.normalization={normalization}")
+    defence = composed("defence=both", *reports).defence.calibrated(utility, normalization)
+    assert defence.penalty is not None and defence.distance is not None
+    assert 0 < defence.penalty < 1 and 0 < defence.distance < 1
+    chosen = composed("defence=both", *reports, "defence.penalty=7").defence
+    chosen = chosen.calibrated(utility, normalization)
+    assert (chosen.penalty, chosen.distance) == (7, defence.distance)
+
+
 def test_quickstart() -> None:
     assert composed() == Config(
-        distribution=Distribution(kind="noisy_labels", max_label_noise=0.6),
+        distribution=Distribution(kind="sizes"),
         training=Training(local_epochs=3, learning_rate=0.05),
     )
 

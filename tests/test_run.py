@@ -34,6 +34,7 @@ TINY = (
     "dataset.test_size=40",
     "n_clients=3",
     "topology=star",
+    "distribution=iid",
     "model.hidden=[8]",
     "training.rounds=1",
     "training.local_epochs=1",
@@ -69,6 +70,9 @@ def command(
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "no_data"))
     monkeypatch.setenv("TRIP_JAX_CACHE", str(tmp_path / "no_cache"))
     monkeypatch.setenv("TRIP_JAX_TFDS_MIRROR", "http://127.0.0.1:9")
+    # Hydra closes all handlers when it sets logging up, and with absl's what pytest captures.
+    monkeypatch.setattr(logging, "_handlerList", [])
+    handlers, level = logging.root.handlers[:], logging.root.level
 
     def run(*arguments: str) -> Outcome:
         GlobalHydra.instance().clear()
@@ -83,10 +87,10 @@ def command(
 
     yield run
     GlobalHydra.instance().clear()
-    for handler in logging.root.handlers[:]:
-        if isinstance(handler, logging.FileHandler):
-            logging.root.removeHandler(handler)
-            handler.close()
+    for handler in set(logging.root.handlers) - set(handlers):
+        handler.close()
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
 
 
 def python(folder: Path, *arguments: str) -> Outcome:
@@ -178,7 +182,7 @@ def test_a_run_is_read_back_whole(finished: FinishedRun) -> None:
     for phase in ("training", "evaluation", "coordination"):
         total = rounds[f"seconds_{phase}"].sum()
         assert summary["seconds"][phase] == pytest.approx(total, rel=1e-4)
-    assert {"data", "compilation", "figures"} <= set(summary["seconds"])
+    assert summary["seconds"]["compilation"] > 0 < summary["seconds_loading_data"]
     assert summary["versions"]["jax"] and summary["device"].startswith("cpu")
 
 
@@ -224,7 +228,7 @@ def test_a_finished_run_is_not_overwritten(finished: FinishedRun, command: Comma
     before = contents(finished.folder)
     outcome = command(*TINY, f"hydra.run.dir={finished.folder}")
     assert outcome.code == 2
-    for word in (str(finished.folder), "finished run", "hydra.run.dir"):
+    for word in (str(finished.folder), "holds a run already", "hydra.run.dir"):
         assert word in outcome.error
     after = contents(finished.folder)
     results = [name for name in before if not name.startswith((".hydra", "run.log"))]
@@ -444,10 +448,14 @@ def test_divergence_in_the_first_round_leaves_no_run(command: Command, tmp_path:
 
 def test_divergence_keeps_the_rounds_before_it(command: Command, tmp_path: Path) -> None:
     outcome = command(
-        *TINY, "hydra.run.dir=run", "training.rounds=6", "training.learning_rate=1e12"
+        *TINY,
+        "hydra.run.dir=run",
+        "distribution=noisy_labels",
+        "training.rounds=6",
+        "training.learning_rate=1e12",
     )
     assert outcome.code == 2
-    said = re.search(r"round (\d); the (\d) rounds? before it", outcome.error)
+    said = re.search(r"round (\d); rounds kept: (\d)", outcome.error)
     assert said
     kept = int(said[2])
     assert 1 <= kept < 6 and int(said[1]) == kept + 1
@@ -462,15 +470,15 @@ def test_divergence_keeps_the_rounds_before_it(command: Command, tmp_path: Path)
 
 
 def test_a_sweep_goes_on_after_a_bad_job(command: Command, tmp_path: Path) -> None:
-    outcome = command("-m", *TINY, "hydra.sweep.dir=sweep", "topology=star,regular,line")
+    outcome = command("-m", *TINY, "hydra.sweep.dir=sweep", "topology=regular,star")
     assert outcome.code == 2
     assert "Traceback" not in outcome.out + outcome.err
     error = outcome.err.splitlines()[-1]
     assert error.startswith("error: ") and "topology=regular" in error and "n_clients=3" in error
     summaries = sorted((tmp_path / "sweep").glob("*/summary.json"))
-    assert [path.parent.name for path in summaries] == ["0", "2"]
-    topologies = [json.loads(path.read_text())["config"]["topology"] for path in summaries]
-    assert [topology["kind"] for topology in topologies] == ["star", "line"]
+    assert [path.parent.name for path in summaries] == ["1"]
+    summary = json.loads(summaries[0].read_text())
+    assert (summary["status"], summary["config"]["topology"]["kind"]) == ("finished", "star")
 
 
 def test_a_sweep_runs_every_combination(

@@ -180,7 +180,7 @@ def test_a_run_that_diverges_later_keeps_the_rounds_before(monkeypatch: pytest.M
     training = replace(tiny().training, rounds=5)
     whole = tiny(training=training).run()
     monkeypatch.setattr(Simulation, "compile", spoilt)
-    with pytest.raises(Diverged, match=r"client 4 .* round 3; the 2 rounds before") as error:
+    with pytest.raises(Diverged, match=r"client 4 .* round 3; rounds kept: 2") as error:
         tiny(training=training).run()
     kept = error.value.result
     assert kept is not None

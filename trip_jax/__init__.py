@@ -18,7 +18,7 @@ from trip_jax.data.partition import Federation, distribute
 from trip_jax.data.sources import Dataset, load_dataset
 from trip_jax.errors import Diverged, InvalidSetting
 from trip_jax.models import Model, cnn, from_flax, mlp
-from trip_jax.results import Run, load_run
+from trip_jax.results import Run, load_run, save_run
 from trip_jax.simulation import Record, Result, Simulation, State
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "load_dataset",
     "load_run",
     "mlp",
+    "save_run",
     "topology",
     "trace",
 ]

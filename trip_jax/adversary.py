@@ -27,8 +27,14 @@ def choose_liars(adversary: Adversary, n: int, seed: int) -> np.ndarray:
             )
     if adversary.clients:
         return np.unique(adversary.clients)
+    count = round(adversary.fraction * n)
+    if adversary.fraction > 0 and count == 0:
+        raise InvalidSetting(
+            f"adversary.fraction={adversary.fraction} of n_clients={n} is less than one client: "
+            "raise it, name adversary.clients, or set adversary=none."
+        )
     drawn = np.random.default_rng([seed, 3]).permutation(n)
-    return np.sort(drawn[: round(adversary.fraction * n)])
+    return np.sort(drawn[:count])
 
 
 def fake_models(before: Array, keys: Array, kind: str, model: FlatModel) -> Array:

@@ -5,7 +5,8 @@ checks configuration files and the command line against. A wrong value raises `I
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from trip_jax.errors import InvalidSetting
@@ -21,7 +22,12 @@ def _choice(name: str, value: str, choices: Sequence[str]) -> None:
 
 
 def _at_least(name: str, value: float | None, minimum: float) -> None:
-    _require(value is None or value >= minimum, f"{name} must be at least {minimum}, not {value}.")
+    valid = value is None or minimum <= value < inf
+    _require(valid, f"{name} must be at least {minimum}, not {value}.")
+
+
+def _above_zero(name: str, value: float | None) -> None:
+    _require(value is None or 0 < value < inf, f"{name} must be a number above 0, not {value}.")
 
 
 def _fraction(name: str, value: float) -> None:
@@ -62,7 +68,7 @@ class Distribution:
             "distribution.owned_share must lie between 0 and 0.5, since a client owns two "
             f"classes, not {self.owned_share}.",
         )
-        _require(self.alpha > 0, f"distribution.alpha must be above 0, not {self.alpha}.")
+        _above_zero("distribution.alpha", self.alpha)
         _at_least("distribution.max_noise", self.max_noise, 0)
         _fraction("distribution.max_label_noise", self.max_label_noise)
 
@@ -136,10 +142,7 @@ class Training:
     def __post_init__(self) -> None:
         for name in ("rounds", "local_epochs", "batch_size", "client_batch"):
             _at_least(f"training.{name}", getattr(self, name), 1)
-        _require(
-            0 < self.learning_rate < float("inf"),
-            f"training.learning_rate must be a number above 0, not {self.learning_rate}.",
-        )
+        _above_zero("training.learning_rate", self.learning_rate)
         _require(
             0 <= self.momentum < 1,
             f"training.momentum must be at least 0 and below 1, not {self.momentum}.",
@@ -191,26 +194,42 @@ class Adversary:
         return self.kind in ("d2", "d1d2")
 
 
+CALIBRATED = {
+    ("accuracy", "paper"): (0.08, 0.06),
+    ("loss", "paper"): (0.08, 0.06),
+    ("probability", "paper"): (0.02, 0.013),
+    ("accuracy", "efficient"): (0.021, 0.02),
+    ("loss", "efficient"): (0.026, 0.031),
+    ("probability", "efficient"): (0.0095, 0.01),
+}
+"""`Defence.penalty` and `.distance` by utility and normalisation; conf/defence says how found."""
+
+
 @dataclass(frozen=True)
 class Defence:
-    """C1 filters pre-training models, C2 corrects outlying contribution vectors.
-
-    The defaults suit accuracy with Eq. 4 as printed; conf/defence holds the calibrated values of
-    the other utilities and normalisations, and how they were found.
-    """
+    """C1 filters pre-training models, C2 corrects outlying contribution vectors."""
 
     c1: bool = False
     c2: bool = False
-    v_threshold: float = 0.1  # C1: tolerated loss of accuracy against one's own model
-    penalty: float = 0.1  # C2: lambda of the outlier objective
-    distance: float = 0.3  # C2: tolerated L2 distance of a vector to its reference
+    v_threshold: float = 0.06  # C1: tolerated loss of accuracy against one's own model
+    penalty: float | None = None  # C2: lambda of the outlier objective; None: calibrated
+    distance: float | None = None  # C2: tolerated L2 distance to the reference; None: calibrated
     thresholding: str = "soft"
 
     def __post_init__(self) -> None:
         _at_least("defence.v_threshold", self.v_threshold, 0)
-        _require(self.penalty > 0, f"defence.penalty must be above 0, not {self.penalty}.")
+        _above_zero("defence.penalty", self.penalty)
         _at_least("defence.distance", self.distance, 0)
         _choice("defence.thresholding", self.thresholding, ("soft", "hard"))
+
+    def calibrated(self, utility: str = "accuracy", normalization: str = "paper") -> "Defence":
+        """The same with its penalty and distance filled in where they are None."""
+        penalty, distance = CALIBRATED[utility, normalization]
+        return replace(
+            self,
+            penalty=penalty if self.penalty is None else self.penalty,
+            distance=distance if self.distance is None else self.distance,
+        )
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ def detect_outliers(reports: Reports, n: int, defence: Defence) -> Verdict:
     An entry's reference is v_j on the reporter's neighbourhood. With only two reporters of a
     member a lie can't be attributed to either of them.
     """
+    assert defence.penalty is not None and defence.distance is not None  # calibrated by callers
     v = robust_location(
         reports.lcv,
         reports.member,
@@ -97,7 +98,9 @@ def trace(reports: Reports, n: int, defence: Defence = Defence()) -> tuple[Array
     """phi^(T) [n, n] from the reports of all rounds (fields [T, A]), and each round's verdict.
 
     This is the whole coordinator, for deployments that collect reports without the simulator.
+    Thresholds of C2 left open are those of accuracy with Eq. 4 as printed.
     """
+    defence = defence.calibrated()
     return lax.scan(
         lambda phi, one: coordinate(phi, one, defence), jnp.zeros((n, n), jnp.float32), reports
     )

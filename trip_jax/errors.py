@@ -18,7 +18,7 @@ class Diverged(RuntimeError):
     """
 
     def __init__(self, round: int, client: int, result: Any):
-        kept = f"the {round} rounds before it are kept" if round else "no round came before it"
+        kept = f"rounds kept: {round}" if round else "no round came before it"
         super().__init__(
             f"The model of client {client} is no longer finite in round {round + 1}; {kept}: lower "
             "training.learning_rate."

@@ -5,6 +5,7 @@ import numpy as np
 from trip_jax.config import Config, ModelConfig
 from trip_jax.data.partition import Federation, distribute
 from trip_jax.data.sources import load_dataset
+from trip_jax.errors import InvalidSetting
 from trip_jax.models import Model, cnn, mlp
 from trip_jax.simulation import Simulation
 from trip_jax.topology import from_config
@@ -17,6 +18,13 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         InvalidSetting: a setting that cannot work.
     """
     dataset = load_dataset(config.dataset, config.seed)
+    height, width = dataset.train_images.shape[1:3]
+    if config.model.kind == "cnn" and min(height, width) < 2 ** len(config.model.channels):
+        raise InvalidSetting(
+            f"model.channels={list(config.model.channels)} halves images "
+            f"{len(config.model.channels)} times, which {height}x{width} pixels do not allow: "
+            "name fewer channels."
+        )
     federation = distribute(dataset, config.n_clients, config.distribution, config.seed)
     topology = from_config(
         config.topology,
@@ -54,7 +62,8 @@ def describe(config: Config) -> str:
         f"{config.n_clients} clients",
         config.topology.kind,
         config.model.kind,
-        f"{training.rounds} rounds of {training.local_epochs} epochs",
+        f"{training.rounds} rounds of {training.local_epochs} local epoch"
+        + "s" * (training.local_epochs > 1),
     ]
     if config.adversary.kind != "none":
         parts.append(f"liars {config.adversary.kind}")

@@ -1,7 +1,6 @@
 """Progress of a run: a bar on a terminal, one line a round elsewhere."""
 
 import sys
-from types import TracebackType
 
 import numpy as np
 
@@ -24,12 +23,7 @@ class Progress:
             self._bar = tqdm(total=self._rounds, unit="round", dynamic_ncols=True)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar:
             self._bar.close()
 

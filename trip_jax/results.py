@@ -1,7 +1,7 @@
 """The run directory: what a finished run leaves, and how to read it again.
 
-`rounds.csv` grows while the run goes on; `summary.json` is written last, so a directory without
-it holds no finished run.
+`rounds.csv` grows while the run goes on; `summary.json` is written once all numbers are, so a
+directory without it holds no finished run. Figures follow; they can be drawn again from the rest.
 """
 
 import csv
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -65,12 +64,7 @@ class RoundLog:
         self._writer.writerow(COLUMNS)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def write(self, t: int, record: Record, timing: Timing) -> None:
@@ -92,9 +86,42 @@ class RoundLog:
         self._writer.writerow((t + 1, *(f"{number:.6g}" for number in numbers)))
 
 
-def to_dataset(
-    result: Result, federation: Federation, *, title: str, utility: str, normalization: str
-) -> "xarray.Dataset":
+def save_run(
+    folder: str | os.PathLike[str],
+    result: Result,
+    federation: Federation,
+    *,
+    title: str,
+    **about: Any,
+) -> dict[str, Any]:
+    """Write a result as a run directory, figures included.
+
+    Args:
+        title: a sentence that says what was run.
+        about: further entries of summary.json.
+
+    Returns:
+        what summary.json says.
+    """
+    from trip_jax.figures import draw_all
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with RoundLog(folder) as log:
+        for t, timing in enumerate(result.timings):
+            log.write(t, jax.tree.map(lambda rounds, t=t: rounds[t], result.records), timing)
+    data = to_dataset(result, federation, title)
+    data.to_netcdf(folder / "results.nc", engine="h5netcdf")
+    summary = {"title": title, "status": "finished"} | about | summarise(result)
+    text = json.dumps(summary, indent=2)
+    partial = folder / "summary.json.partial"
+    partial.write_text(text + "\n")
+    os.replace(partial, folder / "summary.json")
+    draw_all(data, folder / "figures")
+    return summary
+
+
+def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Dataset":
     """A result as labelled arrays; rounds count from 1, slots follow `members`."""
     import xarray
 
@@ -107,7 +134,7 @@ def to_dataset(
     def client_values(values: Any, long_name: str) -> tuple[tuple[str, ...], Any, dict[str, str]]:
         return ("client",), values, {"long_name": long_name}
 
-    dataset = xarray.Dataset(
+    return xarray.Dataset(
         {
             "phi": (
                 ("client", "contributor"),
@@ -142,15 +169,18 @@ def to_dataset(
             "contributor": np.arange(n),
             "utility": list(UTILITIES),
         },
-        attrs={"title": title, "contribution_utility": utility, "normalization": normalization},
+        attrs={
+            "title": title,
+            "contribution_utility": result.contribution.utility,
+            "normalization": result.contribution.normalization,
+        },
     )
-    return dataset
 
 
-def summarise(result: Result, *, seconds: dict[str, float]) -> dict[str, Any]:
-    """What summary.json says of a result, beside the settings."""
+def summarise(result: Result) -> dict[str, Any]:
+    """What summary.json says of a result."""
     final = result.accuracy[-1]
-    timing = result.timing
+    timing = Timing.total(result.timings)
     liar = np.isin(np.arange(len(final)), result.liars)
     device = jax.devices()[0]
     return {
@@ -165,7 +195,6 @@ def summarise(result: Result, *, seconds: dict[str, float]) -> dict[str, Any]:
         "filtered_models": int(result.records.filtered.sum()),
         "flagged_reports": int(result.records.flagged.sum()),
         "seconds": {
-            **seconds,
             "compilation": result.compile_seconds,
             "training": timing.training,
             "evaluation": timing.evaluation,
@@ -181,13 +210,6 @@ def summarise(result: Result, *, seconds: dict[str, float]) -> dict[str, Any]:
         "versions": {"python": platform.python_version()}
         | {package: version(package) for package in PACKAGES},
     }
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file that is either whole or not there."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
-    os.replace(partial, path)
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:

@@ -1,8 +1,8 @@
 """Algorithm 1: a federation's rounds of training, exchange, evaluation and tracing."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -67,8 +67,9 @@ class Timing:
     def seconds(self) -> float:
         return self.training + self.evaluation + self.coordination
 
-    def __add__(self, other: "Timing") -> "Timing":
-        return Timing(*(getattr(self, f) + getattr(other, f) for f in self.__dataclass_fields__))
+    @classmethod
+    def total(cls, timings: Sequence["Timing"]) -> "Timing":
+        return cls(*(sum(values) for values in zip(*map(astuple, timings), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,9 @@ class Result:
     models: Array  # [n, P] final models
     records: Record
     topology: Topology
+    contribution: Contribution  # what phi measures
     liars: np.ndarray  # [F] int
-    timing: Timing
+    timings: list[Timing]  # T
     compile_seconds: float
 
     @cached_property
@@ -138,7 +140,8 @@ class Simulation:
                 f"The topology has {topology.n_clients} clients, but n_clients={self.n} own data."
             )
         self.training, self.contribution = training, contribution
-        self.adversary, self.defence = adversary, defence
+        self.adversary = adversary
+        self.defence = defence.calibrated(contribution.utility, contribution.normalization)
         self.data, self.topology = data, topology
         self.root, init_key, self.fake_key = jax.random.split(jax.random.key(seed), 3)
         self.model = model.flat(init_key, data.images.shape[1:])
@@ -183,7 +186,7 @@ class Simulation:
         phases = self.compile(state)
         compile_seconds = time.perf_counter() - began
         records: list[Record] = []
-        timing = Timing()
+        timings: list[Timing] = []
 
         def result() -> Result:
             return Result(
@@ -191,8 +194,9 @@ class Simulation:
                 models=state.models,
                 records=jax.tree.map(lambda *rounds: np.stack(rounds), *records),
                 topology=self.topology,
+                contribution=self.contribution,
                 liars=self.liars,
-                timing=timing,
+                timings=timings,
                 compile_seconds=compile_seconds,
             )
 
@@ -209,7 +213,7 @@ class Simulation:
                 samples=int(self.data.sizes.sum()) * self.training.local_epochs,
                 coalitions=int(self.rows.n_rows[self.topology.graph_of(t)]),
             )
-            timing += work
+            timings.append(work)
             if on_round:
                 on_round(t, record, work)
         return result()

@@ -196,8 +196,8 @@ def _check_connected(graph: nx.Graph, config: TopologyConfig) -> None:
     )
     if len(pieces) > 1:
         raise InvalidSetting(
-            f"The graph topology={config.kind} falls into {len(pieces)} pieces that never exchange "
-            "models: add edges, choose another seed, or set topology.allow_disconnected=true."
+            f"The graph of topology={config.kind} falls into {len(pieces)} pieces that never "
+            "exchange models: give it more edges, or set topology.allow_disconnected=true."
         )
 
 
@@ -270,16 +270,20 @@ def read_graph(path: Path, n: int, *, directed: bool = False) -> nx.Graph:
             graph = nx.read_graphml(path)
             graph = nx.DiGraph(graph) if graph.is_directed() else nx.Graph(graph)
         else:
-            kind = nx.DiGraph if directed else nx.Graph
-            graph = nx.read_edgelist(path, create_using=kind, data=False)
+            graph = nx.DiGraph() if directed else nx.Graph()
+            for k, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if pair := line.partition("#")[0].split():
+                    if len(pair) != 2:
+                        raise ValueError(f"line {k} is not a pair of nodes 'a b'")
+                    graph.add_edge(*pair)
     except Exception as error:  # NetworkX raises a dozen types over malformed files
         raise InvalidSetting(
             f"topology.files: {path} is neither a readable edge list nor GraphML ({error})."
         ) from error
     if not graph.number_of_edges():
         raise InvalidSetting(f"topology.files: {path} holds no edge.")
-    names = {name: int(name) for name in graph.nodes if str(name).isdecimal()}
-    strange = [name for name in graph.nodes if name not in names or names[name] >= n]
+    names = {str(i): i for i in range(n)}
+    strange = [name for name in graph.nodes if name not in names]
     if strange:
         raise InvalidSetting(
             f"topology.files: {path} names node {strange[0]!r}, but nodes must be the client "

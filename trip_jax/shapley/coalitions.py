@@ -44,7 +44,8 @@ class CoalitionRows:
         """
         most = int(n_members.max())
         total = max(sum(2 ** int(m) for m in graph) for graph in n_members)
-        if total > budget or most > 30:
+        budget = min(budget, 2**30)  # rows are numbered in 32 bits
+        if total > budget:
             raise InvalidSetting(
                 f"A neighbourhood of m={most} members has 2^{most} coalitions, and a round would "
                 f"evaluate {total:,} models, above contribution.max_coalitions={budget:,}: raise "
