@@ -14,8 +14,9 @@ from trip_jax import topology
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.data.federation import ClientData
 from trip_jax.models import Model, mlp
-from trip_jax.simulation import Record, Simulation, State
-from trip_jax.training import epoch_order
+from trip_jax.records import Record, State
+from trip_jax.simulation import Simulation
+from trip_jax.training import epoch_order, round_keys
 
 SIZES = (12, 7, 16, 9, 20, 5)
 
@@ -120,7 +121,7 @@ def oracle(
                 for rows in zip(here.members, here.weights, here.mask, strict=True)
             ]
         )
-        keys = simulation.keys(simulation.root, range(simulation.n), t)
+        keys = round_keys(simulation.root, jnp.arange(simulation.n), t)
         orders.append(
             [
                 [

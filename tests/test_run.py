@@ -25,8 +25,8 @@ from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import ACCURACY
 from trip_jax.prepare import prepare
 from trip_jax.progress import Progress
+from trip_jax.records import Record, Timing
 from trip_jax.results import COLUMNS
-from trip_jax.simulation import Record, Timing
 
 TINY = (
     "dataset=synthetic",

@@ -12,7 +12,8 @@ import pytest
 from tests.conftest import SIZES, follow, tiny, tiny_data
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.errors import Diverged, InvalidSetting
-from trip_jax.simulation import Result, Simulation, State
+from trip_jax.records import Result, State
+from trip_jax.simulation import Simulation
 
 N = len(SIZES)
 WORLD = nx.watts_strogatz_graph(N, 4, 0.3, seed=1)

@@ -18,8 +18,9 @@ from trip_jax.data.partition import Federation, distribute
 from trip_jax.data.sources import Dataset, load_dataset
 from trip_jax.errors import Diverged, InvalidSetting
 from trip_jax.models import Model, cnn, from_flax, mlp
+from trip_jax.records import Record, Result, State
 from trip_jax.results import Run, load_run, save_run
-from trip_jax.simulation import Record, Result, Simulation, State
+from trip_jax.simulation import Simulation
 
 __all__ = [
     "Adversary",

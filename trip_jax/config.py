@@ -195,12 +195,12 @@ class Adversary:
 
 
 CALIBRATED = {
-    ("accuracy", "paper"): (0.08, 0.06),
-    ("loss", "paper"): (0.08, 0.06),
-    ("probability", "paper"): (0.02, 0.013),
-    ("accuracy", "efficient"): (0.021, 0.02),
-    ("loss", "efficient"): (0.026, 0.031),
-    ("probability", "efficient"): (0.0095, 0.01),
+    ("accuracy", "paper"): (0.025, 0.075),
+    ("loss", "paper"): (0.02, 0.07),
+    ("probability", "paper"): (0.005, 0.016),
+    ("accuracy", "efficient"): (0.005, 0.025),
+    ("loss", "efficient"): (0.004, 0.04),
+    ("probability", "efficient"): (0.0013, 0.013),
 }
 """`Defence.penalty` and `.distance` by utility and normalisation; conf/defence says how found."""
 

@@ -57,9 +57,11 @@ def detect_outliers(reports: Reports, n: int, defence: Defence) -> Verdict:
     """C2: replace reports that lie farther than `defence.distance` from the consensus v.
 
     An entry's reference is v_j on the reporter's neighbourhood. With only two reporters of a
-    member a lie can't be attributed to either of them.
+    member a lie can't be attributed to either of them. Thresholds that are None are those
+    calibrated for accuracy with Eq. 4 as printed.
     """
-    assert defence.penalty is not None and defence.distance is not None  # calibrated by callers
+    defence = defence.calibrated()
+    assert defence.penalty is not None and defence.distance is not None  # for the type checker
     v = robust_location(
         reports.lcv,
         reports.member,
@@ -98,9 +100,7 @@ def trace(reports: Reports, n: int, defence: Defence = Defence()) -> tuple[Array
     """phi^(T) [n, n] from the reports of all rounds (fields [T, A]), and each round's verdict.
 
     This is the whole coordinator, for deployments that collect reports without the simulator.
-    Thresholds of C2 left open are those of accuracy with Eq. 4 as printed.
     """
-    defence = defence.calibrated()
     return lax.scan(
         lambda phi, one: coordinate(phi, one, defence), jnp.zeros((n, n), jnp.float32), reports
     )

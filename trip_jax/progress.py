@@ -5,7 +5,7 @@ import sys
 import numpy as np
 
 from trip_jax.evaluation import ACCURACY
-from trip_jax.simulation import Record, Timing
+from trip_jax.records import Record, Timing
 
 
 class Progress:

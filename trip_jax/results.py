@@ -20,7 +20,7 @@ import numpy as np
 from trip_jax.data.partition import Federation
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import ACCURACY, LOSS, PROBABILITY, UTILITIES
-from trip_jax.simulation import Record, Result, Timing
+from trip_jax.records import Record, Result, Timing
 
 if TYPE_CHECKING:
     import pandas

@@ -1,9 +1,8 @@
 """Algorithm 1: a federation's rounds of training, exchange, evaluation and tracing."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -21,83 +20,10 @@ from trip_jax.errors import Diverged, InvalidSetting
 from trip_jax.evaluation import ACCURACY, LOSS, UTILITIES, evaluate
 from trip_jax.lcv import coalition_utilities, filter_pre_training
 from trip_jax.models import Model
+from trip_jax.records import Record, Result, State, Timing
 from trip_jax.shapley import CoalitionRows, shapley_values
 from trip_jax.topology import Topology
-from trip_jax.training import train_clients
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class State:
-    """All that a run carries from one round to the next; enough to resume it."""
-
-    models: Array  # [n, P] theta^(t)
-    utility: Array  # [n, 3] of these models on the shared test set, as `UTILITIES`
-    phi: Array  # [n, n] phi^(t)[i, j], contribution of client j to client i's model
-    key: Array  # [] the key that every draw of the run folds in
-    round: Array  # [] int32 t
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Record:
-    """What one round leaves behind; stacked over rounds by `Simulation.run`."""
-
-    train_loss: Array  # [n] mean loss of the last local epoch
-    utility: Array  # [n, 3] of theta^(t+1), as `UTILITIES`
-    lcv: Array  # [n, M, 3] psi^(i,t) by slot, honest, for every utility
-    reported: Array  # [n, M] what the coordinator received
-    adopted: Array  # [n, M] what entered Eq. 3
-    filtered: Array  # [n, M] bool, pre-training models replaced by C1
-    flagged: Array  # [n] bool, reports replaced by C2
-    distance: Array  # [n] L2 distance of each report to its reference, 0 without C2
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Wall-clock seconds and work of one or more rounds."""
-
-    training: float = 0.0
-    evaluation: float = 0.0
-    coordination: float = 0.0
-    samples: int = 0  # training examples visited
-    coalitions: int = 0  # coalition models evaluated
-
-    @property
-    def seconds(self) -> float:
-        return self.training + self.evaluation + self.coordination
-
-    @classmethod
-    def total(cls, timings: Sequence["Timing"]) -> "Timing":
-        return cls(*(sum(values) for values in zip(*map(astuple, timings), strict=True)))
-
-
-@dataclass(frozen=True)
-class Result:
-    """A run's outcome in NumPy arrays.
-
-    `records` has a leading axis T on every field of `Record`; `topology` and `liars` say what
-    the federation was.
-    """
-
-    phi: np.ndarray  # [n, n]
-    models: Array  # [n, P] final models
-    records: Record
-    topology: Topology
-    contribution: Contribution  # what phi measures
-    liars: np.ndarray  # [F] int
-    timings: list[Timing]  # T
-    compile_seconds: float
-
-    @cached_property
-    def scores(self) -> np.ndarray:
-        """[n] each client's mean contribution to all clients' final models."""
-        return self.phi.mean(axis=0)
-
-    @property
-    def accuracy(self) -> np.ndarray:
-        """[T, n] test accuracy of every client's model after each round."""
-        return np.asarray(self.records.utility)[..., ACCURACY]
+from trip_jax.training import round_keys, train_clients
 
 
 def default_batches(backend: str) -> tuple[int, int]:
@@ -251,12 +177,6 @@ class Simulation:
         record = Record(train_loss, utility, lcv, reported, adopted, filtered, flagged, distance)
         return State(models, utility, phi, state.key, t), record, Timing(*np.diff(clock))
 
-    def keys(self, key: Array, clients: Any, t: Any) -> Array:
-        """One key for each client and round, whatever the batching."""
-        return jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(key, i), t))(
-            jnp.asarray(clients)
-        )
-
     def _evaluate(self, models: Array, data: ClientData) -> Array:
         with jax.default_matmul_precision("highest"):
             return evaluate(
@@ -275,7 +195,7 @@ class Simulation:
             trained, train_loss = train_clients(
                 state.models,
                 data,
-                self.keys(state.key, range(self.n), state.round),
+                round_keys(state.key, jnp.arange(self.n), state.round),
                 apply=self.model.apply,
                 optimizer=optax.sgd(self.training.learning_rate, self.training.momentum),
                 local_epochs=self.training.local_epochs,
@@ -292,8 +212,8 @@ class Simulation:
         rows = jax.tree.map(lambda field: field[topology.graph_of(state.round)], rows)
         sent, accuracy = state.models, state.utility[:, ACCURACY]
         sent_accuracy = accuracy
-        if self.adversary.fakes_models:
-            keys = self.keys(self.fake_key, self.liars, state.round)
+        if self.adversary.fakes_models and len(self.liars):
+            keys = round_keys(self.fake_key, jnp.asarray(self.liars), state.round)
             fakes = liars_.fake_models(
                 state.models[self.liars], keys, self.adversary.fake, self.model
             )

@@ -16,6 +16,11 @@ from jax import Array, lax
 from trip_jax.data.federation import ClientData, to_float
 
 
+def round_keys(key: Array, clients: Array, t: Array | int) -> Array:
+    """A key for each of the clients [F] in round t, whatever the batching and the device."""
+    return jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(key, i), t))(clients)
+
+
 def epoch_order(key: Array, n_slots: int, size: Array) -> Array:
     """The order [n_slots] in which one epoch visits the slots 0..size-1; padding comes last.
 

@@ -1,0 +1,72 @@
+"""Calibration finds thresholds that flag the stated share of honest reports."""
+
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from experiments import calibrate
+from tests.conftest import SIZES, tiny, tiny_data
+from trip_jax import Contribution, Defence, Federation, Training, load_run, save_run
+from trip_jax.coordinator import detect_outliers
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The same honest run, reported in either normalisation."""
+    folders = []
+    for normalization in ("paper", "efficient"):
+        simulation = tiny(
+            nx.barabasi_albert_graph(len(SIZES), 2, seed=0),
+            training=Training(rounds=6, batch_size=4, learning_rate=0.2),
+            contribution=Contribution(normalization=normalization),
+        )
+        federation = Federation(tiny_data(), np.array(SIZES, float), "examples")
+        folders.append(str(tmp_path_factory.mktemp("calibrate") / normalization))
+        save_run(folders[-1], simulation.run(), federation, title="tiny")
+    return folders
+
+
+def test_at_most_the_stated_share_is_flagged(runs: list[str]) -> None:
+    run = load_run(runs[0]).data
+    penalty, distance = calibrate.penalty_and_distance(run, "loss", "paper")
+    rounds = list(calibrate.reports_of_rounds(run, "loss", "paper"))
+
+    def share(distance: float) -> float:
+        defence = Defence(c2=True, penalty=penalty, distance=distance)
+        return float(np.mean([detect_outliers(one, len(SIZES), defence).flagged for one in rounds]))
+
+    assert share(distance) <= 1 / (6 * len(SIZES)) < share(0.5 * distance)
+
+
+def test_either_normalisation_is_derived_from_either_run(runs: list[str]) -> None:
+    for normalization in ("paper", "efficient"):
+        ours, theirs = (
+            calibrate.penalty_and_distance(load_run(run).data, "loss", normalization)
+            for run in runs
+        )
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3)
+
+
+def test_the_threshold_of_c1_is_a_gap_between_neighbours(runs: list[str]) -> None:
+    run = load_run(runs[0]).data
+    spread = run.accuracy.values.max(axis=1) - run.accuracy.values.min(axis=1)
+    assert 0 < calibrate.v_threshold(run) <= spread[:-1].max()
+
+
+def test_figures_are_rounded_up() -> None:
+    assert calibrate.round_up(0.0612) == 0.062
+    assert calibrate.round_up(0.06) == 0.06
+    assert calibrate.round_up(1.21) == 1.3
+
+
+def test_the_command_prints_a_line_a_setting(
+    runs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["calibrate", *runs])
+    calibrate.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + 1 + 2 * 2 * 3
+    monkeypatch.setattr("sys.argv", ["calibrate", "nowhere"])
+    with pytest.raises(SystemExit, match="nowhere"):
+        calibrate.main()

@@ -1,0 +1,33 @@
+"""The README's Python runs as it stands there, and its files exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import trip_jax
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_ten_lines_of_python_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})
+    assert len(re.findall(r"-?\d\.\d+", capsys.readouterr().out)) == 8
+    run = trip_jax.load_run(tmp_path / "outputs" / "mine")
+    assert run.summary["title"] == "digits with wrong labels"
+    assert len(run.rounds) == 10 and run.data.sizes["client"] == 8
+    assert (tmp_path / "outputs/mine/figures/scores.png").stat().st_size > 10_000
+
+
+def test_what_the_readme_names_exists() -> None:
+    for path in re.findall(r"\]\((docs/[^)]+)\)", README):
+        assert (ROOT / path).is_file(), path
+    for name in re.findall(r"`((?:trip_jax|tests|conf|experiments)/[\w/.]*)`", README):
+        assert (ROOT / name).exists(), name
+    for name in re.findall(r"\btj\.(\w+)", README):
+        assert hasattr(trip_jax, name), name
