@@ -92,6 +92,8 @@ def main() -> None:
         runs = [load_run(path).data for path in paths]
     except InvalidSetting as error:
         sys.exit(f"error: {error}")
+    if any(run.liar.any() for run in runs):
+        sys.exit("error: thresholds come from honest runs; leave out those with liars.")
     for path, run in zip(paths, runs, strict=True):
         print(f"{path}: {run.attrs['title']}")
     columns = [[v_threshold(run) for run in runs]]

@@ -1,5 +1,6 @@
 """A federation small enough to be followed by the oracle."""
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +12,19 @@ import numpy as np
 
 from tests import reference as ref
 from trip_jax import topology
+from trip_jax.adversary import fake_models
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.data.federation import ClientData
 from trip_jax.models import Model, mlp
 from trip_jax.records import Record, State
 from trip_jax.simulation import Simulation
 from trip_jax.training import epoch_order, round_keys
+
+# Most tests run programs that another test has compiled already.
+_CACHE = tempfile.TemporaryDirectory()
+jax.config.update("jax_compilation_cache_dir", _CACHE.name)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 SIZES = (12, 7, 16, 9, 20, 5)
 
@@ -133,11 +141,9 @@ def oracle(
         )
 
     def fake(i: int, t: int) -> ref.Params:
-        if adversary.fake == "sign_flipped":
-            own = layers(simulation, trajectory.states[t].models[i])
-            return [(-kernel, -bias) for kernel, bias in own]
-        key = jax.random.fold_in(jax.random.fold_in(simulation.fake_key, i), t)
-        return layers(simulation, simulation.model.draw(key))
+        before = trajectory.states[t].models[i : i + 1]
+        keys = round_keys(simulation.fake_key, jnp.array([i]), t)
+        return layers(simulation, fake_models(before, keys, adversary.fake, simulation.model)[0])
 
     return ref.trip_shapley(
         layers(simulation, simulation.model.theta),

@@ -107,23 +107,36 @@ DEFENCES = {
 }
 LIARS = {
     "d1": Adversary("d1", clients=(1, 4)),
-    "d1_flipped": Adversary("d1", clients=(0,), fake="sign_flipped"),
     "d2": Adversary("d2", clients=(1, 4), amount=0.4),
-    "d2_lowering": Adversary("d2", clients=(2,), amount=0.4, lower_others=True),
     "both": Adversary("d1d2", fraction=0.34, amount=0.4),
 }
+VARIANTS = {
+    "d1_flipped": Adversary("d1", clients=(0,), fake="sign_flipped"),
+    "d1_noise": Adversary("d1", clients=(2,), fake="noise"),
+    "d2_lowering": Adversary("d2", clients=(2,), amount=0.4, lower_others=True),
+}
+
+
+def check_liars(liars: Adversary, defence: Defence, normalization: str) -> None:
+    simulation = tiny(
+        nx.watts_strogatz_graph(N, 4, 0.3, seed=1),
+        contribution=Contribution(normalization=normalization),
+        adversary=liars,
+        defence=defence,
+    )
+    check(simulation, follow(simulation), "accuracy")
 
 
 @pytest.mark.parametrize("defence", DEFENCES)
 @pytest.mark.parametrize("liars", LIARS)
 def test_every_liar_with_every_defence(liars: str, defence: str) -> None:
-    simulation = tiny(
-        nx.watts_strogatz_graph(N, 4, 0.3, seed=1),
-        contribution=Contribution(normalization="efficient" if defence == "both" else "paper"),
-        adversary=LIARS[liars],
-        defence=DEFENCES[defence],
-    )
-    check(simulation, follow(simulation), "accuracy")
+    normalization = "efficient" if defence == "both" else "paper"
+    check_liars(LIARS[liars], DEFENCES[defence], normalization)
+
+
+@pytest.mark.parametrize("liars", VARIANTS)
+def test_variants_of_the_lies(liars: str) -> None:
+    check_liars(VARIANTS[liars], DEFENCES["both"], "paper")
 
 
 def test_the_cases_above_do_trigger_both_defences() -> None:

@@ -1,6 +1,5 @@
 """Calibration finds thresholds that flag the stated share of honest reports."""
 
-
 import networkx as nx
 import numpy as np
 import pytest

@@ -97,8 +97,9 @@ def test_c2_flags_and_replaces_as_the_oracle_does(
     (tmp_path / "reports.csv").unlink()
     phi, _, flagged = outputs(tmp_path)
 
-    lam = Defence.penalty if penalty is None else penalty
-    limit = Defence.distance if distance is None else distance
+    calibrated = Defence(penalty=penalty, distance=distance).calibrated()
+    lam, limit = calibrated.penalty, calibrated.distance
+    assert lam is not None and limit is not None
     adopted: list[list[ref.Lcv]] = []
     expected: dict[tuple[int, str], float] = {}
     for t, values in enumerate(lcvs):
@@ -283,7 +284,7 @@ def test_what_is_no_table_is_refused(
         (["--penalty", "0.1"], ["--penalty", "add --c2"]),
         (["--distance", "0"], ["--distance", "add --c2"]),
         (["--thresholding", "hard"], ["--thresholding", "add --c2"]),
-        (["--c2", "--penalty", "0"], ["penalty must be above 0"]),
+        (["--c2", "--penalty", "0"], ["penalty must be a number above 0"]),
         (["--c2", "--distance", "nan"], ["distance must be at least 0"]),
         (["--c2", "--thresholding", "firm"], ["thresholding must be one of soft, hard"]),
     ],

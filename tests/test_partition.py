@@ -160,6 +160,9 @@ def test_sizes_beyond_the_data_are_refused() -> None:
         ({"train_images": np.zeros((4, 1, 1, 1), np.uint8)}, "train_labels"),
         ({"test_images": np.zeros((3, 1, 1, 1), np.float64)}, "float64"),
         ({"test_images": np.full((3, 1, 1, 1), np.nan, np.float32)}, "finite"),
+        ({"test_images": np.full((3, 1, 1, 1), 2, np.float32)}, r"\[0, 1\]"),
+        ({"test_images": np.zeros((3, 2, 1, 1), np.uint8)}, "shape of training"),
+        ({"test_labels": np.zeros(3)}, "integers"),
         ({"train_labels": np.array([0, 1, 7])}, r"\[0, 3\)"),
     ],
 )

@@ -210,7 +210,8 @@ def test_progress_is_one_line_a_round_where_there_is_no_terminal(finished: Finis
         )
     assert len(rounds) == 2
     assert rounds[-1].endswith(" 0 s left")
-    assert lines[0].startswith("quickstart: synthetic") and "28 coalitions a round" in lines[0]
+    assert lines[0].startswith("run: synthetic") and "16 to 16 examples a client" in lines[0]
+    assert "28 coalitions a round" in lines[0]
     assert lines[-1].endswith("/run") and lines[-2].startswith("scores by client:")
     assert finished.outcome.err == ""
 

@@ -132,7 +132,7 @@ def test_a_matrix_brings_its_own_weights() -> None:
     matrix = np.array([[0.0, 2.0], [0.0, 3.0]])
     here = build(matrix, np.ones(2)).at(0)
     assert np.asarray(here.members).tolist() == [[0, 1], [1, 1]]
-    assert np.asarray(here.weights).tolist() == [[0, 2], [3, 0]]
+    assert np.asarray(here.shares).tolist() == [[0, 1], [1, 0]]
 
 
 @pytest.mark.parametrize(
@@ -147,6 +147,25 @@ def test_a_matrix_brings_its_own_weights() -> None:
 def test_matrices_that_cannot_work(matrix: Any, words: str) -> None:
     with pytest.raises(InvalidSetting, match=words):
         build(np.array(matrix, float), np.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("graphs", "settings", "words"),
+    [
+        (nx.path_graph(3), {"weights": "data-size"}, "data_size, uniform or metropolis"),
+        (nx.path_graph(3), {"redraw_every": 0}, "redraw_every must be at least 1"),
+        ([], {}, "at least one graph"),
+        (nx.path_graph(4), {}, "exactly the clients 0..2"),
+    ],
+)
+def test_arguments_that_cannot_work(graphs: Any, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidSetting, match=words):
+        build(graphs, np.ones(3), **settings)
+
+
+def test_tiny_and_huge_weights_keep_their_ratios() -> None:
+    here = build(np.array([[1e-60, 3e-60], [1e60, 1e60]]), np.ones(2)).at(0)
+    np.testing.assert_allclose(here.shares, [[0.25, 0.75], [0.5, 0.5]], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

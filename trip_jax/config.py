@@ -211,7 +211,7 @@ class Defence:
 
     c1: bool = False
     c2: bool = False
-    v_threshold: float = 0.06  # C1: tolerated loss of accuracy against one's own model
+    v_threshold: float = 0.065  # C1: tolerated loss of accuracy against one's own model
     penalty: float | None = None  # C2: lambda of the outlier objective; None: calibrated
     distance: float | None = None  # C2: tolerated L2 distance to the reference; None: calibrated
     thresholding: str = "soft"

@@ -191,8 +191,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     zero = "refuse a missing report (default), or take an LCV of 0 with self weight 1"
     parser.add_argument("--missing", choices=("refuse", "zero"), default="refuse", help=zero)
     parser.add_argument("--c2", action="store_true", help="detect and replace outlying reports")
-    parser.add_argument("--penalty", type=float, help="lambda of C2 (default: calibrated)")
-    parser.add_argument("--distance", type=float, help="L2 threshold of C2 (default: calibrated)")
+    calibrated = "default: calibrated for accuracy with Eq. 4 as printed"
+    parser.add_argument("--penalty", type=float, help=f"lambda of C2 ({calibrated})")
+    parser.add_argument("--distance", type=float, help=f"L2 threshold of C2 ({calibrated})")
     parser.add_argument("--thresholding", help=f"soft or hard (default {Defence.thresholding})")
     args = parser.parse_args(argv)
     settings = {name: getattr(args, name) for name in ("penalty", "distance", "thresholding")}

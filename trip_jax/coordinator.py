@@ -47,9 +47,12 @@ def propagate(phi: Array, reports: Reports) -> Array:
     weight = jnp.where(reports.real, reports.weight, 0)
     total = ops.segment_sum(weight, reports.client, num_segments=n)
     share = weight / total[reports.client]
-    inherited = ops.segment_sum(
-        share[:, None] * phi[reports.member], reports.client, num_segments=n
-    )
+
+    def mixed(column: Array) -> Array:
+        """The sparse mixing matrix times one contributor's column of phi."""
+        return ops.segment_sum(share * column[reports.member], reports.client, num_segments=n)
+
+    inherited = lax.map(mixed, phi.T, batch_size=64).T  # in blocks, not to hold [A, n] at once
     return inherited.at[reports.client, reports.member].add(jnp.where(reports.real, reports.lcv, 0))
 
 

@@ -1,4 +1,4 @@
-"""The one error a user is meant to see: a setting that cannot work, and the way out."""
+"""What a user is meant to see: a setting that cannot work, or a run that went astray."""
 
 from typing import Any
 

@@ -141,7 +141,10 @@ def mlp(n_classes: int = 10, hidden: Sequence[int] = (64,)) -> Model:
 
 
 def from_flax(module: nn.Module) -> Model:
-    """Any Flax module whose `__call__` takes images [B, H, W, C] and gives logits."""
+    """Any Flax module whose `__call__` takes images [B, H, W, C] and gives logits.
+
+    Everything in its variables is trained and averaged; it is given no key for dropout.
+    """
     return Model(
         init=lambda key, images: module.init(key, images),
         apply=lambda params, images: cast(Array, module.apply(params, images)),

@@ -107,6 +107,7 @@ def save_run(
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "summary.json").unlink(missing_ok=True)  # not to vouch for files of two runs
     with RoundLog(folder) as log:
         for t, timing in enumerate(result.timings):
             log.write(t, jax.tree.map(lambda rounds, t=t: rounds[t], result.records), timing)
@@ -216,7 +217,8 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     """Read a run directory.
 
     Raises:
-        InvalidSetting: the directory holds no run, or one that did not finish.
+        InvalidSetting: the directory holds no run, or one that was cut off. A run that stopped
+            because a model diverged is read; its summary has the status "stopped".
     """
     import pandas
     import xarray

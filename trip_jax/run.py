@@ -51,7 +51,12 @@ def run(config: Config, folder: Path, name: str = "run") -> dict[str, Any]:
     seconds_loading_data = time.perf_counter() - began
     rounds = config.training.rounds
     title = f"{name}: {describe(config)}"
-    print(f"{title}; {int(simulation.rows.n_rows.max()):,} coalitions a round", flush=True)
+    sizes = federation.data.sizes
+    print(
+        f"{title}; {sizes.min():,} to {sizes.max():,} examples a client, "
+        f"{simulation.coalitions.max():,} coalitions a round",
+        flush=True,
+    )
     folder.mkdir(parents=True, exist_ok=True)
     stopped = None
     with RoundLog(folder) as log, Progress(rounds, config.n_clients) as progress:
@@ -86,7 +91,8 @@ def run(config: Config, folder: Path, name: str = "run") -> dict[str, Any]:
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
 def _hydra_main(settings: DictConfig) -> float:
     hydra_config = HydraConfig.get()
-    name = hydra_config.runtime.choices.get("experiment") or "quickstart"
+    changed = any(not name.startswith("hydra.") for name in hydra_config.overrides.task)
+    name = hydra_config.runtime.choices.get("experiment") or ("run" if changed else "quickstart")
     folder = Path(hydra_config.runtime.output_dir)
     try:
         refuse_unknown(settings)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,18 +12,18 @@ import numpy as np
 import optax
 from jax import Array
 
-from trip_jax import adversary as liars_
+from trip_jax.adversary import choose_liars, fake_models, falsify_lcvs
 from trip_jax.aggregation import aggregate
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.coordinator import Reports, coordinate
-from trip_jax.data.federation import ClientData
+from trip_jax.data.federation import ClientData, check, to_float
 from trip_jax.errors import Diverged, InvalidSetting
 from trip_jax.evaluation import ACCURACY, LOSS, UTILITIES, evaluate
 from trip_jax.lcv import coalition_utilities, filter_pre_training
 from trip_jax.models import Model
 from trip_jax.records import Record, Result, State, Timing
 from trip_jax.shapley import CoalitionRows, shapley_values
-from trip_jax.topology import Topology
+from trip_jax.topology import Arcs, Topology
 from trip_jax.training import round_keys, train_clients
 
 
@@ -65,13 +66,20 @@ class Simulation:
             raise InvalidSetting(
                 f"The topology has {topology.n_clients} clients, but n_clients={self.n} own data."
             )
+        check(data)
         self.training, self.contribution = training, contribution
         self.adversary = adversary
         self.defence = defence.calibrated(contribution.utility, contribution.normalization)
         self.data, self.topology = data, topology
         self.root, init_key, self.fake_key = jax.random.split(jax.random.key(seed), 3)
         self.model = model.flat(init_key, data.images.shape[1:])
-        self.liars = liars_.choose_liars(adversary, self.n, seed)
+        logits = jax.eval_shape(self.model.apply, self.model.theta, to_float(data.images[:1]))
+        if max(data.labels.max(), data.test_labels.max()) >= logits.shape[-1]:
+            raise InvalidSetting(
+                f"The model tells {logits.shape[-1]} classes apart, but labels go up to "
+                f"{max(data.labels.max(), data.test_labels.max())}: give it more outputs."
+            )
+        self.liars = choose_liars(adversary, self.n, seed)
 
         client_batch, coalition_batch = default_batches(jax.default_backend())
         self.client_batch = min(training.client_batch or client_batch, self.n)
@@ -81,6 +89,7 @@ class Simulation:
             batch=self.coalition_batch,
             budget=contribution.max_coalitions,
         )
+        self.coalitions = np.asarray(self.rows.n_rows)  # [G] models evaluated a round
         self.arcs = topology.arcs()
 
     def start(self) -> State:
@@ -96,7 +105,8 @@ class Simulation:
 
     def step(self, state: State) -> tuple[State, Record]:
         """One round of Algorithm 1, a pure function of the state."""
-        return self._round(state, self._train, self._contribute, self._coordinate)[:2]
+        coordinate_round = partial(_coordinate, defence=self.defence)
+        return self._round(state, self._train, self._contribute, coordinate_round)[:2]
 
     def run(self, on_round: Callable[[int, Record, Timing], None] | None = None) -> Result:
         """All rounds from the start.
@@ -129,15 +139,16 @@ class Simulation:
         for t in range(self.training.rounds):
             new_state, record, seconds = self._round(state, *phases)
             record = jax.tree.map(np.asarray, record)
-            finite = np.isfinite(record.train_loss) & np.isfinite(record.utility[:, LOSS])
-            if not finite.all():
-                raise Diverged(t, int(np.argmin(finite)), result() if records else None)
+            for numbers in (record.train_loss, record.utility[:, LOSS], record.lcv):
+                finite = np.isfinite(numbers).reshape(self.n, -1).all(axis=1)
+                if not finite.all():
+                    raise Diverged(t, int(np.argmin(finite)), result() if records else None)
             state = new_state
             records.append(record)
             work = replace(
                 seconds,
                 samples=int(self.data.sizes.sum()) * self.training.local_epochs,
-                coalitions=int(self.rows.n_rows[self.topology.graph_of(t)]),
+                coalitions=int(self.coalitions[self.topology.graph_of(t)]),
             )
             timings.append(work)
             if on_round:
@@ -152,13 +163,13 @@ class Simulation:
             state, trained, self.data, self.topology, self.rows
         )
         reported = contribute.out_info[2]
-        coordinate_ = jax.jit(self._coordinate).lower(
+        coordination = jax.jit(partial(_coordinate, defence=self.defence)).lower(
             state.phi, reported, state.round, self.topology, self.arcs
         )
-        return train.compile(), contribute.compile(), coordinate_.compile()
+        return train.compile(), contribute.compile(), coordination.compile()
 
     def _round(
-        self, state: State, train: Callable, contribute: Callable, coordinate_: Callable
+        self, state: State, train: Callable, contribute: Callable, coordination: Callable
     ) -> tuple[State, Record, Timing]:
         clock = [time.perf_counter()]
 
@@ -172,7 +183,7 @@ class Simulation:
             contribute(state, trained, self.data, self.topology, self.rows)
         )
         phi, t, adopted, flagged, distance = finished(
-            coordinate_(state.phi, reported, state.round, self.topology, self.arcs)
+            coordination(state.phi, reported, state.round, self.topology, self.arcs)
         )
         record = Record(train_loss, utility, lcv, reported, adopted, filtered, flagged, distance)
         return State(models, utility, phi, state.key, t), record, Timing(*np.diff(clock))
@@ -202,10 +213,18 @@ class Simulation:
                 batch_size=self.training.batch_size,
                 client_batch=self.client_batch,
             )
+            # A last step that overflows shows in no loss but those of the models it is mixed into.
+            finite = jnp.isfinite(trained).all(axis=1)
+            train_loss = jnp.where(finite, train_loss, jnp.nan)
             return aggregate(trained, topology.at(state.round)), trained, train_loss
 
     def _contribute(
-        self, state: State, trained: Array, data: ClientData, topology: Topology, rows: Any
+        self,
+        state: State,
+        trained: Array,
+        data: ClientData,
+        topology: Topology,
+        rows: CoalitionRows,
     ) -> tuple[Array, Array, Array, Array]:
         """What clients do for the sake of contributions: LCVs, C1, reports, new utilities."""
         neighbourhoods = topology.at(state.round)
@@ -214,9 +233,7 @@ class Simulation:
         sent_accuracy = accuracy
         if self.adversary.fakes_models and len(self.liars):
             keys = round_keys(self.fake_key, jnp.asarray(self.liars), state.round)
-            fakes = liars_.fake_models(
-                state.models[self.liars], keys, self.adversary.fake, self.model
-            )
+            fakes = fake_models(state.models[self.liars], keys, self.adversary.fake, self.model)
             sent = sent.at[self.liars].set(fakes)
             if self.defence.c1:
                 fake_accuracy = self._evaluate(fakes, data)[:, ACCURACY]
@@ -246,25 +263,26 @@ class Simulation:
         )
         reported = lcv[..., UTILITIES.index(self.contribution.utility)]
         if self.adversary.fakes_reports:
-            reported = liars_.falsify_lcvs(
+            reported = falsify_lcvs(
                 reported, neighbourhoods, self.liars, self.adversary, normalization
             )
         return lcv, filtered, reported, table[rows.last]
 
-    def _coordinate(
-        self, phi: Array, reported: Array, t: Array, topology: Topology, arcs: Any
-    ) -> tuple[Array, Array, Array, Array, Array]:
-        """The coordinator's round; it is handed reports and exchange metadata only."""
-        neighbourhoods = topology.at(t)
-        arcs = jax.tree.map(lambda field: field[topology.graph_of(t)], arcs)
-        reports = Reports(
-            client=arcs.client,
-            member=neighbourhoods.members[arcs.client, arcs.slot],
-            weight=neighbourhoods.weights[arcs.client, arcs.slot],
-            lcv=reported[arcs.client, arcs.slot],
-            real=arcs.real,
-        )
-        phi, verdict = coordinate(phi, reports, self.defence)
-        adopted = jnp.where(arcs.real, verdict.adopted, 0)
-        adopted = jnp.zeros_like(reported).at[arcs.client, arcs.slot].add(adopted)
-        return phi, t + 1, adopted, verdict.flagged, verdict.distance
+
+def _coordinate(
+    phi: Array, reported: Array, t: Array, topology: Topology, arcs: Arcs, *, defence: Defence
+) -> tuple[Array, Array, Array, Array, Array]:
+    """The coordinator's round; reports and exchange metadata are all that is within its reach."""
+    neighbourhoods = topology.at(t)
+    arcs = jax.tree.map(lambda field: field[topology.graph_of(t)], arcs)
+    reports = Reports(
+        client=arcs.client,
+        member=neighbourhoods.members[arcs.client, arcs.slot],
+        weight=neighbourhoods.weights[arcs.client, arcs.slot],
+        lcv=reported[arcs.client, arcs.slot],
+        real=arcs.real,
+    )
+    phi, verdict = coordinate(phi, reports, defence)
+    adopted = jnp.where(arcs.real, verdict.adopted, 0)
+    adopted = jnp.zeros_like(reported).at[arcs.client, arcs.slot].add(adopted)
+    return phi, t + 1, adopted, verdict.flagged, verdict.distance

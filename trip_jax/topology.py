@@ -106,7 +106,16 @@ def build(
         InvalidSetting: nodes that are not 0..n-1, or weights that are negative, not finite or
             all zero for a client.
     """
-    listed = [graphs] if isinstance(graphs, nx.Graph | np.ndarray) else list(graphs)
+    if weights not in ("data_size", "uniform", "metropolis"):
+        raise InvalidSetting(
+            f"topology.weights must be data_size, uniform or metropolis, not {weights!r}."
+        )
+    if redraw_every < 1:
+        raise InvalidSetting(f"topology.redraw_every must be at least 1, not {redraw_every}.")
+    one = isinstance(graphs, nx.Graph) or hasattr(graphs, "__array__")
+    listed: list[Any] = [graphs] if one else list(graphs)
+    if not listed:
+        raise InvalidSetting("A topology needs at least one graph.")
     rows = [_rows(graph, np.asarray(sizes), weights) for graph in listed]
     width = max(len(members) for graph in rows for members, _ in graph)
     shape = (len(rows), len(sizes), width)
@@ -127,8 +136,8 @@ def build(
 def _rows(graph: Graph, sizes: np.ndarray, weights: str) -> list[tuple[np.ndarray, np.ndarray]]:
     """For each client its members in ascending order and their weights."""
     n = len(sizes)
-    if isinstance(graph, np.ndarray):
-        return _rows_of_matrix(graph, n)
+    if not isinstance(graph, nx.Graph):
+        return _rows_of_matrix(np.asarray(graph, float), n)
     if set(graph.nodes) != set(range(n)):
         strange = sorted(map(str, set(graph.nodes) ^ set(range(n))))[:3]
         raise InvalidSetting(
@@ -167,7 +176,8 @@ def _rows_of_matrix(matrix: np.ndarray, n: int) -> list[tuple[np.ndarray, np.nda
             f"All weights of client {i} are zero: give one member a weight above 0."
         )
     members = [np.flatnonzero((row > 0) | (np.arange(n) == i)) for i, row in enumerate(matrix)]
-    return [(who, matrix[i, who]) for i, who in enumerate(members)]
+    # Only ratios matter; scaled so, tiny and huge weights survive float32.
+    return [(who, matrix[i, who] / matrix[i].max()) for i, who in enumerate(members)]
 
 
 def from_config(config: TopologyConfig, sizes: np.ndarray, *, rounds: int, seed: int) -> Topology:
@@ -226,7 +236,13 @@ def _draw(config: TopologyConfig, n: int, rng: np.random.Generator, k: int) -> n
         if config.allow_disconnected:
             graph = nx.watts_strogatz_graph(n, degree, p, seed=random)
         else:
-            graph = nx.connected_watts_strogatz_graph(n, degree, p, seed=random)
+            try:
+                graph = nx.connected_watts_strogatz_graph(n, degree, p, seed=random)
+            except nx.NetworkXError as error:
+                raise InvalidSetting(
+                    f"No connected graph of topology=watts_strogatz was found in 100 draws: raise "
+                    f"topology.degree={degree} or lower topology.probability={p}."
+                ) from error
     elif kind == "erdos_renyi":
         graph = nx.gnp_random_graph(n, p, seed=random)
     else:

@@ -4,7 +4,10 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+
+from trip_jax.errors import InvalidSetting
 
 
 @jax.tree_util.register_dataclass
@@ -18,6 +21,25 @@ class ClientData:
     sizes: Array  # [n] int32 how many of them are real
     test_images: Array  # [N', H, W, C]
     test_labels: Array  # [N'] int32
+
+
+def check(data: ClientData) -> None:
+    """Refuse arrays that do not fit together.
+
+    Raises:
+        InvalidSetting: a client without examples, or one that owns rows that are not there.
+    """
+    sizes, examples = np.asarray(data.sizes), np.asarray(data.examples)
+    if sizes.min() < 1 or sizes.max() > examples.shape[1]:
+        raise InvalidSetting(
+            f"Every client must own between 1 and {examples.shape[1]} examples (the width of "
+            f"`examples`), not {sizes.min()} to {sizes.max()}."
+        )
+    if examples.min() < 0 or examples.max() >= len(data.images):
+        raise InvalidSetting(
+            f"`examples` must number rows of `images`, 0 to {len(data.images) - 1}, not "
+            f"{examples.min()} to {examples.max()}."
+        )
 
 
 def to_float(images: Array) -> Array:

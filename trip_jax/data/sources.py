@@ -35,8 +35,12 @@ class Dataset:
                 raise InvalidSetting(
                     f"{part}_images must be uint8, or float32 in [0, 1], not {images.dtype}."
                 )
-            if not np.isfinite(images).all():
-                raise InvalidSetting(f"{part}_images must be finite.")
+            if images.dtype == np.float32 and not (images.min() >= 0 and images.max() <= 1):
+                raise InvalidSetting(f"{part}_images in float32 must be finite and lie in [0, 1].")
+            if images.shape[1:] != self.train_images.shape[1:]:
+                raise InvalidSetting("Test images must have the shape of training images.")
+            if not np.issubdtype(labels.dtype, np.integer):
+                raise InvalidSetting(f"{part}_labels must be integers, not {labels.dtype}.")
             if labels.min() < 0 or labels.max() >= self.n_classes:
                 raise InvalidSetting(
                     f"{part}_labels must lie in [0, {self.n_classes}), the number of classes."

@@ -46,10 +46,11 @@ class CoalitionRows:
         total = max(sum(2 ** int(m) for m in graph) for graph in n_members)
         budget = min(budget, 2**30)  # rows are numbered in 32 bits
         if total > budget:
+            way_out = "raise it, or " if budget < 2**30 else ""
             raise InvalidSetting(
                 f"A neighbourhood of m={most} members has 2^{most} coalitions, and a round would "
-                f"evaluate {total:,} models, above contribution.max_coalitions={budget:,}: raise "
-                "it, or choose a topology with smaller neighbourhoods."
+                f"evaluate {total:,} models, above contribution.max_coalitions={budget:,}: "
+                f"{way_out}choose a topology with smaller neighbourhoods."
             )
         # The smallest 2^m divides every other one, so blocks never straddle two clients.
         block = 2 ** min(int(n_members.min()), 6)
