@@ -12,6 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from trip_jax.config import (
+    CALIBRATED,
     Adversary,
     Config,
     Contribution,
@@ -208,12 +209,22 @@ def test_command_line_wins_over_the_experiment() -> None:
 @pytest.mark.parametrize("experiment", GROUPS["experiment"])
 def test_experiments_begin_with_their_command(experiment: str) -> None:
     comment = leading_comment(CONF / "experiment" / f"{experiment}.yaml")
-    assert f"#   python -m trip_jax.run +experiment={experiment}" in comment
+    assert f"# Command:  python -m trip_jax.run +experiment={experiment}\n" in comment
+    assert "# Hardware: " in comment and "# Result:   " in comment
     assert comment.startswith("# @package _global_\n")
 
 
 def test_quickstart_begins_with_its_command() -> None:
-    assert "#   python -m trip_jax.run\n" in leading_comment(CONF / "config.yaml")
+    comment = leading_comment(CONF / "config.yaml")
+    assert "# Command:  python -m trip_jax.run\n" in comment
+    assert "# Hardware: " in comment and "# Result:   " in comment
+
+
+def test_the_table_of_thresholds_is_the_one_in_force() -> None:
+    text = (CONF / "defence" / "none.yaml").read_text()
+    rows = re.findall(r"^#   (\w+) +(paper|efficient) +([\d.]+) +([\d.]+) ", text, re.MULTILINE)
+    written = {(u, norm): (float(penalty), float(distance)) for u, norm, penalty, distance in rows}
+    assert written == CALIBRATED
 
 
 @pytest.mark.parametrize(
