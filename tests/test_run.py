@@ -470,6 +470,18 @@ def test_divergence_keeps_the_rounds_before_it(command: Command, tmp_path: Path)
     )
 
 
+def test_an_interrupted_run_says_what_is_kept(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "report", interrupted)
+    outcome = command(*TINY)
+    assert outcome.code == 130
+    assert outcome.err == "interrupted: rounds.csv keeps the finished rounds; start again.\n"
+
+
 def test_a_sweep_goes_on_after_a_bad_job(command: Command, tmp_path: Path) -> None:
     outcome = command("-m", *TINY, "hydra.sweep.dir=sweep", "topology=regular,star")
     assert outcome.code == 2

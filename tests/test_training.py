@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import SIZES, tiny_data
 from trip_jax.data.federation import ClientData
-from trip_jax.models import mlp
+from trip_jax.models import cnn, mlp
 from trip_jax.training import epoch_order, train_clients
 
 N = len(SIZES)
@@ -78,3 +78,39 @@ def test_bytes_are_pixels_divided_by_255() -> None:
     from_bytes, _ = train(replace(data, images=as_bytes))
     from_floats, _ = train(replace(data, images=as_bytes.astype(jnp.float32) / 255))
     np.testing.assert_allclose(from_bytes, from_floats, rtol=1e-6, atol=1e-7)
+
+
+def test_the_cnn_trains_as_by_plain_steps_with_the_other_convolution() -> None:
+    """Three steps of minibatch SGD, gradients taken through XLA's own convolution."""
+    rng = np.random.default_rng(0)
+    images = jnp.asarray(rng.random((10, 8, 8, 1)), jnp.float32)
+    labels = jnp.asarray(rng.integers(0, 3, 10), jnp.int32)
+    data = ClientData(images, labels, jnp.arange(10)[None], jnp.array([10]), images, labels)
+    model = cnn(3, (2, 3), 5).flat(jax.random.key(0), (8, 8, 1))
+    keys = jax.random.split(jax.random.key(1), 1)
+    trained, _ = jax.jit(
+        lambda models: train_clients(
+            models,
+            data,
+            keys,
+            apply=model.apply,
+            optimizer=optax.sgd(0.1),
+            local_epochs=1,
+            batch_size=4,
+            client_batch=1,
+        )
+    )(model.theta[None])
+
+    @jax.jit
+    def step(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        def loss(theta: jax.Array) -> jax.Array:
+            log_p = jax.nn.log_softmax(model.predict(theta, x))
+            return -jnp.take_along_axis(log_p, y[:, None], axis=1).mean()
+
+        return theta - 0.1 * jax.grad(loss)(theta)
+
+    order = epoch_order(jax.random.split(keys[0], 1)[0], 10, jnp.int32(10))
+    theta = model.theta
+    for batch in (order[:4], order[4:8], order[8:]):
+        theta = step(theta, images[batch], labels[batch])
+    np.testing.assert_allclose(trained[0], theta, rtol=1e-4, atol=1e-6)

@@ -130,6 +130,9 @@ def main() -> None:
         _hydra_main()
     except USER_ERRORS as error:
         _fail(error)
+    except KeyboardInterrupt:
+        print("interrupted: rounds.csv keeps the finished rounds; start again.", file=sys.stderr)
+        sys.exit(130)
     except ValueError as error:
         if "Config group override must be" not in str(error):
             raise
