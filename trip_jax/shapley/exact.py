@@ -2,6 +2,7 @@
 
 from math import comb
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax, ops
@@ -50,3 +51,25 @@ def shapley_values(
         return ops.segment_sum(marginal, rows.client, num_segments=len(n_members))
 
     return jnp.moveaxis(lax.map(slot_values, jnp.arange(largest)), 0, 1)
+
+
+def game_values(utilities: Array | np.ndarray) -> Array:
+    """The Shapley value of every player of one game.
+
+    Args:
+        utilities: [2^n, ...] u(S) at row S, bit j of which says that player j belongs to S;
+            further axes are further games.
+
+    Returns:
+        values [n, ...] that sum to u(N) - u(empty).
+    """
+    n = len(utilities).bit_length() - 1
+    rows = CoalitionRows.of(np.array([[n]]), batch=1, budget=len(utilities))
+    values = shapley_values(
+        jnp.asarray(utilities, jnp.float32).reshape(len(utilities), -1),
+        jax.tree.map(lambda field: field[0], rows),
+        jnp.array([n]),
+        largest=n,
+        normalization="efficient",
+    )
+    return values[0].reshape(n, *utilities.shape[1:])
