@@ -11,39 +11,17 @@ without liars, and little pull for each. conf/defence/none.yaml holds what came 
 
 import argparse
 import sys
-from collections.abc import Iterator
 from math import ceil, floor, log10
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray
 
 from trip_jax import InvalidSetting, load_run
 from trip_jax.config import Defence
-from trip_jax.coordinator import Reports, detect_outliers
+from trip_jax.coordinator import trace
+from trip_jax.reports import recorded_reports
 
 RATE = 0.01
-
-
-def reports_of_rounds(run: xarray.Dataset, utility: str, normalization: str) -> Iterator[Reports]:
-    """The honest reports of each round, in another utility or normalisation than the run's."""
-    scale = run.mask.sum("member").values[:, :, None]
-    for t, graph in enumerate(run.graph_of_round.values):
-        mask, members = run["mask"].values[graph], run.members.values[graph]
-        client, slot = np.nonzero(mask)
-        lcv = run.lcv.sel(utility=utility).values[t]
-        if run.attrs["normalization"] == "efficient":
-            lcv = lcv * scale[graph]
-        if normalization == "efficient":
-            lcv = lcv / scale[graph]
-        yield Reports(
-            jnp.asarray(client),
-            jnp.asarray(members[client, slot]),
-            jnp.asarray(run.weights.values[graph][client, slot]),
-            jnp.asarray(lcv[client, slot], jnp.float32),
-            jnp.ones(len(client), bool),
-        )
 
 
 def penalty_and_distance(
@@ -51,18 +29,18 @@ def penalty_and_distance(
 ) -> tuple[float, float]:
     """C2's lambda and threshold for one run."""
     n = run.sizes["client"]
-    rounds = list(reports_of_rounds(run, utility, normalization))
+    reports = recorded_reports(run, utility, normalization)
     deviations = []
-    for reports in rounds:
-        lcv, member = np.asarray(reports.lcv), np.asarray(reports.member)
+    for t in range(run.sizes["round"]):
+        real = np.asarray(reports.real[t])
+        lcv, member = np.asarray(reports.lcv[t])[real], np.asarray(reports.member[t])[real]
         medians = np.array([np.median(lcv[member == j]) for j in range(n)])
         deviations.append(np.abs(lcv - medians[member]))
     deviation = 1.4826 * float(np.median(np.concatenate(deviations)))  # robust, as for a normal law
     penalty = 2 * 1.345 * deviation
     defence = Defence(c2=True, penalty=penalty)
-    detect = jax.jit(lambda reports: detect_outliers(reports, n, defence).distance)
-    distances = [detect(reports) for reports in rounds]
-    return penalty, float(np.quantile(np.concatenate(distances), 1 - RATE))
+    distances = trace(reports, n, defence)[1].distance
+    return penalty, float(np.quantile(np.asarray(distances), 1 - RATE))
 
 
 def v_threshold(run: xarray.Dataset) -> float:

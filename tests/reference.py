@@ -1,4 +1,4 @@
-"""Algorithm 1 of TRIP-Shapley in NumPy float64, one function an equation, loops everywhere.
+"""Algorithm 1 of TRIP-Shapley and its ground truths in NumPy float64, loops everywhere.
 
 The fast code is held against this file, so nothing here is shared with it. Clients are integers
 0..n-1; whatever belongs to the members of one neighbourhood is a dict keyed by client, and the
@@ -441,3 +441,172 @@ def trip_shapley(
         out.c2_flags.append({i for i in range(n) if c2_flags[i]})
         out.distances.append(distances)
     return out
+
+
+def retrain(
+    theta0: Params,
+    data: Sequence[tuple[npt.ArrayLike, IntArray]],
+    test: tuple[npt.ArrayLike, IntArray],
+    neighbourhoods: Sequence[Sequence[Mapping[int, float]]],
+    orders: Sequence[Sequence[Sequence[IntArray]]],
+    coalition: Collection[int],
+    *,
+    batch_size: int,
+    learning_rate: float,
+    momentum: float,
+    utility: Utility = "accuracy",
+) -> list[float]:
+    """u_i(S) of every client's final model when the decentralised run is repeated with S only.
+
+    Clients outside S are dummies: they exchange and aggregate but do not train, so the topology
+    and the mixing weights stay as they are. Arguments as in `trip_shapley`.
+    """
+    n = len(data)
+    models = [copy_params(theta0) for _ in range(n)]
+    for t, weights in enumerate(neighbourhoods):
+        after_training = []
+        for i in range(n):
+            if i in coalition:
+                after_training.append(
+                    train(models[i], *data[i], orders[t][i], batch_size, learning_rate, momentum)
+                )
+            else:
+                after_training.append(models[i])
+        models = [
+            aggregate({j: after_training[j] for j in weights[i]}, weights[i]) for i in range(n)
+        ]
+    return [utilities(theta, *test)[utility] for theta in models]
+
+
+def shapley_by_retraining(
+    theta0: Params,
+    data: Sequence[tuple[npt.ArrayLike, IntArray]],
+    test: tuple[npt.ArrayLike, IntArray],
+    neighbourhoods: Sequence[Sequence[Mapping[int, float]]],
+    orders: Sequence[Sequence[Sequence[IntArray]]],
+    *,
+    batch_size: int,
+    learning_rate: float,
+    momentum: float,
+    utility: Utility = "accuracy",
+) -> FloatArray:
+    """The decentralised ground truth phi [n, n]: row i is the Shapley value of the game u_i."""
+    n = len(data)
+    u = {}
+    for s in coalitions(range(n)):
+        u[s] = retrain(
+            theta0,
+            data,
+            test,
+            neighbourhoods,
+            orders,
+            s,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            utility=utility,
+        )
+    phi = np.zeros((n, n))
+    for i in range(n):
+        values = shapley({s: u[s][i] for s in u}, range(n), "efficient")
+        for j in range(n):
+            phi[i, j] = values[j]
+    return phi
+
+
+def add_scaled(theta: Params, factor: float, update: Params) -> Params:
+    """theta + factor * update, layer by layer."""
+    return [
+        (kernel + factor * d_kernel, bias + factor * d_bias)
+        for (kernel, bias), (d_kernel, d_bias) in zip(theta, update, strict=True)
+    ]
+
+
+def round_coalition_model(
+    before: Params,
+    updates: Mapping[int, Params],
+    sizes: Sequence[int],
+    coalition: Collection[int],
+) -> Params:
+    """M_S of one round: M^t + sum over i in S of (d_i / d_S) Delta_i; M^t itself when S is empty.
+
+    Unlike in Eq. 5, the weights are renormalised inside S.
+    """
+    model = copy_params(before)
+    d_s = sum(sizes[i] for i in coalition)
+    for i in sorted(coalition):
+        model = add_scaled(model, sizes[i] / d_s, updates[i])
+    return model
+
+
+def reconstructed_model(
+    theta0: Params,
+    updates: Sequence[Mapping[int, Params]],
+    sizes: Sequence[int],
+    coalition: Collection[int],
+) -> Params:
+    """M_S of the OR baseline: M_0 + sum over t and i in S of (d_i / d_S) Delta_i^t."""
+    model = copy_params(theta0)
+    for of_round in updates:
+        model = round_coalition_model(model, of_round, sizes, coalition)
+    return model
+
+
+def fedavg(
+    theta0: Params,
+    data: Sequence[tuple[npt.ArrayLike, IntArray]],
+    orders: Sequence[Sequence[Sequence[IntArray]]],
+    coalition: Collection[int],
+    *,
+    batch_size: int,
+    learning_rate: float,
+    momentum: float,
+) -> tuple[list[Params], list[dict[int, Params]]]:
+    """Centralised training with S alone, weighted by data size: the models and the updates.
+
+    Args:
+        orders: orders[t][i] has one visiting order a local epoch.
+
+    Returns:
+        The global models M^0 to M^T, and for each round {i: trained_i - M^t} over the coalition.
+        Without any member every M^t is M^0.
+    """
+    sizes = [len(y) for _, y in data]
+    models, updates = [copy_params(theta0)], []
+    for of_round in orders:
+        before = models[-1]
+        delta = {}
+        for i in sorted(coalition):
+            trained = train(before, *data[i], of_round[i], batch_size, learning_rate, momentum)
+            delta[i] = add_scaled(trained, -1.0, before)
+        updates.append(delta)
+        models.append(round_coalition_model(before, delta, sizes, coalition))
+    return models, updates
+
+
+def fedavg_shapley(
+    theta0: Params,
+    data: Sequence[tuple[npt.ArrayLike, IntArray]],
+    test: tuple[npt.ArrayLike, IntArray],
+    orders: Sequence[Sequence[Sequence[IntArray]]],
+    *,
+    batch_size: int,
+    learning_rate: float,
+    momentum: float,
+    utility: Utility = "accuracy",
+) -> FloatArray:
+    """The centralised ground truth phi [n]: FedAvg from M_0 by each coalition; u({}) = u(M_0)."""
+    u = {}
+    for s in coalitions(range(len(data))):
+        models, _ = fedavg(
+            theta0,
+            data,
+            orders,
+            s,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            momentum=momentum,
+        )
+        u[s] = utilities(models[-1], *test)[utility]
+    values = shapley(u, range(len(data)), "efficient")
+    return np.array([values[j] for j in range(len(data))])

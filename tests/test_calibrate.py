@@ -7,7 +7,8 @@ import pytest
 from experiments import calibrate
 from tests.conftest import SIZES, tiny, tiny_data
 from trip_jax import Contribution, Defence, Federation, Training, load_run, save_run
-from trip_jax.coordinator import detect_outliers
+from trip_jax.coordinator import trace
+from trip_jax.reports import recorded_reports
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +30,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_at_most_the_stated_share_is_flagged(runs: list[str]) -> None:
     run = load_run(runs[0]).data
     penalty, distance = calibrate.penalty_and_distance(run, "loss", "paper")
-    rounds = list(calibrate.reports_of_rounds(run, "loss", "paper"))
+    reports = recorded_reports(run, "loss", "paper")
 
     def share(distance: float) -> float:
         defence = Defence(c2=True, penalty=penalty, distance=distance)
-        return float(np.mean([detect_outliers(one, len(SIZES), defence).flagged for one in rounds]))
+        return float(np.mean(trace(reports, len(SIZES), defence)[1].flagged))
 
     assert share(distance) <= 1 / (6 * len(SIZES)) < share(0.5 * distance)
 

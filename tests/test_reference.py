@@ -559,6 +559,171 @@ def test_d2_falsifies_the_report_and_c2_catches_it(normalization, lie):
         assert defended.phi[2, 2] < run.phi[2, 2] - lie
 
 
+STEPS = {"batch_size": 4, "learning_rate": 0.1, "momentum": 0.9}
+EVERYONE = range(N)
+
+
+def federation(neighbourhoods, **choices):
+    """A plain run and, of the same federation, what `retrain` and its like begin with."""
+    run, data, test, orders = simulate(neighbourhoods, **choices)
+    return run, (run.models[0][0], data, test, neighbourhoods, orders)
+
+
+def centralised():
+    """The start, the data and the orders of the same federation for `fedavg`, and its tests."""
+    _, (theta0, data, test, _, orders) = federation([COMPLETE] * ROUNDS)
+    return (theta0, data, orders), test
+
+
+@pytest.mark.parametrize("utility", ["accuracy", "loss", "probability"])
+def test_retraining_by_all_is_the_plain_run_and_by_none_is_the_start(utility):
+    run, given = federation([RING, ALONE, COMPLETE])
+    expected = [ref.utilities(theta, *given[2])[utility] for theta in run.models[ROUNDS]]
+    assert ref.retrain(*given, EVERYONE, utility=utility, **STEPS) == pytest.approx(expected)
+    start = ref.utilities(given[0], *given[2])[utility]
+    assert ref.retrain(*given, [], utility=utility, **STEPS) == pytest.approx([start] * N)
+    assert all(u != start for u in expected)
+
+
+def test_dummies_hand_on_what_others_learned():
+    # Arcs 0 -> 1 -> 2 -> 3, and only client 0 trains.
+    chain = [{0: 5.0}, {0: 1.0, 1: 3.0}, {1: 1.0, 2: 1.0}, {2: 1.0, 3: 1.0}]
+    _, given = federation([chain, chain])
+    theta0, data, test, _, orders = given
+    first = ref.train(theta0, *data[0], orders[0][0], 4, 0.1, 0.9)
+    second = ref.train(first, *data[0], orders[1][0], 4, 0.1, 0.9)
+    of_1 = ref.aggregate({0: first, 1: theta0}, chain[1])
+    final = [
+        second,
+        ref.aggregate({0: second, 1: of_1}, chain[1]),
+        ref.aggregate({1: of_1, 2: theta0}, chain[2]),
+        theta0,
+    ]
+    expected = [ref.utilities(theta, *test)["loss"] for theta in final]
+    found = ref.retrain(*given, {0}, utility="loss", **STEPS)
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert len(set(found)) == 4
+
+
+def test_shapley_by_retraining_credits_those_who_can_reach():
+    # Arcs 0 -> 1 -> 2, and client 3 by itself; two rounds are just enough from 0 to 2.
+    chain = [{0: 1.0}, {0: 1.0, 1: 3.0}, {1: 1.0, 2: 1.0}, {3: 1.0}]
+    run, given = federation([chain, chain])
+    phi = ref.shapley_by_retraining(*given, utility="loss", **STEPS)
+    reaches = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 1]]
+    np.testing.assert_array_equal(phi != 0, np.array(reaches, dtype=bool))
+    start = ref.utilities(given[0], *given[2])["loss"]
+    gains = [ref.utilities(theta, *given[2])["loss"] - start for theta in run.models[-1]]
+    np.testing.assert_allclose(phi.sum(axis=1), gains, atol=1e-12)
+    # One round is not.
+    run, given = federation([chain])
+    assert ref.shapley_by_retraining(*given, utility="loss", **STEPS)[2, 0] == 0
+
+
+def test_in_one_round_retraining_is_the_local_contribution_vector():
+    # All start alike, so that pre-training models are what dummies would send.
+    run, given = federation([RING], utility="loss", normalization="efficient")
+    phi = ref.shapley_by_retraining(*given, utility="loss", **STEPS)
+    np.testing.assert_allclose(phi, run.phi, atol=1e-12)
+    weights = [[RING[i].get(j, 0.0) for j in range(N)] for i in range(N)]
+    np.testing.assert_array_equal(run.phi != 0, np.array(weights) > 0)
+
+
+def test_coalition_models_of_fedavg_by_hand():
+    before = constant(1.0, 1.0)
+    updates = {0: constant(8.0, 0.0), 1: constant(0.0, 8.0), 2: constant(4.0, 4.0)}
+    sizes = [1, 3, 4]
+    for coalition, bias in [
+        ((), (1, 1)),
+        ((0,), (9, 1)),
+        ((0, 1), (1 + 8 / 4, 1 + 3 * 8 / 4)),
+        ((2, 0), (1 + (4 * 4 + 8) / 5, 1 + 4 * 4 / 5)),
+        ((0, 1, 2), (1 + (8 + 16) / 8, 1 + (24 + 16) / 8)),
+    ]:
+        model = ref.round_coalition_model(before, updates, sizes, coalition)
+        assert_same_params(model, constant(*bias), atol=1e-15)
+    assert_same_params(before, constant(1.0, 1.0))
+
+    rounds = [updates, {0: constant(-8.0, 0.0), 1: constant(4.0, 0.0), 2: constant(0.0, 0.0)}]
+    for coalition, bias in [((), (1, 1)), ((0,), (1, 1)), ((0, 1), (1 + 2 - 2 + 3, 1 + 6))]:
+        model = ref.reconstructed_model(before, rounds, sizes, coalition)
+        assert_same_params(model, constant(*bias), atol=1e-15)
+
+
+def test_fedavg_and_its_shapley_value_by_hand():
+    # On a feature of zero only the bias learns: from (0, 0) the gradient is -+1/2.
+    data = [(np.zeros((1, 1)), np.array([0])), (np.zeros((3, 1)), np.array([1, 1, 1]))]
+    orders = [[[np.arange(1)], [np.arange(3)]]]
+    settings = {"batch_size": 3, "learning_rate": 0.2, "momentum": 0.9}
+    theta0 = constant(0.0, 0.0)
+    for coalition, bias in [((), 0.0), ((0,), 0.1), ((1,), -0.1), ((0, 1), -0.05)]:
+        models, updates = ref.fedavg(theta0, data, orders, coalition, **settings)
+        assert len(models) == 2
+        assert_same_params(models[0], theta0)
+        assert_same_params(models[1], constant(bias, -bias), atol=1e-15)
+        assert [set(delta) for delta in updates] == [set(coalition)]
+        for i in coalition:
+            assert_same_params(updates[0][i], constant(*[(0.1, -0.1), (-0.1, 0.1)][i]), atol=1e-15)
+    # A tie says 0 and is right on three of four; so does client 0, and with client 1 all say 1.
+    phi = ref.fedavg_shapley(theta0, data, (X4, Y4), orders, **settings)
+    np.testing.assert_allclose(phi, [0.0, -0.5], atol=1e-15)
+
+
+def test_fedavg_by_one_is_its_own_training_and_by_none_stands_still():
+    given, _ = centralised()
+    theta0, data, orders = given
+    models, updates = ref.fedavg(*given, [2], **STEPS)
+    theta = theta0
+    for t in range(ROUNDS):
+        before, theta = theta, ref.train(theta, *data[2], orders[t][2], 4, 0.1, 0.9)
+        assert_same_params(models[t + 1], theta, atol=1e-14)
+        (delta,) = updates[t].values()
+        difference = [(a - c, b - d) for (a, b), (c, d) in zip(theta, before, strict=True)]
+        assert_same_params(delta, difference, atol=1e-14)
+    models, updates = ref.fedavg(*given, [], **STEPS)
+    assert updates == [{}] * ROUNDS
+    for model in models:
+        assert_same_params(model, theta0)
+
+
+def test_fedavg_by_all_is_the_complete_graph_and_its_updates_add_up():
+    (theta0, data, orders), test = centralised()
+    sizes = [len(y) for _, y in data]
+    by_size = [[{j: float(sizes[j]) for j in EVERYONE}] * N] * ROUNDS
+    run, *_ = simulate(by_size)
+    models, updates = ref.fedavg(theta0, data, orders, EVERYONE, **STEPS)
+    for t in range(ROUNDS + 1):
+        assert_same_params(models[t], run.models[t][0], atol=1e-14)
+    last = ref.round_coalition_model(models[-2], updates[-1], sizes, EVERYONE)
+    assert_same_params(last, models[-1])
+    whole = ref.reconstructed_model(theta0, updates, sizes, EVERYONE)
+    assert_same_params(whole, models[-1], atol=1e-14)
+    # By some it is not: dummies keep their weight there, and here others take it over.
+    some, _ = ref.fedavg(theta0, data, orders, [1, 2], **STEPS)
+    u = ref.utilities(some[-1], *test)["loss"]
+    with_dummies = ref.retrain(theta0, data, test, by_size, orders, [1, 2], utility="loss", **STEPS)
+    assert abs(with_dummies[0] - u) > 0.01
+
+
+def test_fedavg_shapley_is_efficient_and_in_one_round_that_of_the_reconstruction():
+    (theta0, data, orders), test = centralised()
+    phi = ref.fedavg_shapley(theta0, data, test, orders, utility="loss", **STEPS)
+    models, _ = ref.fedavg(theta0, data, orders, EVERYONE, **STEPS)
+    start, end = (ref.utilities(theta, *test)["loss"] for theta in (models[0], models[-1]))
+    assert phi.sum() == pytest.approx(end - start, abs=1e-12)
+    assert (phi != 0).all()
+
+    _, updates = ref.fedavg(theta0, data, orders[:1], EVERYONE, **STEPS)
+    sizes = [len(y) for _, y in data]
+    u = {}
+    for s in ref.coalitions(EVERYONE):
+        model = ref.reconstructed_model(theta0, updates, sizes, s)
+        u[s] = ref.utilities(model, *test)["loss"]
+    expected = ref.shapley(u, EVERYONE, "efficient")
+    phi = ref.fedavg_shapley(theta0, data, test, orders[:1], utility="loss", **STEPS)
+    np.testing.assert_allclose(phi, list(expected.values()), atol=1e-12)
+
+
 def test_arguments_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="both lam and threshold"):
         simulate([RING], lam=0.1)

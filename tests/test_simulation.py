@@ -140,13 +140,13 @@ def test_one_compilation_a_run_whatever_the_number_of_rounds_and_graphs() -> Non
 def test_nothing_is_evaluated_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds evaluate sum_i 2^m_i coalition models; the start, and each fake, one more."""
     evaluated = []
-    original = Simulation._evaluate
+    original = Simulation.evaluate
 
     def counting(self: Simulation, models: jax.Array, data: Any) -> jax.Array:
         jax.debug.callback(lambda: evaluated.append(len(models)))
         return original(self, models, data)
 
-    monkeypatch.setattr(Simulation, "_evaluate", counting)
+    monkeypatch.setattr(Simulation, "evaluate", counting)
     simulation = tiny(WORLD, adversary=Adversary("d1", clients=(1, 4)), defence=Defence(c1=True))
     rounds = simulation.training.rounds
     simulation.run()

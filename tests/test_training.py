@@ -34,8 +34,9 @@ def train(data: ClientData, client_batch: int = 1, keys: Any = None) -> tuple[An
     compiled = jax.jit(
         lambda models, data, keys: train_clients(
             models,
-            data,
+            jnp.arange(len(models)),
             keys,
+            data,
             apply=model.apply,
             optimizer=optax.sgd(0.2, 0.9),
             local_epochs=2,
@@ -91,8 +92,9 @@ def test_the_cnn_trains_as_by_plain_steps_with_the_other_convolution() -> None:
     trained, _ = jax.jit(
         lambda models: train_clients(
             models,
-            data,
+            jnp.arange(1),
             keys,
+            data,
             apply=model.apply,
             optimizer=optax.sgd(0.1),
             local_epochs=1,

@@ -41,14 +41,14 @@ class Progress:
         else:
             self._spent += timing.seconds
             left = self._spent / (t + 1) * (self._rounds - t - 1)
-            print(f"round {t + 1}/{self._rounds}: {news}, {_duration(left)} left", flush=True)
+            print(f"round {t + 1}/{self._rounds}: {news}, {duration(left)} left", flush=True)
 
 
 def _rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

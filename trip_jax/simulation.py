@@ -94,7 +94,7 @@ class Simulation:
 
     def start(self) -> State:
         """theta^(0) for everyone, evaluated once; phi^(0) = 0."""
-        utility = jax.jit(self._evaluate)(self.model.theta[None], self.data)
+        utility = jax.jit(self.evaluate)(self.model.theta[None], self.data)
         return State(
             models=jnp.tile(self.model.theta, (self.n, 1)),
             utility=jnp.tile(utility, (self.n, 1)),
@@ -188,7 +188,8 @@ class Simulation:
         record = Record(train_loss, utility, lcv, reported, adopted, filtered, flagged, distance)
         return State(models, utility, phi, state.key, t), record, Timing(*np.diff(clock))
 
-    def _evaluate(self, models: Array, data: ClientData) -> Array:
+    def evaluate(self, models: Array, data: ClientData) -> Array:
+        """Utilities [R, 3] of models [R, P] on the shared test set."""
         with jax.default_matmul_precision("highest"):
             return evaluate(
                 models,
@@ -198,21 +199,31 @@ class Simulation:
                 batch=self.coalition_batch,
             )
 
-    def _train(
-        self, state: State, data: ClientData, topology: Topology
-    ) -> tuple[Array, Array, Array]:
-        """What clients do for the sake of learning: theta^(t+1), theta^(t+1/2) and its loss."""
+    def local_training(
+        self, models: Array, clients: Array, keys: Array, data: ClientData
+    ) -> tuple[Array, Array]:
+        """`train_clients` with this federation's settings."""
         with jax.default_matmul_precision("highest"):
-            trained, train_loss = train_clients(
-                state.models,
+            return train_clients(
+                models,
+                clients,
+                keys,
                 data,
-                round_keys(state.key, jnp.arange(self.n), state.round),
                 apply=self.model.apply,
                 optimizer=optax.sgd(self.training.learning_rate, self.training.momentum),
                 local_epochs=self.training.local_epochs,
                 batch_size=self.training.batch_size,
                 client_batch=self.client_batch,
             )
+
+    def _train(
+        self, state: State, data: ClientData, topology: Topology
+    ) -> tuple[Array, Array, Array]:
+        """What clients do for the sake of learning: theta^(t+1), theta^(t+1/2) and its loss."""
+        clients = jnp.arange(self.n)
+        keys = round_keys(state.key, clients, state.round)
+        trained, train_loss = self.local_training(state.models, clients, keys, data)
+        with jax.default_matmul_precision("highest"):
             # A last step that overflows shows in no loss but those of the models it is mixed into.
             finite = jnp.isfinite(trained).all(axis=1)
             train_loss = jnp.where(finite, train_loss, jnp.nan)
@@ -236,7 +247,7 @@ class Simulation:
             fakes = fake_models(state.models[self.liars], keys, self.adversary.fake, self.model)
             sent = sent.at[self.liars].set(fakes)
             if self.defence.c1:
-                fake_accuracy = self._evaluate(fakes, data)[:, ACCURACY]
+                fake_accuracy = self.evaluate(fakes, data)[:, ACCURACY]
                 sent_accuracy = accuracy.at[self.liars].set(fake_accuracy)
         filtered = jnp.zeros_like(neighbourhoods.mask)
         if self.defence.c1:
@@ -251,7 +262,7 @@ class Simulation:
                 filtered,
                 neighbourhoods,
                 rows,
-                evaluate=lambda models: self._evaluate(models, data),
+                evaluate=lambda models: self.evaluate(models, data),
             )
         normalization = self.contribution.normalization
         lcv = shapley_values(

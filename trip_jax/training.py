@@ -33,8 +33,9 @@ def epoch_order(key: Array, n_slots: int, size: Array) -> Array:
 
 def train_clients(
     models: Array,
-    data: ClientData,
+    clients: Array,
     keys: Array,
+    data: ClientData,
     *,
     apply: Callable[[Array, Array], Array],
     optimizer: optax.GradientTransformation,
@@ -42,17 +43,18 @@ def train_clients(
     batch_size: int,
     client_batch: int,
 ) -> tuple[Array, Array]:
-    """Train(theta_i, D_i) of Algorithm 1 for all clients.
+    """Train(theta_i, D_i) of Algorithm 1 for R models, each on the data of one client.
 
     Args:
-        models: [n, P] parameters before training.
+        models: [R, P] parameters before training.
+        clients: [R] int32 whose examples each model sees.
+        keys: [R] keys that decide the order of the examples.
         data: the clients' examples.
-        keys: [n] one key a client, which decides the order of its examples.
         apply: `(parameters [P], images) -> logits`.
-        client_batch: how many clients one `vmap` holds; groups follow one another.
+        client_batch: how many models one `vmap` holds; groups follow one another.
 
     Returns:
-        models after training [n, P] and the mean loss of each client's last epoch [n].
+        models after training [R, P] and the mean loss of each one's last epoch [R].
     """
     train = partial(
         _train_client,
@@ -65,8 +67,8 @@ def train_clients(
     # Batches of one, too, are mapped with `batch_size`: XLA's CPU backend runs the matrix products
     # of an unbatched loop body on a path that is twenty times slower.
     return lax.map(
-        lambda client: train(*client),
-        (models, data.examples, data.sizes, keys),
+        lambda row: train(row[0], data.examples[row[1]], data.sizes[row[1]], row[2]),
+        (models, clients, keys),
         batch_size=client_batch,
     )
 

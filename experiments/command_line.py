@@ -1,0 +1,114 @@
+"""The command line of the experiments: NAME=VALUE, commas for several, as in a Hydra multirun."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trip_jax.config_errors import no_choice, one_line
+from trip_jax.errors import InvalidSetting
+from trip_jax.evaluation import UTILITIES
+from trip_jax.run import CONF, USER_ERRORS
+
+EXAMPLES_PER_CLIENT = {"cnn": 160, "mlp": 960}
+"""scale=cpu: so many that the two re-executions of a cell take about ten minutes (CNN) or one
+(MLP) on two cores."""
+
+N_CLIENTS = 8
+
+SCALES: Mapping[str, Mapping[str, str]] = {
+    "smoke": {"dataset": "digits", "model": "mlp"},
+    "cpu": {"dataset": "fashion_mnist", "model": "cnn"},
+    "paper": {"dataset": "fashion_mnist", "model": "cnn"},
+}
+"""What is run where nothing else is asked for."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which cells an experiment is asked for."""
+
+    scale: str
+    datasets: tuple[str, ...]
+    models: tuple[str, ...]
+    distributions: tuple[str, ...]
+    topologies: tuple[str, ...]
+    seeds: tuple[str, ...]
+    normalizations: tuple[str, ...]
+    utilities: tuple[str, ...]
+    folder: Path
+    overrides: tuple[str, ...]  # of the configuration of every cell
+
+    def overrides_of_scale(self, model: str) -> list[str]:
+        """How much smaller than the paper's setting the scale makes a cell."""
+        if self.scale == "cpu":
+            return [f"dataset.train_size={N_CLIENTS * EXAMPLES_PER_CLIENT.get(model, 160)}"]
+        if self.scale == "smoke":
+            smaller = ("n_clients=6", "training.rounds=3", "dataset.train_size=384")
+            return [*smaller, "dataset.test_size=200", "training.learning_rate=0.05"]
+        return []
+
+
+def parse(arguments: Sequence[str], **defaults: Sequence[str]) -> Request:
+    """Read the command line.
+
+    Args:
+        defaults: `distribution` and `topology` of the experiment.
+
+    Raises:
+        InvalidSetting: an argument without "=", or a value that does not exist.
+    """
+    given = {"scale": "cpu"} | {name: ",".join(values) for name, values in defaults.items()}
+    overrides = []
+    names = ("scale", "dataset", "model", "distribution", "topology", "seed", "normalization")
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if not equals or not value:
+            raise InvalidSetting(f"Cannot read {argument!r}: a setting is written NAME=VALUE.")
+        if name in (*names, "utility", "out"):
+            given[name] = value
+        else:
+            overrides.append(argument)
+    scale = given["scale"]
+    if scale not in SCALES:
+        raise InvalidSetting(f"scale must be one of {', '.join(SCALES)}, not {scale!r}.")
+
+    def several(name: str, default: str) -> tuple[str, ...]:
+        return tuple(given.get(name, default).split(","))
+
+    def among(name: str, choices: Sequence[str]) -> tuple[str, ...]:
+        values = several(name, ",".join(choices))
+        for value in values:
+            if value not in choices:
+                raise InvalidSetting(f"{name} must be one of {', '.join(choices)}, not {value!r}.")
+        return values
+
+    return Request(
+        scale=scale,
+        datasets=several("dataset", SCALES[scale]["dataset"]),
+        models=several("model", SCALES[scale]["model"]),
+        distributions=several("distribution", "iid"),
+        topologies=several("topology", "regular"),
+        seeds=several("seed", "0"),
+        normalizations=among("normalization", ("paper", "efficient")),
+        utilities=among("utility", UTILITIES),
+        folder=Path(given.get("out", f"outputs/tables_{scale}")),
+        overrides=tuple(overrides),
+    )
+
+
+def run_as_command(experiment: Callable[[Sequence[str]], None]) -> None:
+    """Run an experiment; exit code 2 and one sentence for what a user can mend."""
+    try:
+        experiment(sys.argv[1:])
+    except USER_ERRORS as error:
+        sys.stderr.write(f"error: {one_line(error, CONF)}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted: what is finished is kept; the same command goes on.\n")
+        sys.exit(130)
+    except ValueError as error:
+        if "Config group override must be" not in str(error):
+            raise
+        sys.stderr.write(f"error: {no_choice(sys.argv[1:], CONF)}\n")
+        sys.exit(2)

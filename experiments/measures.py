@@ -1,0 +1,88 @@
+"""Distances between methods of attribution and the Shapley value, as rows of a table."""
+
+from typing import Any
+
+import numpy as np
+
+from experiments.cells import Cell
+from experiments.command_line import Request
+from trip_jax.centralized import Game, gtg_shapley, mr, one_round, tmr
+from trip_jax.evaluation import UTILITIES
+from trip_jax.metrics import cosine_distance
+
+BASELINES = ("MR", "TMR", "GTG-Shapley", "OR")
+TRIP = "TRIP-Shapley"
+
+
+def trip_rows(cell: Cell, request: Request) -> list[dict[str, Any]]:
+    """TRIP-Shapley against the Shapley value of every client's final model.
+
+    Each utility is compared with the Shapley value of the same utility, and with that of accuracy.
+    """
+    truth = cell.decentralised()["values"]
+    rows = []
+    for utility in request.utilities:
+        for normalization in request.normalizations:
+            values = cell.trip_values(utility, normalization)
+            for judge in dict.fromkeys((utility, "accuracy")):
+                distances = cosine_distance(values, truth[..., UTILITIES.index(judge)])
+                rows.append(
+                    {
+                        "method": TRIP,
+                        "utility": utility,
+                        "normalization": normalization,
+                        "truth": judge,
+                        "distance": _mean(distances),
+                        "without_direction": int(np.isnan(distances).sum()),
+                    }
+                )
+    return rows
+
+
+def baseline_rows(cell: Cell, request: Request) -> list[dict[str, Any]]:
+    """The baselines of centralised learning against the Shapley value of FedAvg."""
+    truth = cell.centralised()["values"][0]
+    tables = cell.fedavg_tables()
+    n = cell.config.n_clients
+    rows = []
+    for utility in request.utilities:
+        k = UTILITIES.index(utility)
+
+        def game(table: np.ndarray, k: int = k) -> Game:
+            return Game(n, lambda coalitions: table[coalitions, k])
+
+        rounds = [game(table) for table in tables["rounds"]]
+        attributions = {
+            "MR": mr(rounds),
+            "TMR": tmr(rounds),
+            "GTG-Shapley": gtg_shapley(rounds, seed=cell.config.seed),
+            "OR": one_round(game(tables["reconstructed"])),
+        }
+        for method, attribution in attributions.items():
+            distance = float(cosine_distance(attribution.values, truth[:, k]))
+            rows.append(
+                {
+                    "method": method,
+                    "utility": utility,
+                    "normalization": "efficient",
+                    "truth": utility,
+                    "distance": distance,
+                    "without_direction": int(np.isnan(distance)),
+                    "calls": attribution.calls,
+                }
+            )
+    return rows
+
+
+def cost_row(cell: Cell) -> dict[str, Any]:
+    """Seconds spent on a cell, and what its federation reached."""
+    run = cell.trip()
+    row = {"accuracy": float(run.accuracy[-1].mean()), "examples": int(run.examples.sum())}
+    for part in ("decentralised", "centralised", "fedavg_tables"):
+        if (cell.folder / f"{part}.npz").exists():
+            row[f"seconds_{part}"] = float(getattr(cell, part)()["seconds"])
+    return row
+
+
+def _mean(distances: np.ndarray) -> float:
+    return float(np.nanmean(distances)) if np.isfinite(distances).any() else float("nan")

@@ -1,0 +1,43 @@
+"""Table II: TRIP-Shapley against the Shapley value on different graphs.
+
+    python -m experiments.topologies [topology=regular,star,line,directed,time_varying] [...]
+
+Takes the same settings as experiments.vs_shapley and shares its cells. `directed` is the regular
+graph with one direction of every edge, `time_varying` the regular graph with its nodes permuted
+anew in every round; neither is in the paper. Any other choice of the group topology is possible.
+"""
+
+from collections.abc import Sequence
+
+from experiments.command_line import parse, run_as_command
+from experiments.measures import trip_rows
+from experiments.paper_values import TABLE_2, TOPOLOGIES
+from experiments.tables import Table, fill
+
+BEYOND_THE_PAPER = {
+    "directed": ["topology=regular", "topology.directed=true"],
+    "time_varying": ["topology=regular", "topology.redraw_every=1"],
+}
+
+
+def topologies(arguments: Sequence[str]) -> None:
+    """Fill Table II as far as it was asked for."""
+    request = parse(arguments, distribution=("iid",), topology=(*TOPOLOGIES, *BEYOND_THE_PAPER))
+    fill(
+        Table(
+            name="topologies",
+            title="Table II: cosine distance to the Shapley value",
+            columns=request.topologies,
+            overrides_of_column=lambda topology: [
+                f"distribution={','.join(request.distributions)}",
+                *BEYOND_THE_PAPER.get(topology, [f"topology={topology}"]),
+            ],
+            rows_of_cell=lambda cell: trip_rows(cell, request),
+            paper_values=TABLE_2,
+        ),
+        request,
+    )
+
+
+if __name__ == "__main__":
+    run_as_command(topologies)

@@ -1,0 +1,41 @@
+"""Table I: TRIP-Shapley and the baselines of centralised learning against the Shapley value.
+
+    python -m experiments.vs_shapley [scale=cpu] [dataset=fashion_mnist,cifar10] [model=cnn]
+        [distribution=iid,sizes] [seed=0,1,2] [normalization=paper] [utility=accuracy] [out=DIR]
+        [SETTING=VALUE ...]
+
+scale=paper is the paper's setting: eight clients, ten rounds of one local epoch, the whole training
+set. scale=cpu trains the same network on fewer examples; scale=smoke is a test. Finished cells are
+kept in DIR/cells and not run again; interrupted, the same command goes on where it was. Further
+settings are those of `python -m trip_jax.run` (training.learning_rate=0.05).
+"""
+
+from collections.abc import Sequence
+
+from experiments.command_line import parse, run_as_command
+from experiments.measures import baseline_rows, trip_rows
+from experiments.paper_values import DISTRIBUTIONS, TABLE_1
+from experiments.tables import Table, fill
+
+
+def vs_shapley(arguments: Sequence[str]) -> None:
+    """Fill Table I as far as it was asked for."""
+    request = parse(arguments, distribution=DISTRIBUTIONS, topology=("regular",))
+    fill(
+        Table(
+            name="vs_shapley",
+            title="Table I: cosine distance to the Shapley value",
+            columns=request.distributions,
+            overrides_of_column=lambda distribution: [
+                f"distribution={distribution}",
+                f"topology={','.join(request.topologies)}",
+            ],
+            rows_of_cell=lambda cell: trip_rows(cell, request) + baseline_rows(cell, request),
+            paper_values=TABLE_1,
+        ),
+        request,
+    )
+
+
+if __name__ == "__main__":
+    run_as_command(vs_shapley)
