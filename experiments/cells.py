@@ -30,7 +30,12 @@ from trip_jax.coordinator import trace
 from trip_jax.evaluation import ACCURACY
 from trip_jax.prepare import prepare
 from trip_jax.reports import recorded_reports
-from trip_jax.retraining import GroundTruth, centralised_truth, decentralised_truth
+from trip_jax.retraining import (
+    GroundTruth,
+    centralised_truth,
+    decentralised_truth,
+    require_coalitions,
+)
 from trip_jax.run import CONF, run
 from trip_jax.simulation import Simulation
 
@@ -54,13 +59,18 @@ class Cell:
     Args:
         folder: the directory that holds all cells.
         name: what the cell is called in its run's title.
+        samples: how many coalitions are drawn for the ground truths; all if None.
+
+    Raises:
+        InvalidSetting: too many coalitions.
     """
 
-    def __init__(self, folder: Path, config: Config, name: str):
-        self.config, self.name = config, name
+    def __init__(self, folder: Path, config: Config, name: str, samples: int | None = None):
+        require_coalitions(config.n_clients, samples=samples)
+        self.config, self.name, self.samples = config, name, samples
         kinds = (config.dataset.name, config.model.kind, config.distribution.kind)
         label = "-".join([*kinds, config.topology.kind, f"seed{config.seed}"])
-        self.folder = folder / f"{label}-{_digest(config)}"
+        self.folder = folder / f"{label}-{_digest(config, samples)}"
 
     @cached_property
     def simulation(self) -> Simulation:
@@ -109,12 +119,19 @@ class Cell:
         with ReexecutionProgress(f"  {part} ground truth") as progress:
             truth = truth_of(
                 self.simulation,
+                samples=self.samples,
                 finished=kept["pairs"],
                 on_chunk=lambda pairs: _write(path, {"pairs": pairs, "seconds": seconds()}),
                 on_progress=progress.report,
             )
         path.unlink(missing_ok=True)
-        return {"values": truth.values, "utilities": truth.utilities, "seconds": seconds()}
+        return {
+            "values": truth.values,
+            "standard_error": truth.standard_error,
+            "inside": truth.inside,
+            "utilities": truth.utilities,
+            "seconds": seconds(),
+        }
 
     def _evaluate_fedavg(self, chunk: int = 32) -> Arrays:
         began = time.perf_counter()
@@ -142,10 +159,12 @@ class Cell:
         }
 
 
-def _digest(config: Config) -> str:
+def _digest(config: Config, samples: int | None) -> str:
     """Tells cells of different settings apart; a new setting left at its default changes none."""
     settings, defaults = _flat(asdict(config)), _flat(asdict(Config()))
     changed = {name: value for name, value in settings.items() if value != defaults[name]}
+    if samples is not None:
+        changed["samples"] = samples
     return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
 
 

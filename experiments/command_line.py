@@ -36,6 +36,7 @@ class Request:
     seeds: tuple[str, ...]
     normalizations: tuple[str, ...]
     utilities: tuple[str, ...]
+    samples: int | None  # coalitions drawn for ground truths; None: all are executed
     folder: Path
     overrides: tuple[str, ...]  # of the configuration of every cell
 
@@ -65,13 +66,17 @@ def parse(arguments: Sequence[str], **defaults: Sequence[str]) -> Request:
         name, equals, value = argument.partition("=")
         if not equals or not value:
             raise InvalidSetting(f"Cannot read {argument!r}: a setting is written NAME=VALUE.")
-        if name in (*names, "utility", "out"):
+        if name in (*names, "utility", "samples", "out"):
             given[name] = value
         else:
             overrides.append(argument)
     scale = given["scale"]
     if scale not in SCALES:
         raise InvalidSetting(f"scale must be one of {', '.join(SCALES)}, not {scale!r}.")
+
+    samples = given.get("samples")
+    if samples is not None and not samples.isdecimal():
+        raise InvalidSetting(f"samples must be a number of coalitions, not {samples!r}.")
 
     def several(name: str, default: str) -> tuple[str, ...]:
         return tuple(given.get(name, default).split(","))
@@ -92,6 +97,7 @@ def parse(arguments: Sequence[str], **defaults: Sequence[str]) -> Request:
         seeds=several("seed", "0"),
         normalizations=among("normalization", ("paper", "efficient")),
         utilities=among("utility", UTILITIES),
+        samples=None if samples is None else int(samples),
         folder=Path(given.get("out", f"outputs/tables_{scale}")),
         overrides=tuple(overrides),
     )

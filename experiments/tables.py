@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,14 @@ class Table:
     name: str
     title: str
     columns: Sequence[str]  # distributions or topologies
+    in_paper: frozenset[str]  # those of them that the paper has
     overrides_of_column: Callable[[str], list[str]]
     rows_of_cell: Callable[[Cell], list[dict[str, Any]]]
     paper_values: Mapping[tuple[str, str, str], float]  # by data set, column and method
+
+    def label(self, column: str) -> str:
+        """A column's name, starred where the paper lacks it."""
+        return column.replace("_", " ") + "*" * (column not in self.in_paper)
 
 
 def fill(table: Table, request: Request) -> None:
@@ -38,51 +44,45 @@ def fill(table: Table, request: Request) -> None:
         shown: dict[str, Cell] = {}  # the first seed's, for the scatter
         stem = request.folder / f"{table.name}_{request.scale}_{dataset}_{model}"
         for seed, column in product(request.seeds, table.columns):
-            where = {"dataset": dataset, "model": model, "column": column, "seed": int(seed)}
-            choices = [f"dataset={dataset}", f"model={model}", f"seed={seed}"]
-            config = compose_config(
-                [
-                    *table.overrides_of_column(column),
-                    *choices,
-                    *request.overrides_of_scale(model),
-                    *request.overrides,
-                ]
-            )
-            name = f"{table.name} scale={request.scale}"
-            cell = Cell(request.folder / "cells", config, name)
             print(f"{dataset}, {model}, {column}, seed {seed}", flush=True)
+            overrides = [
+                *table.overrides_of_column(column),
+                *(f"dataset={dataset}", f"model={model}", f"seed={seed}"),
+                *request.overrides_of_scale(model),
+                *request.overrides,
+            ]
+            name = f"{table.name} scale={request.scale}"
+            config = compose_config(overrides)
+            cell = Cell(request.folder / "cells", config, name, request.samples)
+            where = {"dataset": dataset, "model": model, "column": column, "seed": int(seed)}
             rows += [where | row for row in table.rows_of_cell(cell)]
             costs.append(where | cost_row(cell))
-            shown.setdefault(column, cell)
+            shown.setdefault(table.label(column), cell)
             frame, cost = pandas.DataFrame(rows), pandas.DataFrame(costs)
-            frame.insert(
-                len(frame.columns),
-                "paper",
-                [
-                    table.paper_values.get((dataset, row.column, row.method))
-                    if row.utility == "accuracy" == row.truth
-                    and (row.normalization == "paper" or row.method != TRIP)
-                    else None
-                    for row in frame.itertuples()
-                ],
-            )
-            title = _title(table, request, dataset, model, cost)
+            printed = [
+                table.paper_values.get((dataset, row["column"], row["method"]), nan) for row in rows
+            ]
+            frame["paper"] = pandas.Series(printed).where(is_headline(frame))
+            title = _title(request, dataset, model, cost)
             write(stem, title, table, frame, cost)
-        draw_distances(frame, title, table.columns, stem.with_suffix(".png"))
+        series = _series(frame).assign(column=frame.column.map(table.label))
+        draw_distances(series, table.title, title, stem.with_suffix(".png"))
         draw_scatter(shown, title, stem.with_name(f"{stem.name}_scatter.png"))
         print(stem.with_suffix(".md").read_text())
         print(f"results in {request.folder}")
 
 
-def _title(table: Table, request: Request, dataset: str, model: str, cost: pandas.DataFrame) -> str:
+def _title(request: Request, dataset: str, model: str, cost: pandas.DataFrame) -> str:
     seeds = f"seed{'s' * (len(request.seeds) > 1)} {', '.join(request.seeds)}"
     settings = "".join(f", {override}" for override in request.overrides)
+    if request.samples is not None:
+        settings += f", Shapley values from {request.samples:,} sampled coalitions"
     smaller = "" if request.scale == "paper" else " (smaller than the paper's setting)"
     examples = f"{cost.examples.min():,}"
     if cost.examples.max() > cost.examples.min():
         examples += f" to {cost.examples.max():,}"
     return (
-        f"{table.title}; {dataset}, {model}, scale={request.scale}{smaller}: "
+        f"{dataset}, {model}, scale={request.scale}{smaller}: "
         f"{examples} training examples in all, {seeds}{settings}"
     )
 
@@ -95,64 +95,79 @@ def write(
         stem.with_suffix(".csv"), index=False, float_format="%.6g"
     )
     own = frame[frame.utility == frame.truth]
-    headline = own[
-        (own.utility == "accuracy") & ((own.normalization == "paper") | (own.method != TRIP))
-    ]
-    others = frame[frame.method == TRIP]
+    trip, baselines = frame[frame.method == TRIP], own[own.method != TRIP]
+    notes = "Mean over clients and seeds ± standard deviation over seeds."
+    if set(frame.column) - table.in_paper:
+        notes += " Columns with a star are not in the paper, nor in the means."
     sections = [
-        f"# {title}",
-        "Accuracy, Eq. 4 as printed; mean over clients and seeds ± standard deviation over seeds "
-        "(the paper's value).",
-        _pivot(headline, ["method"], table.columns, paper=True),
+        f"# {table.title}",
+        f"{title[0].upper()}{title[1:]}.",
+        notes,
+        "By accuracy and Eq. 4 as printed (in brackets the paper's value):",
+        _pivot(own[is_headline(own)], ["method"], table, paper=True),
         "TRIP-Shapley by utility and normalisation, against the Shapley value of the utility named "
-        "under `truth`.",
-        _pivot(others, ["utility", "normalization", "truth"], table.columns, paper=False),
+        "under truth:",
+        _pivot(trip, ["utility", "normalization", "truth"], table),
     ]
-    baselines = own[own.method != TRIP]
     if len(baselines):
         sections += [
-            "Baselines by utility; calls are coalitions looked up, mean over cells.",
-            _pivot(baselines, ["method", "utility"], table.columns, paper=False, calls=True),
+            "Baselines by utility; calls are coalitions looked up, mean over cells:",
+            _pivot(baselines, ["method", "utility"], table, calls=True),
         ]
-    sections += ["Final accuracy and seconds per cell.", _costs(cost, table.columns)]
+    sections += ["Final accuracy, examples and seconds per cell:", _costs(cost, table)]
     stem.with_suffix(".md").write_text("\n\n".join(sections) + "\n")
+
+
+def is_headline(frame: pandas.DataFrame) -> pandas.Series:
+    """Which rows stand beside the paper's numbers: by accuracy and Eq. 4 as printed."""
+    by_accuracy = (frame.utility == "accuracy") & (frame.truth == "accuracy")
+    return by_accuracy & ((frame.normalization == "paper") | (frame.method != TRIP))
+
+
+def _series(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """The rows of a figure: methods, or TRIP-Shapley's variants where it stands alone."""
+    own = frame[frame.utility == frame.truth]
+    if (own.method != TRIP).any():
+        return own[is_headline(own)].assign(series=own.method)
+    return own.assign(series=own.utility + ", " + own.normalization)
 
 
 def _pivot(
     frame: pandas.DataFrame,
     by: list[str],
-    columns: Sequence[str],
+    table: Table,
     *,
-    paper: bool,
+    paper: bool = False,
     calls: bool = False,
 ) -> str:
-    """A Markdown table with a line for each group and a mean over its cells."""
-    present = [column for column in columns if column in set(frame.column)]
-    lines = [[*by, *present, "mean"] + ["calls"] * calls]
+    """A Markdown table with a line for each group and a mean over the paper's columns."""
+    present = [column for column in table.columns if column in set(frame.column)]
+    lines = [[*by, *map(table.label, present), "mean"] + ["calls"] * calls]
     for group, rows in frame.groupby(by, sort=False):
-        cells = []
-        for column in present:
-            here = rows[rows.column == column]
-            cells.append(
-                _with_spread(here.distance)
-                + (f" ({here.paper.iloc[0]:.3f})" if paper and here.paper.notna().any() else "")
-            )
-        mean = _number(rows.groupby("column").distance.mean().mean())
-        printed = rows.drop_duplicates("column").paper
-        if paper and printed.notna().all():
-            mean += f" ({printed.mean():.3f})"
+        by_column = rows.groupby("column")
+        ours, printed = by_column.distance, by_column.paper.first()
+        cells = [
+            _with_spread(ours.get_group(column))
+            + (f" ({printed[column]:.3f})" if paper and pandas.notna(printed[column]) else "")
+            for column in present
+        ]
+        common = [column for column in present if column in table.in_paper]
+        mean = _number(ours.mean()[common].mean())
+        if paper and printed[common].notna().all() and common:
+            mean += f" ({printed[common].mean():.3f})"
         count = [f"{rows.calls.mean():,.0f}"] if calls else []
         lines.append([*map(str, group), *cells, mean, *count])
     return _markdown(lines)
 
 
-def _costs(cost: pandas.DataFrame, columns: Sequence[str]) -> str:
-    present = [column for column in columns if column in set(cost.column)]
-    lines = [["", *present]]
+def _costs(cost: pandas.DataFrame, table: Table) -> str:
+    present = [column for column in table.columns if column in set(cost.column)]
+    lines = [["", *map(table.label, present)]]
     for name in cost.columns.drop(["dataset", "model", "column", "seed"]):
         digits = 3 if name == "accuracy" else 0
         means = cost.groupby("column")[name].mean()
-        lines.append([name.replace("_", " "), *(f"{means[c]:,.{digits}f}" for c in present)])
+        values = ("–" if pandas.isna(means[c]) else f"{means[c]:,.{digits}f}" for c in present)
+        lines.append([name.replace("_", " "), *values])
     return _markdown(lines)
 
 

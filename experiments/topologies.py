@@ -3,8 +3,8 @@
     python -m experiments.topologies [topology=regular,star,line,directed,time_varying] [...]
 
 Takes the same settings as experiments.vs_shapley and shares its cells. `directed` is the regular
-graph with one direction of every edge, `time_varying` the regular graph with its nodes permuted
-anew in every round; neither is in the paper. Any other choice of the group topology is possible.
+graph with one direction of every edge, `time_varying` a ring whose clients change places in every
+round; neither is in the paper. Any other choice of the group topology is possible.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from experiments.tables import Table, fill
 
 BEYOND_THE_PAPER = {
     "directed": ["topology=regular", "topology.directed=true"],
-    "time_varying": ["topology=regular", "topology.redraw_every=1"],
+    "time_varying": ["topology=ring", "topology.redraw_every=1"],
 }
 
 
@@ -28,6 +28,7 @@ def topologies(arguments: Sequence[str]) -> None:
             name="topologies",
             title="Table II: cosine distance to the Shapley value",
             columns=request.topologies,
+            in_paper=frozenset(TOPOLOGIES),
             overrides_of_column=lambda topology: [
                 f"distribution={','.join(request.distributions)}",
                 *BEYOND_THE_PAPER.get(topology, [f"topology={topology}"]),

@@ -1,13 +1,14 @@
 """Table I: TRIP-Shapley and the baselines of centralised learning against the Shapley value.
 
     python -m experiments.vs_shapley [scale=cpu] [dataset=fashion_mnist,cifar10] [model=cnn]
-        [distribution=iid,sizes] [seed=0,1,2] [normalization=paper] [utility=accuracy] [out=DIR]
-        [SETTING=VALUE ...]
+        [distribution=iid,sizes] [seed=0,1,2] [normalization=paper] [utility=accuracy]
+        [samples=512] [out=DIR] [SETTING=VALUE ...]
 
 scale=paper is the paper's setting: eight clients, ten rounds of one local epoch, the whole training
 set. scale=cpu trains the same network on fewer examples; scale=smoke is a test. Finished cells are
 kept in DIR/cells and not run again; interrupted, the same command goes on where it was. Further
-settings are those of `python -m trip_jax.run` (training.learning_rate=0.05).
+settings are those of `python -m trip_jax.run` (training.learning_rate=0.05); n_clients above 12
+needs `samples`, how many coalitions are drawn for the Shapley values.
 """
 
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ def vs_shapley(arguments: Sequence[str]) -> None:
             name="vs_shapley",
             title="Table I: cosine distance to the Shapley value",
             columns=request.distributions,
+            in_paper=frozenset(DISTRIBUTIONS),
             overrides_of_column=lambda distribution: [
                 f"distribution={distribution}",
                 f"topology={','.join(request.topologies)}",

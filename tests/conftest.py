@@ -108,14 +108,20 @@ def follow(simulation: Simulation) -> Trajectory:
     return trajectory
 
 
-def oracle(
-    simulation: Simulation, trajectory: Trajectory, utility: ref.Utility = "loss"
-) -> ref.TripShapley:
-    """Algorithm 1 by the oracle on the same data, with the same draws."""
+@dataclass
+class OracleInputs:
+    """A federation as the oracle takes it: the same data, graphs and draws."""
+
+    theta: ref.Params
+    clients: list[tuple[np.ndarray, np.ndarray]]
+    test: tuple[np.ndarray, np.ndarray]
+    neighbourhoods: list[list[dict[int, float]]]
+    orders: list[list[list[np.ndarray]]]
+
+
+def oracle_inputs(simulation: Simulation) -> OracleInputs:
+    """What every function of the oracle needs."""
     data, training = simulation.data, simulation.training
-    adversary: Adversary = simulation.adversary
-    defence: Defence = simulation.defence
-    contribution: Contribution = simulation.contribution
     clients = []
     for row, size in zip(np.asarray(data.examples), np.asarray(data.sizes), strict=True):
         own = row[:size]
@@ -139,6 +145,21 @@ def oracle(
                 for client_key, size in zip(keys, data.sizes, strict=True)
             ]
         )
+    test = np.asarray(data.test_images, float), np.asarray(data.test_labels)
+    return OracleInputs(
+        layers(simulation, simulation.model.theta), clients, test, neighbourhoods, orders
+    )
+
+
+def oracle(
+    simulation: Simulation, trajectory: Trajectory, utility: ref.Utility = "loss"
+) -> ref.TripShapley:
+    """Algorithm 1 by the oracle on the same data, with the same draws."""
+    training = simulation.training
+    adversary: Adversary = simulation.adversary
+    defence: Defence = simulation.defence
+    contribution: Contribution = simulation.contribution
+    inputs = oracle_inputs(simulation)
 
     def fake(i: int, t: int) -> ref.Params:
         before = trajectory.states[t].models[i : i + 1]
@@ -146,11 +167,11 @@ def oracle(
         return layers(simulation, fake_models(before, keys, adversary.fake, simulation.model)[0])
 
     return ref.trip_shapley(
-        layers(simulation, simulation.model.theta),
-        clients,
-        (np.asarray(data.test_images, float), np.asarray(data.test_labels)),
-        neighbourhoods,
-        orders,
+        inputs.theta,
+        inputs.clients,
+        inputs.test,
+        inputs.neighbourhoods,
+        inputs.orders,
         batch_size=training.batch_size,
         learning_rate=training.learning_rate,
         momentum=training.momentum,

@@ -34,7 +34,7 @@ def test_at_most_the_stated_share_is_flagged(runs: list[str]) -> None:
 
     def share(distance: float) -> float:
         defence = Defence(c2=True, penalty=penalty, distance=distance)
-        return float(np.mean(trace(reports, len(SIZES), defence)[1].flagged))
+        return float(np.mean(np.asarray(trace(reports, len(SIZES), defence)[1].flagged)))
 
     assert share(distance) <= 1 / (6 * len(SIZES)) < share(0.5 * distance)
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests import reference as ref
 from trip_jax.centralized import Game, gtg_shapley, mr, one_round, tmr
-from trip_jax.centralized.games import exact_values
 from trip_jax.centralized.gtg_shapley import converged, sweep
 from trip_jax.errors import InvalidSetting
+from trip_jax.shapley import game_values
 
 
 class Asked:
@@ -79,11 +79,11 @@ def test_games_worked_by_hand(name: str) -> None:
     np.testing.assert_array_equal(tmr(games(table)).values, found.values)
 
 
-def test_exact_values_against_the_oracle() -> None:
+def test_game_values_against_the_oracle() -> None:
     table = noise(0, 5)
     u = {frozenset(j for j in range(5) if s >> j & 1): table[s] for s in range(32)}
     expected = ref.shapley(u, range(5), "efficient")
-    np.testing.assert_allclose(exact_values(*games(table)), list(expected.values()), atol=1e-14)
+    np.testing.assert_allclose(game_values(table), list(expected.values()), atol=1e-14)
 
 
 def test_a_game_asks_for_each_coalition_once() -> None:
@@ -134,7 +134,7 @@ def test_mr_song_sums_decayed_shares() -> None:
 def test_mr_song_takes_a_rounded_zero_for_zero() -> None:
     # u = 0, 1.1, 0.1, 1: client 1 is worth (0.1 + (1 - 1.1)) / 2, zero but for rounding.
     table = np.array([0, 1.1, 0.1, 1])
-    assert exact_values(*games(table))[1] < 0
+    assert game_values(table)[1] < 0
     found = mr(games(table), mode="song", decay=0.5)
     np.testing.assert_allclose(found.values, [0.5, 0], atol=1e-15)
 

@@ -72,6 +72,8 @@ def test_every_choice_composes(group: str, choice: str) -> None:
     config = composed(f"{plus}{group}={choice}", *needed(choice))
     if group in ("distribution", "topology", "model", "adversary"):
         assert getattr(config, group).kind == choice
+    if group == "contribution":
+        assert config.contribution.estimator == choice
     if group == "dataset":
         assert config.dataset.name == choice
     if group == "defence":
@@ -135,7 +137,7 @@ def test_files_and_dataclasses_assume_the_same(group: str, choice: str) -> None:
     elif (group, choice) in DIFFERENT:
         assert differ == DIFFERENT[group, choice]
     else:
-        assert set(differ) <= {"kind", "name"}
+        assert set(differ) <= {"kind", "name", "estimator"}
 
 
 @pytest.mark.parametrize("choice", ["c1", "c2", "both"])
@@ -247,6 +249,8 @@ def test_the_table_of_thresholds_is_the_one_in_force() -> None:
         (lambda: Contribution(utility="?"), ["contribution.utility", "probability"]),
         (lambda: Contribution(normalization="?"), ["contribution.normalization", "efficient"]),
         (lambda: Contribution(max_coalitions=0), ["contribution.max_coalitions", "at least 1"]),
+        (lambda: Contribution(semivalue="?"), ["contribution.semivalue", "banzhaf, loo", "'?'"]),
+        (lambda: Contribution(budget=0), ["contribution.budget", "at least 1", "0"]),
         (lambda: Adversary(fraction=1.1), ["adversary.fraction", "between 0 and 1", "1.1"]),
         (lambda: Adversary(fake="?"), ["adversary.fake", "sign_flipped"]),
         (lambda: Defence(penalty=0), ["defence.penalty", "above 0"]),

@@ -8,9 +8,10 @@ import pytest
 
 from tests import reference as ref
 from trip_jax.aggregation import aggregate
+from trip_jax.config import Contribution
 from trip_jax.coordinator import Reports, trace
-from trip_jax.lcv import coalition_utilities, filter_pre_training
-from trip_jax.shapley import CoalitionRows, shapley_values
+from trip_jax.lcv import coalition_utilities, filter_pre_training, local_contributions
+from trip_jax.shapley import CoalitionRows
 from trip_jax.topology import Topology, build
 
 
@@ -25,17 +26,21 @@ def contributions(
     """One round's vectors as [n, n] by member, and the next models."""
     here = topology.at(t)
     n_members = np.asarray(topology.graphs.mask.sum(axis=-1))
-    rows = CoalitionRows.of(n_members, batch=1, budget=10**6)
+    contribution = Contribution(normalization="efficient")
+    rows = CoalitionRows.of(n_members, batch=1, contribution=contribution)
     rows = jax.tree.map(lambda field: field[topology.graph_of(t)], rows)
-    nobody = jnp.zeros_like(here.mask)
-    table = coalition_utilities(before, before, trained, nobody, here, rows, evaluate=first_entry)
-    values = shapley_values(
-        table,
+    drawn = jnp.zeros((0, 0, here.mask.shape[1]), bool)
+    table = coalition_utilities(
+        before,
+        before,
+        trained,
+        jnp.zeros_like(here.mask),
+        here,
         rows,
-        here.mask.sum(axis=1),
-        largest=here.mask.shape[1],
-        normalization="efficient",
-    )[..., 0]
+        rows.masks(drawn),
+        evaluate=first_entry,
+    )
+    values = local_contributions(table, drawn, rows, here, contribution)[0][..., 0]
     matrix = np.zeros((len(before), len(before)))
     for i, s in np.argwhere(np.asarray(here.mask)):
         matrix[i, int(here.members[i, s])] = values[i, s]

@@ -1,38 +1,45 @@
-"""Exact Shapley values: the axioms, the oracle, and the list of rows."""
+"""Exact Shapley values and other semivalues: axioms, the oracle, and the list of rows."""
 
 from math import comb
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import reference as ref
+from tests.conftest import tiny, tiny_data
+from trip_jax.config import Contribution
 from trip_jax.errors import InvalidSetting
-from trip_jax.shapley import CoalitionRows, shapley_values
+from trip_jax.shapley import CoalitionRows, game_values, semivalues
 from trip_jax.shapley.exact import marginal_weights
 
 MEMBERS = np.array([[3, 1, 4, 2]])
 
 
 def values(
-    utilities: np.ndarray, normalization: str = "efficient", members: np.ndarray = MEMBERS
+    utilities: np.ndarray,
+    normalization: str = "efficient",
+    members: np.ndarray = MEMBERS,
+    semivalue: str = "shapley",
 ) -> np.ndarray:
     """[n, M, U] of tables [rows, U] laid out as `CoalitionRows` says."""
-    rows = CoalitionRows.of(members, batch=1, budget=2**20)
+    rows = CoalitionRows.of(members, batch=1)
     table = np.zeros((rows.client.shape[1], utilities.shape[1]), np.float32)
     table[: len(utilities)] = utilities
     one = jax.tree.map(lambda field: field[0], rows)
     return np.asarray(
-        shapley_values(
+        semivalues(
             jnp.asarray(table),
             one,
             jnp.asarray(members[0]),
-            largest=int(members.max()),
+            slots=int(members.max()),
             normalization=normalization,
+            semivalue=semivalue,
         )
     )
 
@@ -97,7 +104,7 @@ def test_marginal_weights_are_those_of_equation_1() -> None:
 @pytest.mark.parametrize("batch", [1, 3, 64])
 def test_every_coalition_stands_in_the_list_once(batch: int) -> None:
     members = np.array([[3, 2, 4, 2], [2, 3, 3, 2]])
-    rows = CoalitionRows.of(members, batch=batch, budget=100)
+    rows = CoalitionRows.of(members, batch=batch)
     for g, counts in enumerate(members):
         real = int(rows.n_rows[g])
         pairs = list(
@@ -112,13 +119,84 @@ def test_every_coalition_stands_in_the_list_once(batch: int) -> None:
 
 
 def test_no_row_is_padding_when_one_model_is_evaluated_at_a_time() -> None:
-    rows = CoalitionRows.of(MEMBERS, batch=1, budget=100)
+    rows = CoalitionRows.of(MEMBERS, batch=1)
     assert int(rows.n_rows[0]) == rows.client.shape[1] == 8 + 2 + 16 + 4
 
 
-def test_a_budget_too_small_names_m_the_number_and_the_setting() -> None:
+def test_too_many_coalitions_name_m_the_number_and_the_setting() -> None:
+    def of(members: Any, most: int) -> CoalitionRows:
+        exact = Contribution(estimator="exact", max_coalitions=most)
+        return CoalitionRows.of(np.array(members), batch=1, contribution=exact)
+
     with pytest.raises(InvalidSetting, match=r"m=40 .*2\^40 .*contribution.max_coalitions=1,000"):
-        CoalitionRows.of(np.array([[40, 2]]), batch=1, budget=1000)
-    CoalitionRows.of(MEMBERS, batch=1, budget=30)
-    with pytest.raises(InvalidSetting, match="30 models"):
-        CoalitionRows.of(MEMBERS, batch=1, budget=29)
+        of([[40, 2]], 1000)
+    of(MEMBERS, 30)
+    with pytest.raises(InvalidSetting, match=r"30 models.*contribution\.estimator=auto"):
+        of(MEMBERS, 29)
+
+
+def by_definition(table: np.ndarray, m: int, semivalue: str) -> list[float]:
+    """The mean of u(S + j) - u(S) over the coalitions that a semivalue weighs, all alike."""
+    return [
+        float(
+            np.mean(
+                [
+                    table[s | 1 << j] - table[s]
+                    for s in range(2**m)
+                    if not s >> j & 1 and (semivalue == "banzhaf" or s.bit_count() == m - 1)
+                ]
+            )
+        )
+        for j in range(m)
+    ]
+
+
+@pytest.mark.parametrize("semivalue", ["banzhaf", "loo"])
+def test_other_semivalues_by_their_definitions(semivalue: str) -> None:
+    tables = [game(i, int(m)) for i, m in enumerate(MEMBERS[0])]
+    for normalization in ("efficient", "paper"):
+        ours = values(np.concatenate(tables), normalization, semivalue=semivalue)
+        for i, m in enumerate(MEMBERS[0]):
+            expected = np.array(by_definition(tables[i][:, 0], m, semivalue))
+            scale = m if normalization == "paper" else 1
+            np.testing.assert_allclose(ours[i, :m, 0], scale * expected, atol=1e-5)
+            assert not ours[i, m:].any()
+    alone = game_values(tables[2], semivalue)
+    np.testing.assert_allclose(alone[:, 0], by_definition(tables[2][:, 0], 4, semivalue), atol=1e-5)
+
+
+@pytest.mark.parametrize("semivalue", ["shapley", "banzhaf", "loo"])
+def test_weights_sum_to_one_over_the_coalitions_without_a_player(semivalue: str) -> None:
+    weights = marginal_weights(9, "efficient", semivalue)
+    for m in range(1, 10):
+        number = [comb(m - 1, s) for s in range(9)]
+        assert weights[m] @ number == pytest.approx(1)
+        printed = marginal_weights(9, "paper", semivalue)[m]
+        np.testing.assert_allclose(printed, m * weights[m], rtol=1e-6)
+
+
+def test_semivalues_differ_where_players_interact() -> None:
+    """Three players who need each other: a third each, a quarter each, or all of it each."""
+    together = np.zeros(8)
+    together[7] = 1
+    for semivalue, share in (("shapley", 1 / 3), ("banzhaf", 1 / 4), ("loo", 1)):
+        np.testing.assert_allclose(game_values(together, semivalue), [share] * 3, rtol=1e-6)
+
+
+def test_the_run_reports_the_semivalue_it_is_asked_for() -> None:
+    """The middle of a line of three has m = 3; leave-one-out from the same three rounds of u."""
+    graph = nx.path_graph(3)
+    runs = {
+        semivalue: tiny(
+            graph,
+            data=tiny_data((5, 6, 7)),
+            contribution=Contribution("loss", "efficient", semivalue),
+        ).run()
+        for semivalue in ("shapley", "loo")
+    }
+    np.testing.assert_array_equal(runs["loo"].models, runs["shapley"].models)
+    loo, shapley = runs["loo"].records.lcv, runs["shapley"].records.lcv
+    assert np.abs(loo - shapley).max() > 1e-4
+    # Of two members' games, shapley_j - loo_j = (u(j) - u(empty) - (u(N) - u(k))) / 2 for both.
+    difference = (shapley - loo)[:, 0, :2]
+    np.testing.assert_allclose(difference[:, 0], difference[:, 1], atol=1e-5)

@@ -20,6 +20,7 @@ from trip_jax.errors import Diverged, InvalidSetting
 from trip_jax.models import Model, cnn, from_flax, mlp
 from trip_jax.records import Record, Result, State
 from trip_jax.results import Run, load_run, save_run
+from trip_jax.retraining import GroundTruth, centralised_truth, decentralised_truth
 from trip_jax.simulation import Simulation
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Distribution",
     "Diverged",
     "Federation",
+    "GroundTruth",
     "InvalidSetting",
     "Model",
     "ModelConfig",
@@ -44,7 +46,9 @@ __all__ = [
     "State",
     "TopologyConfig",
     "Training",
+    "centralised_truth",
     "cnn",
+    "decentralised_truth",
     "distribute",
     "from_flax",
     "load_dataset",

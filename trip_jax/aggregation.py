@@ -27,7 +27,7 @@ def coalition_models(
     """theta_i^(t+1)(S) for coalitions of one neighbourhood (Eq. 5).
 
     Args:
-        coalitions: [b] bit s of a number says that slot s belongs to the coalition.
+        coalitions: [b, M] bool, whether a slot belongs to the coalition.
         shares: [M] normalised weights.
         trained: [M, P] post-training models of the members.
         before: [M, P] pre-training models as they were received.
@@ -37,7 +37,7 @@ def coalition_models(
     Returns:
         models [b, P].
     """
-    inside = ((coalitions[:, None] >> jnp.arange(len(shares))) & 1) * shares
+    inside = coalitions * shares
     outside = shares - inside
     received = jnp.where(keep, outside, 0)
     replaced = (outside - received).sum(axis=1, keepdims=True)

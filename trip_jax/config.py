@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from trip_jax.errors import InvalidSetting
 
 
@@ -155,16 +157,25 @@ class Contribution:
 
     utility: str = "accuracy"
     normalization: str = "paper"  # Eq. 4 as printed; "efficient" divides by m
-    estimator: str = "exact"
+    semivalue: str = "shapley"
+    estimator: str = "auto"
+    budget: int = 1024  # a neighbourhood and round; more coalitions than these are sampled
     max_coalitions: int = 2**20  # a round, over all clients
     coalition_batch: int | None = None  # coalition models evaluated in one vmap; None: by backend
 
     def __post_init__(self) -> None:
         _choice("contribution.utility", self.utility, ("accuracy", "loss", "probability"))
         _choice("contribution.normalization", self.normalization, ("paper", "efficient"))
-        _choice("contribution.estimator", self.estimator, ("exact",))
+        _choice("contribution.semivalue", self.semivalue, ("shapley", "banzhaf", "loo"))
+        estimators = ("auto", "exact", "permutation", "antithetic", "stratified", "kernelshap")
+        _choice("contribution.estimator", self.estimator, estimators)
+        _at_least("contribution.budget", self.budget, 1)
         _at_least("contribution.max_coalitions", self.max_coalitions, 1)
         _at_least("contribution.coalition_batch", self.coalition_batch, 1)
+
+    def samples(self, n_members: np.ndarray) -> np.ndarray:
+        """Whether neighbourhoods of that many members have more than `budget` coalitions."""
+        return (n_members >= self.budget.bit_length()) & (self.estimator != "exact")
 
 
 @dataclass(frozen=True)
@@ -202,7 +213,8 @@ CALIBRATED = {
     ("loss", "efficient"): (0.004, 0.04),
     ("probability", "efficient"): (0.0013, 0.013),
 }
-"""`Defence.penalty` and `.distance` by utility and normalisation; conf/defence says how found."""
+"""`Defence.penalty` and `.distance` by utility and normalisation, for Shapley values;
+conf/defence says how found."""
 
 
 @dataclass(frozen=True)
@@ -222,8 +234,21 @@ class Defence:
         _at_least("defence.distance", self.distance, 0)
         _choice("defence.thresholding", self.thresholding, ("soft", "hard"))
 
-    def calibrated(self, utility: str = "accuracy", normalization: str = "paper") -> "Defence":
-        """The same with its penalty and distance filled in where they are None."""
+    def calibrated(
+        self, utility: str = "accuracy", normalization: str = "paper", semivalue: str = "shapley"
+    ) -> "Defence":
+        """The same with its penalty and distance filled in where they are None.
+
+        Raises:
+            InvalidSetting: C2 lacks one of them, and reports are not Shapley values.
+        """
+        if semivalue != "shapley":
+            _require(
+                not self.c2 or None not in (self.penalty, self.distance),
+                f"defence.penalty and defence.distance are calibrated for Shapley values: set both "
+                f"to use defence.c2 with contribution.semivalue={semivalue}.",
+            )
+            return self
         penalty, distance = CALIBRATED[utility, normalization]
         return replace(
             self,

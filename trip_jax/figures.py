@@ -60,7 +60,7 @@ def accuracy(run: xarray.Dataset) -> Figure:
     axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
     axes.xaxis.set_major_locator(_whole_numbers(8))
     axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
-    _add_legend(axes)
+    add_legend(axes)
     return figure
 
 
@@ -111,7 +111,7 @@ def scores(run: xarray.Dataset) -> Figure:
     if n <= MOST_NAMED:
         axes.set_xticks(rank, run.client.values[order].astype(str))
     if liar.any():
-        _add_legend(axes)
+        add_legend(axes)
     return figure
 
 
@@ -153,7 +153,7 @@ def graph(run: xarray.Dataset) -> Figure:
     axes.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal")
     axes.set_axis_off()
     if axes.get_legend_handles_labels()[0]:
-        _add_legend(axes)
+        add_legend(axes)
     _add_colour_bar(axes, drawn, f"score: mean contribution\n({UNITS[run.contribution_utility]})")
     return figure
 
@@ -178,7 +178,12 @@ def _positions(arcs: np.ndarray, n: int) -> np.ndarray:
 
 
 def _new_figure(what: str, title: str, width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure of one pair of axes beneath what it shows and, smaller, which run it is of."""
+    figure = titled_figure(what, title, width, height)
+    return figure, plain(figure.add_subplot())
+
+
+def titled_figure(what: str, title: str, width: float, height: float) -> Figure:
+    """An empty figure, inches high beneath what it shows and, smaller, which run it is of."""
     lines = textwrap.wrap(title, int(20 * width))
     head = 0.22 + 0.12 * len(lines)  # inches
     height += head
@@ -187,12 +192,16 @@ def _new_figure(what: str, title: str, width: float, height: float) -> tuple[Fig
     write = partial(figure.text, 0.03 / width, va="top", parse_math=False)
     write(1 - 0.04 / height, what, size=9, weight="bold")
     write(1 - 0.21 / height, "\n".join(lines), size=6.5, color=MUTED)
-    axes = figure.add_subplot()
+    return figure
+
+
+def plain(axes: Axes) -> Axes:
+    """The same axes without frame, with small ticks and labels."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(**TICKS)
     for axis in (axes.xaxis, axes.yaxis):
         axis.label.set_fontsize(8)
-    return figure, axes
+    return axes
 
 
 def _contribution_title(run: xarray.Dataset) -> str:
@@ -203,10 +212,12 @@ def _whole_numbers(most: int) -> MaxNLocator:
     return MaxNLocator(most, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1)
 
 
-def _add_legend(axes: Axes) -> None:
+def add_legend(axes: Axes, ncols: int = 3) -> None:
     """A legend above the axes, where it hides no data."""
     gaps = {"borderaxespad": 0.2, "borderpad": 0.2, "handlelength": 1.6, "columnspacing": 1.2}
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, fontsize=7, **gaps)
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=ncols, frameon=False, fontsize=7, **gaps
+    )
 
 
 def _colours(values: np.ndarray, clipped: float) -> dict[str, Any]:

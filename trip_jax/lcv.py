@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from trip_jax.aggregation import coalition_models
+from trip_jax.config import Contribution
 from trip_jax.evaluation import N_UTILITIES
-from trip_jax.shapley import CoalitionRows
+from trip_jax.shapley import CoalitionRows, estimate, semivalues
 from trip_jax.topology import Neighbourhoods
 
 
@@ -36,6 +37,7 @@ def coalition_utilities(
     filtered: Array,
     neighbourhoods: Neighbourhoods,
     rows: CoalitionRows,
+    masks: Array,
     *,
     evaluate: Callable[[Array], Array],
 ) -> Array:
@@ -46,6 +48,7 @@ def coalition_utilities(
         sent: [n, P] the pre-training models that they sent, which differ for liars.
         trained: [n, P] post-training models.
         filtered: [n, M] bool, received pre-training models that C1 replaces.
+        masks: [R, M] bool, the coalition of each row.
         evaluate: utilities [b, U] of models [b, P].
 
     Returns:
@@ -58,7 +61,7 @@ def coalition_utilities(
         i = rows.client[start]
         members = neighbourhoods.members[i]
         return coalition_models(
-            lax.dynamic_slice_in_dim(rows.coalition, start, rows.block),
+            lax.dynamic_slice_in_dim(masks, start, rows.block),
             shares[i],
             trained[members],
             sent[members],
@@ -75,3 +78,45 @@ def coalition_utilities(
     n_chunks = (rows.n_rows + rows.chunk - 1) // rows.chunk
     table = jnp.zeros((len(rows.client), N_UTILITIES))
     return lax.fori_loop(0, n_chunks, chunk, table)
+
+
+def local_contributions(
+    table: Array,
+    drawn: Array,
+    rows: CoalitionRows,
+    neighbourhoods: Neighbourhoods,
+    contribution: Contribution,
+) -> tuple[Array, Array]:
+    """psi^(i,t) of every client for every utility (Eq. 4), by slot.
+
+    Args:
+        table: [R, U] u^(i,t)(S) as `coalition_utilities` gives it.
+        drawn: [K, drawn, M] bool, the coalitions of the sampled clients.
+
+    Returns:
+        contributions and their standard errors [n, M, U], whose errors are 0 where all coalitions
+        were evaluated.
+    """
+    n_members = neighbourhoods.mask.sum(axis=1)
+    lcv = semivalues(
+        table,
+        rows,
+        n_members,
+        slots=neighbourhoods.mask.shape[1],
+        normalization=contribution.normalization,
+        semivalue=contribution.semivalue,
+    )
+    error = jnp.zeros_like(lcv)
+    if not len(drawn):
+        return lcv, error
+
+    def sampled(one: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        masks, first, m = one
+        utilities = lax.dynamic_slice_in_dim(table, first, rows.drawn)
+        values, error = estimate(masks, utilities, m, estimator=rows.estimator)
+        scale = m if contribution.normalization == "paper" else 1
+        return values * scale, error * scale
+
+    who = rows.sampled
+    values, errors = lax.map(sampled, (drawn, rows.first[who], n_members[who]))
+    return lcv.at[who].set(values, mode="drop"), error.at[who].set(errors, mode="drop")

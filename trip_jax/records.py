@@ -33,6 +33,7 @@ class Record:
     train_loss: Array  # [n] mean loss of the last local epoch
     utility: Array  # [n, 3] of theta^(t+1), as `UTILITIES`
     lcv: Array  # [n, M, 3] psi^(i,t) by slot, honest, for every utility
+    lcv_error: Array  # [n, M, 3] standard error of lcv, 0 where coalitions were not sampled
     reported: Array  # [n, M] what the coordinator received
     adopted: Array  # [n, M] what entered Eq. 3
     filtered: Array  # [n, M] bool, pre-training models replaced by C1

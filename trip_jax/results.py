@@ -151,6 +151,7 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
             "probability": (("round", "client"), utilities[..., PROBABILITY]),
             "train_loss": (("round", "client"), records.train_loss),
             "lcv": (("round", "client", "member", "utility"), records.lcv),
+            "lcv_standard_error": (("round", "client", "member", "utility"), records.lcv_error),
             "reported": (("round", "client", "member"), records.reported),
             "adopted": (("round", "client", "member"), records.adopted),
             "filtered": (("round", "client", "member"), records.filtered),
@@ -174,6 +175,7 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
             "title": title,
             "contribution_utility": result.contribution.utility,
             "normalization": result.contribution.normalization,
+            "semivalue": result.contribution.semivalue,
         },
     )
 
@@ -195,6 +197,7 @@ def summarise(result: Result) -> dict[str, Any]:
         },
         "filtered_models": int(result.records.filtered.sum()),
         "flagged_reports": int(result.records.flagged.sum()),
+        **_sampling(result),
         "seconds": {
             "compilation": result.compile_seconds,
             "training": timing.training,
@@ -210,6 +213,20 @@ def summarise(result: Result) -> dict[str, Any]:
         "host": f"{platform.machine()}, {os.cpu_count()} cores",
         "versions": {"python": platform.python_version()}
         | {package: version(package) for package in PACKAGES},
+    }
+
+
+def _sampling(result: Result) -> dict[str, Any]:
+    """How many contribution vectors were estimated, and how well; nothing if none was."""
+    rounds = range(len(result.records.lcv))
+    mask = np.stack([np.asarray(result.topology.at(t).mask) for t in rounds])  # [T, n, M]
+    sampled = result.contribution.samples(mask.sum(axis=-1))
+    if not sampled.any():
+        return {}
+    error = result.records.lcv_error[..., UTILITIES.index(result.contribution.utility)]
+    return {
+        "sampled_neighbourhoods": int(sampled.sum()),  # of rounds times clients
+        "mean_standard_error": float(error[mask & sampled[..., None]].mean()),
     }
 
 

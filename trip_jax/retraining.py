@@ -25,11 +25,27 @@ from trip_jax.data.federation import ClientData
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import N_UTILITIES
 from trip_jax.shapley import game_values
+from trip_jax.shapley.sampling import draw, estimate, require_budget
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology
 from trip_jax.training import round_keys
 
-Mix = Callable[[Array, Array, Array, Array, ClientData, Topology], Array]
+SAMPLED_BY = "kernelshap"
+"""The estimator of sampled ground truths; it draws coalitions in pairs with their complements."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """How h models of an execution go from round to round.
+
+    Attributes:
+        holder: [n] which of the h models each client trains.
+        mix: `(models [h, P], trained [n, P], inside [n] bool, t, data, topology)` -> the next
+            models [h, P]; `trained` holds nothing of use for clients outside S.
+    """
+
+    holder: np.ndarray
+    mix: Callable[[Array, Array, Array, Array | int, ClientData, Topology], Array]
 
 
 @dataclass(frozen=True)
@@ -41,7 +57,9 @@ class GroundTruth:
     """
 
     values: np.ndarray  # [h, n, 3] for each of `UTILITIES`
-    utilities: np.ndarray  # [2^n, h, 3] u_i(S) at row S, bit j of which says that j trains
+    standard_error: np.ndarray  # [h, n, 3], zero where all coalitions were executed
+    inside: np.ndarray  # [K, n] bool, who trained
+    utilities: np.ndarray  # [K, h, 3] u_i(S)
 
 
 @dataclass(frozen=True)
@@ -59,54 +77,97 @@ def decentralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
     """The Shapley values of a decentralised federation, for every client's final model.
 
     Clients outside S are dummies: they exchange and aggregate, but do not train. Initial model,
-    minibatches, graph and test set are the simulation's, so u(N) is its own final utility.
+    minibatches, graphs and test set are the simulation's, so u(N) is its own final utility.
     Adversaries play no part: they change no model.
 
     Args:
-        options: see `reexecute`.
+        options: `max_coalitions` and `samples` of `require_coalitions`, and those of `reexecute`.
+
+    Raises:
+        InvalidSetting: too many coalitions, or a model that is no longer finite.
     """
 
-    def mix(models, trained, inside, t, data, topology):
-        return aggregate(jnp.where(inside[:, None], trained, models), topology.at(t))
-
-    return _truth(simulation, np.arange(simulation.n), mix, **options)
+    return _truth(simulation, decentralised_process(simulation.n), **options)
 
 
 def centralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
     """The Shapley values of FedAvg among the same clients, where only S takes part.
 
-    Args:
-        options: see `reexecute`.
+    Args and raises: as `decentralised_truth`.
     """
+
+    return _truth(simulation, centralised_process(simulation.n), **options)
+
+
+def decentralised_process(n: int) -> Process:
+    """Every client trains its own model and averages its neighbourhood's (Eq. 2)."""
+
+    def mix(models, trained, inside, t, data, topology):
+        return aggregate(jnp.where(inside[:, None], trained, models), topology.at(t))
+
+    return Process(np.arange(n), mix)
+
+
+def centralised_process(n: int) -> Process:
+    """Members of S train the server's model, which averages their updates."""
 
     def mix(models, trained, inside, t, data, topology):
         return server_step(models[0], trained - models[0], data.sizes, inside)[None]
 
-    return _truth(simulation, np.zeros(simulation.n, int), mix, **options)
+    return Process(np.zeros(n, int), mix)
+
+
+def require_coalitions(n: int, max_coalitions: int = 2**12, samples: int | None = None) -> None:
+    """Refuse more executions than are allowed.
+
+    Args:
+        max_coalitions: that may be executed.
+        samples: how many of the 2^n coalitions are drawn, if not all are executed.
+    """
+    if samples is not None and samples < 2**n:
+        require_budget(samples, n, SAMPLED_BY, setting="samples")
+    elif 2**n > max_coalitions:
+        raise InvalidSetting(
+            f"n_clients={n} has {2**n:,} coalitions to execute again, above "
+            f"max_coalitions={max_coalitions:,}: lower n_clients or set samples to how many are "
+            "drawn."
+        )
 
 
 def _truth(
-    simulation: Simulation, holder: np.ndarray, mix: Mix, *, max_coalitions: int = 2**12, **options
+    simulation: Simulation,
+    process: Process,
+    *,
+    max_coalitions: int = 2**12,
+    samples: int | None = None,
+    **options: Any,
 ) -> GroundTruth:
     n = simulation.n
-    if 2**n > max_coalitions:
-        raise InvalidSetting(
-            f"n_clients={n} has {2**n:,} coalitions to execute again, above "
-            f"max_coalitions={max_coalitions:,}: raise it or lower n_clients."
+    require_coalitions(n, max_coalitions, samples)
+    if samples is None or samples >= 2**n:
+        half = np.arange(2 ** (n - 1))
+        inside = (half[:, None] >> np.arange(n) & 1).astype(bool)
+        pairs = reexecute(simulation, process, inside, **options)
+        inside = np.concatenate([inside, ~inside[::-1]])  # N - S is row 2^n - 1 - S
+        utilities = np.concatenate([pairs[:, 0], pairs[::-1, 1]])
+        values = game_values(utilities)
+        error = np.zeros_like(values)
+    else:
+        key = jax.random.fold_in(simulation.root, n)  # training folds in 0 to n - 1
+        inside = np.asarray(draw(key, n, slots=n, rows=samples // 2 * 2, estimator=SAMPLED_BY))
+        utilities = reexecute(simulation, process, inside[::2], **options)
+        utilities = utilities.reshape(len(inside), *utilities.shape[2:])
+        flat = jnp.asarray((utilities - utilities[0]).reshape(len(inside), -1), jnp.float32)
+        values, error = (
+            np.asarray(estimated).reshape(n, *utilities.shape[1:])
+            for estimated in estimate(jnp.asarray(inside), flat, n, estimator=SAMPLED_BY)
         )
-    coalition = np.arange(2**n)
-    inside = (coalition[:, None] >> np.arange(n) & 1).astype(bool)
-    half = 2 ** (n - 1)
-    pairs = reexecute(simulation, holder, mix, inside[:half], **options)
-    utilities = np.concatenate([pairs[:, 0], pairs[::-1, 1]])  # N - S is row 2^n - 1 - S
-    values = np.moveaxis(np.asarray(game_values(utilities)), 0, 1)
-    return GroundTruth(values, utilities)
+    return GroundTruth(np.moveaxis(values, 0, 1), np.moveaxis(error, 0, 1), inside, utilities)
 
 
 def reexecute(
     simulation: Simulation,
-    holder: np.ndarray,
-    mix: Mix,
+    process: Process,
     inside: np.ndarray,
     *,
     finished: np.ndarray | None = None,
@@ -117,14 +178,12 @@ def reexecute(
     """Execute pairs of coalitions through all rounds and evaluate what comes out.
 
     Args:
-        holder: [n] which of the h models each client trains.
-        mix: `(models [h, P], trained [n, P], inside [n], t, data, topology)` -> the execution's
-            next models [h, P].
         inside: [Q, n] bool, the coalition S of each pair.
         finished: [F, 2, h, 3] the first F pairs' utilities, kept from an interrupted call.
         on_chunk: called with all finished utilities after each chunk.
         on_progress: called after each round of each chunk.
-        memory: bytes that the models of a chunk may take; by device if None.
+        memory: bytes that the models of a chunk may take; half of an accelerator's, 1 GiB on a
+            CPU if None.
 
     Returns:
         utilities [Q, 2, h, 3] of S and of N minus S.
@@ -132,57 +191,25 @@ def reexecute(
     Raises:
         InvalidSetting: a model is no longer finite.
     """
-    n, rounds, data = simulation.n, simulation.training.rounds, simulation.data
-    theta, h = simulation.model.theta, int(holder.max()) + 1
-    clients = jnp.arange(n)
-    parts = [np.zeros((0, 2, h, N_UTILITIES))] if finished is None else [finished]
-    # State, its successor, and each row before and after training.
-    pair_bytes = theta.nbytes * (4 * h + 2 * n)
-    q = max(1, int((memory or _memory()) / pair_bytes))
-    q = min(2 ** int(np.log2(q)), len(inside))
-
-    def mix_pairs(models, trained, inside, t, data, topology):
-        """Models [q, 2, h, P] of both executions of every pair, one after another."""
-
-        def one(execution):
-            models, pair, inside = execution
-            return mix(models, trained[pair % len(trained)], inside, t, data, topology)
-
-        both = jnp.stack([inside, ~inside], axis=1).reshape(2 * q, n)
-        flat = models.reshape(2 * q, h, -1)
-        return lax.map(one, (flat, jnp.arange(2 * q) // 2, both)).reshape(models.shape)
-
-    @jax.jit
-    def first_round(inside, data, topology):
-        """All executions start from one model, so that each client trains once for all."""
-        keys = round_keys(simulation.root, clients, 0)
-        trained, _ = simulation.local_training(jnp.tile(theta, (n, 1)), clients, keys, data)
-        start = jnp.broadcast_to(theta, (q, 2, h, len(theta)))
-        return mix_pairs(start, trained[None], inside, 0, data, topology)
-
-    @partial(jax.jit, donate_argnums=0)
-    def next_round(models, inside, t, data, topology):
-        side = jnp.where(inside, 0, 1)  # [q, n] the execution in which a client trains
-        rows = models[jnp.arange(q)[:, None], side, holder].reshape(q * n, -1)
-        keys = jnp.tile(round_keys(simulation.root, clients, t), q)
-        trained, _ = simulation.local_training(rows, jnp.tile(clients, q), keys, data)
-        return mix_pairs(models, trained.reshape(q, n, -1), inside, t, data, topology)
-
-    @jax.jit
-    def evaluate(models, data):
-        return simulation.evaluate(models.reshape(q * 2 * h, -1), data).reshape(q, 2, h, -1)
-
+    data, topology, rounds = simulation.data, simulation.topology, simulation.training.rounds
+    h = int(process.holder.max()) + 1
+    # Both executions' models and their successors, and each row before and after training.
+    pair_bytes = simulation.model.theta.nbytes * (2 * h + 2 * h + 2 * simulation.n)
+    q = min(len(inside), max(1, int((memory or _memory()) / pair_bytes)))
+    q = 2 ** int(np.log2(q))
+    first_round, next_round, evaluate = _programs(simulation, process, q)
     samples = int(data.sizes.sum()) * simulation.training.local_epochs  # of a pair and round
-    began = time.perf_counter()
-    start = done = len(parts[0])
+    parts = [np.zeros((0, 2, h, N_UTILITIES)) if finished is None else finished]
+    start, began = len(parts[0]), time.perf_counter()
     for first in range(start, len(inside), q):
-        chunk = jnp.asarray(inside[np.minimum(np.arange(first, first + q), len(inside) - 1)])
-        models = first_round(chunk, data, simulation.topology)
+        last = min(first + q, len(inside))
+        chunk = jnp.asarray(inside[np.minimum(np.arange(first, first + q), last - 1)])
+        models = first_round(chunk, data, topology)
         for t in range(1, rounds):
-            models = next_round(models, chunk, t, data, simulation.topology)
+            models = next_round(models, chunk, t, data, topology)
             if on_progress:
                 jax.block_until_ready(models)
-                done_now = (first - start) * (rounds - 1) + len(chunk) * t
+                done_now = (first - start) * (rounds - 1) + (last - first) * t
                 on_progress(
                     Progress(
                         done=start * (rounds - 1) + done_now,
@@ -198,14 +225,53 @@ def reexecute(
                 "A model of a re-executed coalition is no longer finite: lower "
                 "training.learning_rate."
             )
-        done = min(first + q, len(inside))
-        parts.append(utilities[: done - first])
+        parts.append(utilities[: last - first])
         if on_chunk:
             on_chunk(np.concatenate(parts))
     return np.concatenate(parts)
 
 
+def _programs(
+    simulation: Simulation, process: Process, q: int
+) -> tuple[Callable[..., Array], Callable[..., Array], Callable[..., Array]]:
+    """The first round of q pairs, any later one, and the evaluation, each compiled once."""
+    n, theta = simulation.n, simulation.model.theta
+    h, clients, pairs = int(process.holder.max()) + 1, jnp.arange(n), jnp.arange(q)
+
+    def mix(models, trained, inside, t, data, topology):
+        """The next models [q, 2, h, P] of both executions of every pair, one after another."""
+
+        def one(execution):
+            models, pair, inside = execution
+            return process.mix(models, trained[pair], inside, t, data, topology)
+
+        both = jnp.stack([inside, ~inside], axis=1).reshape(2 * q, n)
+        executions = (models.reshape(2 * q, h, -1), jnp.repeat(pairs, 2), both)
+        return lax.map(one, executions).reshape(models.shape)
+
+    @jax.jit
+    def first_round(inside, data, topology):
+        # All executions start from one model, so that each client trains once for all of them.
+        keys = round_keys(simulation.root, clients, 0)
+        trained, _ = simulation.local_training(jnp.tile(theta, (n, 1)), clients, keys, data)
+        start = jnp.broadcast_to(theta, (q, 2, h, len(theta)))
+        return mix(start, jnp.broadcast_to(trained, (q, *trained.shape)), inside, 0, data, topology)
+
+    @partial(jax.jit, donate_argnums=0)
+    def next_round(models, inside, t, data, topology):
+        side = jnp.where(inside, 0, 1)  # [q, n] the execution in which a client trains
+        rows = models[pairs[:, None], side, process.holder].reshape(q * n, -1)
+        keys = jnp.tile(round_keys(simulation.root, clients, t), q)
+        trained, _ = simulation.local_training(rows, jnp.tile(clients, q), keys, data)
+        return mix(models, trained.reshape(q, n, -1), inside, t, data, topology)
+
+    @jax.jit
+    def evaluate(models, data):
+        return simulation.evaluate(models.reshape(q * 2 * h, -1), data).reshape(q, 2, h, -1)
+
+    return first_round, next_round, evaluate
+
+
 def _memory() -> float:
-    """Bytes for the models of a chunk: half of an accelerator's memory, 1 GiB on CPU."""
     statistics = jax.devices()[0].memory_stats() or {}
     return statistics.get("bytes_limit", 2**31) / 2

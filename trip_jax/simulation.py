@@ -19,10 +19,10 @@ from trip_jax.coordinator import Reports, coordinate
 from trip_jax.data.federation import ClientData, check, to_float
 from trip_jax.errors import Diverged, InvalidSetting
 from trip_jax.evaluation import ACCURACY, LOSS, UTILITIES, evaluate
-from trip_jax.lcv import coalition_utilities, filter_pre_training
+from trip_jax.lcv import coalition_utilities, filter_pre_training, local_contributions
 from trip_jax.models import Model
 from trip_jax.records import Record, Result, State, Timing
-from trip_jax.shapley import CoalitionRows, shapley_values
+from trip_jax.shapley import CoalitionRows
 from trip_jax.topology import Arcs, Topology
 from trip_jax.training import round_keys, train_clients
 
@@ -43,10 +43,11 @@ class Simulation:
         model: the clients' network.
         data: their examples and the shared test set.
         topology: who sends to whom.
-        seed: decides the initial model, minibatch order, the liars and their fakes.
+        seed: decides the initial model, minibatch order, sampled coalitions, the liars and their
+            fakes.
 
     Raises:
-        InvalidSetting: too many coalitions, or topology and data of different n.
+        InvalidSetting: too many coalitions, too few to sample, or topology and data of different n.
     """
 
     def __init__(
@@ -69,9 +70,12 @@ class Simulation:
         check(data)
         self.training, self.contribution = training, contribution
         self.adversary = adversary
-        self.defence = defence.calibrated(contribution.utility, contribution.normalization)
+        self.defence = defence.calibrated(
+            contribution.utility, contribution.normalization, contribution.semivalue
+        )
         self.data, self.topology = data, topology
         self.root, init_key, self.fake_key = jax.random.split(jax.random.key(seed), 3)
+        self.sampling_key = jax.random.fold_in(self.fake_key, self.n)  # no liar has this number
         self.model = model.flat(init_key, data.images.shape[1:])
         logits = jax.eval_shape(self.model.apply, self.model.theta, to_float(data.images[:1]))
         if max(data.labels.max(), data.test_labels.max()) >= logits.shape[-1]:
@@ -87,7 +91,7 @@ class Simulation:
         self.rows = CoalitionRows.of(
             np.asarray(topology.graphs.mask.sum(axis=-1)),
             batch=self.coalition_batch,
-            budget=contribution.max_coalitions,
+            contribution=contribution,
         )
         self.coalitions = np.asarray(self.rows.n_rows)  # [G] models evaluated a round
         self.arcs = topology.arcs()
@@ -162,7 +166,7 @@ class Simulation:
         contribute = jax.jit(self._contribute).lower(
             state, trained, self.data, self.topology, self.rows
         )
-        reported = contribute.out_info[2]
+        reported = contribute.out_info[3]
         coordination = jax.jit(partial(_coordinate, defence=self.defence)).lower(
             state.phi, reported, state.round, self.topology, self.arcs
         )
@@ -179,13 +183,15 @@ class Simulation:
             return phase
 
         models, trained, train_loss = finished(train(state, self.data, self.topology))
-        lcv, filtered, reported, utility = finished(
+        lcv, lcv_error, filtered, reported, utility = finished(
             contribute(state, trained, self.data, self.topology, self.rows)
         )
         phi, t, adopted, flagged, distance = finished(
             coordination(state.phi, reported, state.round, self.topology, self.arcs)
         )
-        record = Record(train_loss, utility, lcv, reported, adopted, filtered, flagged, distance)
+        record = Record(
+            train_loss, utility, lcv, lcv_error, reported, adopted, filtered, flagged, distance
+        )
         return State(models, utility, phi, state.key, t), record, Timing(*np.diff(clock))
 
     def evaluate(self, models: Array, data: ClientData) -> Array:
@@ -236,8 +242,8 @@ class Simulation:
         data: ClientData,
         topology: Topology,
         rows: CoalitionRows,
-    ) -> tuple[Array, Array, Array, Array]:
-        """What clients do for the sake of contributions: LCVs, C1, reports, new utilities."""
+    ) -> tuple[Array, Array, Array, Array, Array]:
+        """What clients do for contributions: LCVs, their errors, C1, reports, new utilities."""
         neighbourhoods = topology.at(state.round)
         rows = jax.tree.map(lambda field: field[topology.graph_of(state.round)], rows)
         sent, accuracy = state.models, state.utility[:, ACCURACY]
@@ -254,6 +260,10 @@ class Simulation:
             filtered = filter_pre_training(
                 accuracy, sent_accuracy, neighbourhoods, self.defence.v_threshold
             )
+        sampling_keys = round_keys(self.sampling_key, rows.sampled, state.round)
+        drawn = rows.draw(
+            sampling_keys, neighbourhoods.mask.sum(axis=1), slots=neighbourhoods.mask.shape[1]
+        )
         with jax.default_matmul_precision("highest"):
             table = coalition_utilities(
                 state.models,
@@ -262,22 +272,20 @@ class Simulation:
                 filtered,
                 neighbourhoods,
                 rows,
+                rows.masks(drawn),
                 evaluate=lambda models: self.evaluate(models, data),
             )
-        normalization = self.contribution.normalization
-        lcv = shapley_values(
-            table,
-            rows,
-            neighbourhoods.mask.sum(axis=1),
-            largest=neighbourhoods.mask.shape[1],
-            normalization=normalization,
-        )
+        lcv, lcv_error = local_contributions(table, drawn, rows, neighbourhoods, self.contribution)
         reported = lcv[..., UTILITIES.index(self.contribution.utility)]
         if self.adversary.fakes_reports:
             reported = falsify_lcvs(
-                reported, neighbourhoods, self.liars, self.adversary, normalization
+                reported,
+                neighbourhoods,
+                self.liars,
+                self.adversary,
+                self.contribution.normalization,
             )
-        return lcv, filtered, reported, table[rows.last]
+        return lcv, lcv_error, filtered, reported, table[rows.last]
 
 
 def _coordinate(

@@ -1,11 +1,15 @@
 """FedAvg of the same clients with a server (McMahan et al. 2017), recorded round by round."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
+from trip_jax.centralized.games import Game
 from trip_jax.simulation import Simulation
 from trip_jax.training import round_keys
 
@@ -63,3 +67,30 @@ def fedavg(simulation: Simulation) -> History:
         models.append(model)
         updates.append(update)
     return History(jnp.stack(models), jnp.stack(updates), simulation.data.sizes)
+
+
+Evaluate = Callable[[Array], Array | np.ndarray]
+"""Utilities [K] of models [K, P]."""
+
+
+def round_games(history: History, evaluate: Evaluate) -> list[Game]:
+    """The games of the recorded rounds, u_t(S) the utility of the round's coalition model."""
+    rounds = range(len(history.updates))
+    return [_game(history, partial(history.round_models, t), evaluate) for t in rounds]
+
+
+def reconstructed_game(history: History, evaluate: Evaluate) -> Game:
+    """The single game of OR: models rebuilt from all recorded updates."""
+    return _game(history, history.reconstructed_models, evaluate)
+
+
+def _game(history: History, models: Callable[[Array], Array], evaluate: Evaluate) -> Game:
+    n = len(history.sizes)
+
+    def utilities(coalitions: np.ndarray) -> np.ndarray:
+        # To a power of two, so that a compiled `evaluate` meets few shapes.
+        padded = np.resize(coalitions, 2 ** int(np.ceil(np.log2(len(coalitions)))))
+        inside = jnp.asarray(padded[:, None] >> np.arange(n) & 1, bool)
+        return np.asarray(evaluate(models(inside)))[: len(coalitions)]
+
+    return Game(n, utilities)

@@ -1,8 +1,7 @@
-"""Cooperative games that count what they are asked, and their exact Shapley values."""
+"""Cooperative games that count what they are asked."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import comb
 
 import numpy as np
 
@@ -68,16 +67,3 @@ class Attribution:
     calls: int  # coalitions that the method looked up, even if the games knew them already
     rounds_skipped: int = 0  # rounds that count zero; if it is all of them, there is no direction
     permutations: int = 0  # walked by GTG-Shapley over all rounds
-
-
-def exact_values(game: Game) -> np.ndarray:
-    """The Shapley values [n] in float64; they sum to u(N) - u(empty)."""
-    n, u = game.n, game.table()
-    coalition = np.arange(2**n)
-    weight = np.array([1 / (n * comb(n - 1, s)) for s in range(n)])
-    values = np.zeros(n)
-    for j in range(n):
-        without = coalition[coalition >> j & 1 == 0]
-        marginal = u[without | 1 << j] - u[without]
-        values[j] = weight[np.bitwise_count(without)] @ marginal
-    return values

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trip_jax.centralized.games import ROUNDING, Attribution, Game, exact_values
+from trip_jax.centralized.games import ROUNDING, Attribution, Game
 from trip_jax.errors import InvalidSetting
+from trip_jax.shapley import game_values
 
 
 def mr(rounds: Sequence[Game], *, mode: str = "plain", decay: float = 0.8) -> Attribution:
@@ -25,7 +26,7 @@ def mr(rounds: Sequence[Game], *, mode: str = "plain", decay: float = 0.8) -> At
     values, calls, skipped = np.zeros(rounds[0].n), 0, 0
     for t, game in enumerate(rounds, start=1):
         own = game.fresh()
-        phi = exact_values(own)
+        phi = game_values(own.table())
         calls += own.calls
         if mode == "plain":
             values += phi

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trip_jax.centralized.games import ROUNDING, SLACK, Attribution, Game, exact_values
+from trip_jax.centralized.games import ROUNDING, SLACK, Attribution, Game
 from trip_jax.errors import InvalidSetting
+from trip_jax.shapley import game_values
 
 
 def tmr(
@@ -40,7 +41,7 @@ def tmr(
             total = own.gain()  # the sum of phi^t
             weight = decay**t / total if abs(total) > ROUNDING else 0.0
         if weight:
-            values += weight * exact_values(own)
+            values += weight * game_values(own.table())
         else:
             skipped += 1
         calls += own.calls

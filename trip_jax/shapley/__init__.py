@@ -1,6 +1,16 @@
-"""Shapley values of small cooperative games."""
+"""Shapley values and other semivalues of cooperative games."""
 
 from trip_jax.shapley.coalitions import CoalitionRows
-from trip_jax.shapley.exact import game_values, shapley_values
+from trip_jax.shapley.exact import semivalues
+from trip_jax.shapley.games import Estimate, game_values, sample_game
+from trip_jax.shapley.sampling import draw, estimate
 
-__all__ = ["CoalitionRows", "game_values", "shapley_values"]
+__all__ = [
+    "CoalitionRows",
+    "Estimate",
+    "draw",
+    "estimate",
+    "game_values",
+    "sample_game",
+    "semivalues",
+]

@@ -1,75 +1,153 @@
 """The list of (client, coalition) rows whose utilities a round needs.
 
 In a small world m runs from 3 to 9, so padding every client to 2^M coalitions would multiply the
-work; a list of sum_i 2^m_i rows has nothing to skip.
+work; a list of sum_i 2^m_i rows has nothing to skip. Neighbourhoods whose coalitions exceed
+`contribution.budget` get that many rows instead, for coalitions drawn anew in every round.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
+from trip_jax.config import Contribution
 from trip_jax.errors import InvalidSetting
+from trip_jax.shapley.sampling import AUTO, draw, minimum_rows, require_budget
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class CoalitionRows:
-    """Every coalition S of every neighbourhood, client after client, for each of G graphs.
+    """The coalitions of every neighbourhood, client after client, for each of G graphs.
 
-    The row of (i, S) is `first[i] + S`, where bit s of the number S says that the member in slot
-    s belongs to it. Rows come in blocks of one client each.
+    The row of coalition S of an enumerated client is `first[i] + S`, where bit s of the number S
+    says that the member in slot s belongs to it; that of a sampled client's k-th coalition is
+    `first[i] + k`. Rows come in blocks of one client each.
     """
 
     client: Array  # [G, R] int32, padded to whole chunks
-    coalition: Array  # [G, R] int32
+    coalition: Array  # [G, R] int32 the number S, or k
     first: Array  # [G, n] int32 the row of each client's empty coalition
     last: Array  # [G, n] int32 the row of each client's grand coalition
     n_rows: Array  # [G] int32 real rows
+    sampled: Array  # [G, K] int32 clients whose coalitions are sampled, padded with n
     block: int = field(metadata={"static": True})  # rows a block, all of one client
     chunk: int = field(metadata={"static": True})  # rows evaluated between two writes
+    largest: int = field(metadata={"static": True})  # members of an enumerated neighbourhood
+    drawn: int = field(metadata={"static": True})  # rows of a sampled client
+    estimator: str = field(metadata={"static": True})  # that draws them
 
     @classmethod
-    def of(cls, n_members: np.ndarray, *, batch: int, budget: int) -> "CoalitionRows":
+    def of(
+        cls, n_members: np.ndarray, *, batch: int, contribution: Contribution = Contribution()
+    ) -> "CoalitionRows":
         """List the coalitions of neighbourhoods of `n_members` [G, n] members.
 
         Args:
             batch: coalition models that the backend likes to evaluate at once.
-            budget: rows allowed a round.
 
         Raises:
-            InvalidSetting: a round needs more rows than the budget.
+            InvalidSetting: a round needs more rows than `contribution.max_coalitions`, or sampling
+                was asked for what it can't give.
         """
-        most = int(n_members.max())
-        total = max(sum(2 ** int(m) for m in graph) for graph in n_members)
-        budget = min(budget, 2**30)  # rows are numbered in 32 bits
-        if total > budget:
-            way_out = "raise it, or " if budget < 2**30 else ""
-            raise InvalidSetting(
-                f"A neighbourhood of m={most} members has 2^{most} coalitions, and a round would "
-                f"evaluate {total:,} models, above contribution.max_coalitions={budget:,}: "
-                f"{way_out}choose a topology with smaller neighbourhoods."
-            )
+        sampled = contribution.samples(n_members)
+        enumerated = n_members[~sampled]
+        budget, most = contribution.budget, int(n_members.max())
+        estimator = AUTO if contribution.estimator == "auto" else contribution.estimator
+        if sampled.any():
+            _require_shapley(most, contribution)
+            require_budget(budget, most, estimator)
         # The smallest 2^m divides every other one, so blocks never straddle two clients.
-        block = 2 ** min(int(n_members.min()), 6)
+        bits = min(int(enumerated.min(initial=6)), 6)
+        if sampled.any():
+            # Whole blocks cost less than 1/16 of a budget, and nothing that the estimator needs.
+            least = max(minimum_rows(estimator, most), budget - budget // 16)
+            bits = max(b for b in range(1, bits + 1) if b == 1 or budget >> b << b >= least)
+        block = 2**bits
+        drawn = budget // block * block if sampled.any() else 0
+        _check_number(n_members, sampled, drawn, contribution)
+
         chunk = block * max(1, batch // block)
-        padded = -(-total // chunk) * chunk
+        counts = np.where(sampled, drawn, 2 ** np.where(sampled, 0, n_members).astype(np.int64))
+        padded = -(-int(counts.sum(axis=1).max()) // chunk) * chunk
         shape = (len(n_members), padded)
         client, coalition = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-        counts = 2 ** n_members.astype(np.int64)
+        who = np.full((len(n_members), int(sampled.sum(axis=1).max())), n_members.shape[1])
         first = np.cumsum(counts, axis=1) - counts
         for g, count in enumerate(counts):
             rows = count.sum()
             client[g, :rows] = np.repeat(np.arange(len(count)), count)
             coalition[g, :rows] = np.arange(rows) - np.repeat(first[g], count)
+            who[g, : sampled[g].sum()] = np.flatnonzero(sampled[g])
         return cls(
             client=jnp.asarray(client),
             coalition=jnp.asarray(coalition),
             first=jnp.asarray(first, jnp.int32),
-            last=jnp.asarray(first + counts - 1, jnp.int32),
+            last=jnp.asarray(np.where(sampled, first + 1, first + counts - 1), jnp.int32),
             n_rows=jnp.asarray(counts.sum(axis=1), jnp.int32),
+            sampled=jnp.asarray(who, jnp.int32),
             block=block,
             chunk=chunk,
+            largest=int(enumerated.max(initial=0)),
+            drawn=drawn,
+            estimator=estimator,
         )
+
+    def draw(self, keys: Array, n_members: Array, *, slots: int) -> Array:
+        """One graph's coalitions of the sampled clients, [K, drawn, slots] bool.
+
+        Args:
+            keys: [K] one for each of `sampled`.
+            n_members: [n] players of each client's game.
+        """
+        if not len(keys):
+            return jnp.zeros((0, self.drawn, slots), bool)
+        one = partial(draw, slots=slots, rows=self.drawn, estimator=self.estimator)
+        return lax.map(lambda client: one(*client), (keys, n_members[self.sampled]))
+
+    def masks(self, drawn: Array) -> Array:
+        """One graph's coalitions row by row, bool [R, slots]; `drawn` as `draw` gives it."""
+        slots = drawn.shape[-1]
+        bit = jnp.minimum(jnp.arange(slots), 31)  # numbers stay below 2^30
+        masks = ((self.coalition[:, None] >> bit) & 1).astype(bool)
+        first = self.first.at[self.sampled].get(mode="fill", fill_value=len(masks))
+        row = first[:, None] + jnp.arange(self.drawn)
+        return masks.at[row].set(drawn, mode="drop")
+
+
+def _require_shapley(most: int, contribution: Contribution) -> None:
+    """Refuse to sample for other semivalues."""
+    if contribution.semivalue != "shapley":
+        raise InvalidSetting(
+            f"contribution.semivalue={contribution.semivalue} needs all coalitions, but those of "
+            f"m={most} members would be sampled: set contribution.estimator=exact, or raise "
+            f"contribution.budget={contribution.budget} to 2^{most}."
+        )
+
+
+def _check_number(
+    n_members: np.ndarray, sampled: np.ndarray, drawn: int, contribution: Contribution
+) -> None:
+    """Refuse more rows than a round may have."""
+    most = int(n_members.max())
+    total = max(
+        sum(drawn if s else 2 ** int(m) for m, s in zip(graph, rows, strict=True))
+        for graph, rows in zip(n_members, sampled, strict=True)
+    )
+    limit = min(contribution.max_coalitions, 2**30)  # rows are numbered in 32 bits
+    if total <= limit:
+        return
+    ways_out = ["raise it"] if limit < 2**30 else []
+    if contribution.estimator == "exact":
+        ways_out.append("sample coalitions with contribution.estimator=auto")
+    else:
+        ways_out.append(f"lower contribution.budget={contribution.budget:,}")
+    ways_out.append("choose a topology with smaller neighbourhoods")
+    raise InvalidSetting(
+        f"A neighbourhood of m={most} members has 2^{most} coalitions, and a round would "
+        f"evaluate {total:,} models, above contribution.max_coalitions={limit:,}: "
+        f"{', or '.join(ways_out)}."
+    )

@@ -1,0 +1,217 @@
+"""The experiments of Tables I and II: what they write, keep, continue and refuse."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+from experiments import cells, command_line, tables
+from experiments.cells import Cell, compose_config
+from experiments.paper_values import DISTRIBUTIONS, TABLE_1, TABLE_2, TOPOLOGIES
+from experiments.topologies import topologies
+from experiments.vs_shapley import vs_shapley
+from trip_jax import Contribution, retraining
+from trip_jax.errors import InvalidSetting
+from trip_jax.metrics import cosine_distance
+
+FEW = ("n_clients=3", "topology=star", "training.rounds=2", "dataset.train_size=60")
+FEW += ("dataset.test_size=50", "dataset=digits", "model=mlp")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Table I leaves for two distributions."""
+    folder = tmp_path_factory.mktemp("experiments")
+    vs_shapley(["scale=smoke", *FEW, "distribution=iid,sizes", f"out={folder}"])
+    return folder
+
+
+def test_table_1_is_written_with_its_scale_beside_every_number(folder: Path) -> None:
+    stem = folder / "vs_shapley_smoke_digits_mlp"
+    text = stem.with_suffix(".md").read_text()
+    assert "scale=smoke (smaller than the paper's setting): 60 training examples" in text
+    assert "| method | iid | sizes | mean |" in text
+    frame = pandas.read_csv(stem.with_suffix(".csv"))
+    assert set(frame.method) == {"TRIP-Shapley", "MR", "TMR", "GTG-Shapley", "OR"}
+    # TRIP by three utilities and two normalisations against its own utility, two utilities
+    # against accuracy as well; four baselines by three utilities; two distributions.
+    assert len(frame) == 2 * (2 * (3 + 2) + 4 * 3)
+    assert frame.paper.isna().all()  # the paper has no digits
+    for name in (f"{stem.name}.png", f"{stem.name}_scatter.png"):
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_distances_are_those_of_the_kept_arrays(folder: Path) -> None:
+    frame = pandas.read_csv(folder / "vs_shapley_smoke_digits_mlp.csv")
+    config = compose_config([*FEW, *SMOKE, "distribution=sizes"])
+    cell = Cell(folder / "cells", config, "test")
+    assert cell.folder.is_dir()
+    trip = cell.trip_values("loss", "efficient")
+    # Eq. 3 from the recorded LCVs is the run's own phi where utility and normalisation agree.
+    np.testing.assert_allclose(
+        cell.trip_values("accuracy", "paper"), cell.trip().phi.values, atol=1e-6
+    )
+    truth = cell.decentralised()["values"][..., 1]
+    row = frame.query(
+        "vs_shapley == 'sizes' and utility == 'loss' and normalization == 'efficient' "
+        "and truth == 'loss' and method == 'TRIP-Shapley'"
+    )
+    assert row.distance.item() == pytest.approx(cosine_distance(trip, truth).mean(), rel=1e-4)
+
+
+SMOKE = ("training.learning_rate=0.05",)
+
+
+def test_finished_cells_are_not_run_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a finished cell was run again")
+
+    monkeypatch.setattr(cells, "prepare", refuse)
+    monkeypatch.setattr(cells, "run", refuse)
+    before = (folder / "vs_shapley_smoke_digits_mlp.csv").read_text()
+    vs_shapley(["scale=smoke", *FEW, "distribution=iid,sizes", f"out={folder}"])
+    assert (folder / "vs_shapley_smoke_digits_mlp.csv").read_text() == before
+    # Table II shares the cells of Table I.
+    topologies(["scale=smoke", *FEW, f"out={folder}", "utility=accuracy", "normalization=paper"])
+    frame = pandas.read_csv(folder / "topologies_smoke_digits_mlp.csv")
+    assert frame[["topologies", "utility", "normalization"]].values.tolist() == [
+        ["star", "accuracy", "paper"]
+    ]
+
+
+def test_an_interrupted_re_execution_goes_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = compose_config([*FEW, *SMOKE, "distribution=iid"])
+    whole = Cell(folder / "cells", config, "test").decentralised()
+    monkeypatch.setattr(retraining, "_memory", lambda: 1.0)  # a pair at a time
+    cell = Cell(tmp_path, config, "test")
+    write, written = cells._write, []
+
+    def interrupt(path: Path, arrays: cells.Arrays) -> None:
+        write(path, arrays)
+        written.append(len(arrays["pairs"]))
+        if len(written) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cells, "_write", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cell.decentralised()
+    monkeypatch.setattr(cells, "_write", write)
+    assert [file.name for file in cell.folder.iterdir()] == ["decentralised.partial.npz"]
+
+    executed: list[int] = []
+    original = retraining._programs
+
+    def counting(*arguments: Any) -> Any:
+        first, *others = original(*arguments)
+        return (lambda *chunk: (executed.append(1), first(*chunk))[1], *others)
+
+    monkeypatch.setattr(retraining, "_programs", counting)
+    continued = Cell(tmp_path, config, "test").decentralised()
+    assert written == [1, 2, 3] and len(executed) == 1  # of four pairs
+    np.testing.assert_array_equal(continued["values"], whole["values"])
+    assert [file.name for file in cell.folder.iterdir()] == ["decentralised.npz"]
+
+
+def test_cells_of_different_settings_do_not_share_a_folder(tmp_path: Path) -> None:
+    def folder_of(*overrides: str) -> Path:
+        return Cell(tmp_path, compose_config([*FEW, *overrides]), "test").folder
+
+    assert folder_of() == folder_of("training.momentum=0.9")  # the default
+    others = [("training.momentum=0.8",), ("seed=1",), ("topology.directed=true",)]
+    assert len({folder_of(), *(folder_of(*other) for other in others)}) == 4
+
+
+def test_the_papers_setting_is_run_at_its_scale() -> None:
+    request = command_line.parse(["scale=paper"], distribution=DISTRIBUTIONS)
+    config = compose_config(request.overrides_of_scale("cnn"))
+    training = config.training
+    assert (config.n_clients, training.rounds, training.local_epochs) == (8, 10, 1)
+    assert config.dataset.train_size is None and config.model.kind == "cnn"
+    assert config.contribution == Contribution()
+    smaller = command_line.parse(["scale=cpu"]).overrides_of_scale("cnn")
+    assert compose_config(smaller).dataset.train_size == 8 * 160
+
+
+def test_the_papers_means_are_those_that_it_states() -> None:
+    for dataset, first, second in (("cifar10", 0.105, 0.025), ("fashion_mnist", 0.041, 0.014)):
+        trip = [TABLE_1[dataset, column, "TRIP-Shapley"] for column in DISTRIBUTIONS]
+        assert np.mean(trip) == pytest.approx(first, abs=6e-4)
+        graphs = [TABLE_2[dataset, column, "TRIP-Shapley"] for column in TOPOLOGIES]
+        assert np.mean(graphs) == pytest.approx(second, abs=6e-4)
+
+
+def test_spread_dashes_and_means_in_markdown() -> None:
+    table = tables.Table(
+        name="t",
+        title="T",
+        columns=("a", "new_one"),
+        in_paper=frozenset("a"),
+        overrides_of_column=lambda _: [],
+        rows_of_cell=lambda _: [],
+        paper_values={},
+    )
+    frame = pandas.DataFrame(
+        {
+            "method": ["X", "X", "X", "Y"],
+            "column": ["a", "a", "new_one", "a"],
+            "distance": [0.1, 0.3, 0.9, np.nan],
+            "paper": [0.5, 0.5, np.nan, np.nan],
+        }
+    )
+    assert tables._pivot(
+        frame[frame.method == "X"], ["method"], table, paper=True
+    ).splitlines() == [
+        "| method | a | new one* | mean |",
+        "|---|---|---|---|",
+        "| X | 0.200 ± 0.100 (0.500) | 0.900 | 0.200 (0.500) |",
+    ]
+    assert "| Y | – | – |" in tables._pivot(frame[frame.method == "Y"], ["method"], table)
+
+
+def test_cosine_distance() -> None:
+    a = np.array([[1.0, 0], [1, 1], [0, 0], [2, 2]])
+    b = np.array([[0.0, 3], [2, 2], [1, 2], [-1, -1]])
+    np.testing.assert_allclose(cosine_distance(a, b), [1, 0, np.nan, 2], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("scale=huge", "scale must be one of smoke, cpu, paper, not 'huge'."),
+        ("utility=profit", "utility must be one of accuracy, loss, probability, not 'profit'."),
+        ("distribution=even", "distribution must be one of .*, not 'even'."),
+        ("seed", "Cannot read 'seed': a setting is written NAME=VALUE."),
+        ("training.epochs=3", "There is no setting training.epochs: did you mean"),
+        ("n_clients=14", "n_clients=14 has 16,384 coalitions"),
+    ],
+)
+def test_wrong_settings_end_in_one_sentence(
+    argument: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["vs_shapley", "scale=smoke", argument, f"out={tmp_path}"])
+    with pytest.raises(SystemExit) as stopped:
+        command_line.run_as_command(vs_shapley)
+    assert stopped.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert pytest.importorskip("re").search(message, lines[0]), lines
+
+
+def test_too_many_clients_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="n_clients=14"):
+        vs_shapley(["scale=smoke", "n_clients=14", f"out={tmp_path}"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_as_a_program(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "experiments.topologies", "scale=smoke", "topology=tree"]
+    done = subprocess.run([*command, f"out={tmp_path}"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: topology must be one of barabasi_albert, complete")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,284 @@
+"""Re-execution of all coalitions: the oracle, the measured run, chunks and interruption."""
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+import pytest
+
+from tests import reference as ref
+from tests.conftest import oracle_inputs, tiny, tiny_data
+from trip_jax import Adversary, Training
+from trip_jax.centralized import fedavg
+from trip_jax.errors import InvalidSetting
+from trip_jax.evaluation import ACCURACY, UTILITIES
+from trip_jax.retraining import GroundTruth, Progress, centralised_truth, decentralised_truth
+from trip_jax.simulation import Simulation
+
+SIZES = (7, 12, 5, 9)
+PAIR_MODELS = 6 * len(SIZES)  # what a pair of coalitions takes of a chunk's memory
+TRAINING = Training(rounds=3, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0.5)
+GRAPHS: dict[str, Any] = {
+    "star": nx.star_graph(3),
+    "time-varying": [nx.path_graph(4), nx.DiGraph([(3, 0), (0, 1), (1, 3), (2, 3)])],
+}
+
+
+def small(
+    graphs: Any = GRAPHS["star"], training: Training = TRAINING, **settings: Any
+) -> Simulation:
+    return tiny(graphs, data=tiny_data(SIZES), training=training, **settings)
+
+
+@cache
+def decentralised(graph: str = "star") -> tuple[Simulation, GroundTruth]:
+    simulation = small(GRAPHS[graph], adversary=Adversary("d1d2", clients=(1,)))
+    return simulation, decentralised_truth(simulation)
+
+
+@cache
+def centralised() -> tuple[Simulation, GroundTruth]:
+    simulation = small()
+    return simulation, centralised_truth(simulation)
+
+
+def members(coalition: int) -> list[int]:
+    return [j for j in range(len(SIZES)) if coalition >> j & 1]
+
+
+def hyperparameters(training: Training) -> dict[str, Any]:
+    return {
+        "batch_size": training.batch_size,
+        "learning_rate": training.learning_rate,
+        "momentum": training.momentum,
+    }
+
+
+def assert_same_utilities(found: Any, expected: Any) -> None:
+    """The same accuracies exactly, loss and probability but for the order of a sum."""
+    np.testing.assert_array_equal(found[:, ACCURACY], np.asarray(expected)[:, ACCURACY])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_every_coalition_against_the_oracle(graph: str) -> None:
+    simulation, truth = decentralised(graph)
+    federation = oracle_inputs(simulation)
+    for utility in ("loss", "probability"):
+        expected = [
+            ref.retrain(
+                federation.theta,
+                federation.clients,
+                federation.test,
+                federation.neighbourhoods,
+                federation.orders,
+                members(coalition),
+                **hyperparameters(TRAINING),
+                utility=utility,
+            )
+            for coalition in range(2 ** len(SIZES))
+        ]
+        found = truth.utilities[..., UTILITIES.index(utility)]
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+    phi = ref.shapley_by_retraining(
+        federation.theta,
+        federation.clients,
+        federation.test,
+        federation.neighbourhoods,
+        federation.orders,
+        **hyperparameters(TRAINING),
+        utility="loss",
+    )
+    np.testing.assert_allclose(truth.values[..., UTILITIES.index("loss")], phi, atol=1e-5)
+
+
+def test_with_a_server_against_the_oracle() -> None:
+    simulation, truth = centralised()
+    federation = oracle_inputs(simulation)
+    given = (federation.theta, federation.clients)
+    phi = ref.fedavg_shapley(
+        *given, federation.test, federation.orders, **hyperparameters(TRAINING), utility="loss"
+    )
+    np.testing.assert_allclose(truth.values[0, :, UTILITIES.index("loss")], phi, atol=1e-5)
+    for coalition in (0, 0b0101, 0b1110, 0b1111):
+        models, _ = ref.fedavg(
+            *given, federation.orders, members(coalition), **hyperparameters(TRAINING)
+        )
+        expected = ref.utilities(models[-1], *federation.test)
+        for k, utility in enumerate(UTILITIES):
+            np.testing.assert_allclose(
+                truth.utilities[coalition, 0, k], expected[utility], rtol=1e-4, err_msg=utility
+            )
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_the_grand_coalition_is_the_run_itself(graph: str) -> None:
+    simulation, truth = decentralised(graph)
+    assert_same_utilities(truth.utilities[-1], simulation.run().records.utility[-1])
+
+
+def test_the_grand_coalition_with_a_server_is_fedavg_itself() -> None:
+    simulation, truth = centralised()
+    final = fedavg(simulation).models[-1:]
+    utility = jax.jit(simulation.evaluate)(final, simulation.data)
+    assert_same_utilities(truth.utilities[-1], utility)
+
+
+def test_batches_of_clients_change_only_rounding() -> None:
+    _, one = decentralised()
+    many = decentralised_truth(small(training=Training(**{**TRAINING.__dict__, "client_batch": 3})))
+    loss = UTILITIES.index("loss")
+    np.testing.assert_allclose(many.utilities[..., loss], one.utilities[..., loss], rtol=1e-5)
+
+
+@pytest.mark.parametrize("executed", [decentralised, centralised])
+def test_nobody_trains_in_the_empty_coalition_and_values_add_up(executed: Any) -> None:
+    simulation, truth = executed()
+    start = np.asarray(simulation.start().utility)[0]
+    np.testing.assert_allclose(
+        truth.utilities[0], np.tile(start, (len(truth.values), 1)), rtol=1e-6
+    )
+    gain = truth.utilities[-1] - truth.utilities[0]
+    np.testing.assert_allclose(truth.values.sum(axis=1), gain, atol=1e-5)
+
+
+def test_who_cannot_reach_a_client_contributes_nothing_to_it() -> None:
+    simulation = small(nx.path_graph(4), Training(rounds=2, batch_size=4, learning_rate=0.2))
+    values = decentralised_truth(simulation).values
+    assert not values[0, 3].any() and not values[3, 0].any()
+    assert (np.abs(values[0, :3, UTILITIES.index("loss")]) > 1e-4).all()
+
+
+def test_chunks_change_nothing() -> None:
+    simulation, whole = decentralised()
+    for memory in (1.0, 3 * PAIR_MODELS * simulation.model.theta.nbytes):
+        chunked = decentralised_truth(simulation, memory=memory)
+        np.testing.assert_array_equal(chunked.utilities, whole.utilities)
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("later_memory", [None, 1.0])
+def test_interrupted_and_continued_is_as_in_one_go(later_memory: float | None) -> None:
+    simulation = small()
+    kept: list[np.ndarray] = []
+
+    def keep_three(finished: np.ndarray) -> None:
+        kept.append(finished)
+        if len(kept) == 3:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        decentralised_truth(simulation, memory=1.0, on_chunk=keep_three)
+    assert len(kept[-1]) == 3
+    seen: list[Progress] = []
+    continued = decentralised_truth(
+        simulation, finished=kept[-1], memory=later_memory, on_progress=seen.append
+    )
+    np.testing.assert_array_equal(continued.utilities, decentralised()[1].utilities)
+    assert seen[0].done > 3 * (TRAINING.rounds - 1) >= seen[0].done - seen[0].done_now
+    assert seen[-1].done == seen[-1].total == 8 * (TRAINING.rounds - 1)
+    assert seen[-1].done_now == 5 * (TRAINING.rounds - 1)
+
+
+def test_only_members_train_and_every_program_is_compiled_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulation = small()
+    rows: list[int] = []
+    original = Simulation.local_training
+
+    def counting(self: Simulation, models: Any, *arguments: Any) -> Any:
+        rows.append(len(models))
+        return original(self, models, *arguments)
+
+    monkeypatch.setattr(Simulation, "local_training", counting)
+    seen: list[Progress] = []
+    memory = 2 * PAIR_MODELS * simulation.model.theta.nbytes
+    decentralised_truth(simulation, memory=memory, on_progress=seen.append)
+    # Traced once for the first round, which all coalitions share, and once for a chunk of two
+    # pairs: n rows a pair are half of what training everyone in both executions would be.
+    assert rows == [len(SIZES), 2 * len(SIZES)]
+    assert len(seen) == 4 * (TRAINING.rounds - 1)
+    members_trained = 2 ** (len(SIZES) - 1) * sum(SIZES)
+    assert seen[-1].samples == members_trained * (TRAINING.rounds - 1) * TRAINING.local_epochs
+
+
+def test_sampled_coalitions_estimate_the_exact_values() -> None:
+    simulation = tiny(nx.cycle_graph(6))
+    exact = decentralised_truth(simulation)
+    kept: list[np.ndarray] = []
+    sampled = decentralised_truth(simulation, samples=40, on_chunk=kept.append)
+    assert sampled.inside.shape == (40, 6) and len(kept[-1]) == 20
+    assert not exact.standard_error.any() and (sampled.standard_error > 0).any()
+    # A drawn coalition is the same execution as in the whole list.
+    row = sampled.inside @ (1 << np.arange(6))
+    np.testing.assert_array_equal(sampled.utilities, exact.utilities[row])
+    gain = exact.utilities[-1] - exact.utilities[0]
+    np.testing.assert_allclose(sampled.values.sum(axis=1), gain, atol=1e-5)
+    error = np.abs(sampled.values - exact.values)
+    assert (error <= 5 * sampled.standard_error + 1e-5).mean() > 0.95
+    assert error.max() < 0.1 * np.abs(exact.values).max()
+    # What an interrupted call kept is drawn again.
+    continued = decentralised_truth(simulation, samples=40, finished=kept[-1])
+    np.testing.assert_array_equal(continued.values, sampled.values)
+    with pytest.raises(InvalidSetting, match=r"samples=10 is too small for m=6"):
+        decentralised_truth(simulation, samples=10)
+
+
+def test_one_round() -> None:
+    simulation = small(training=Training(rounds=1, batch_size=4, learning_rate=0.2))
+    truth = decentralised_truth(simulation)
+    assert_same_utilities(truth.utilities[-1], simulation.run().records.utility[-1])
+
+
+def test_too_many_coalitions_name_the_way_out() -> None:
+    with pytest.raises(InvalidSetting, match=r"n_clients=4 has 16 .*max_coalitions=15"):
+        decentralised_truth(small(), max_coalitions=15)
+
+
+def test_a_model_that_is_no_longer_finite() -> None:
+    simulation = small(training=Training(rounds=3, batch_size=4, learning_rate=1e30))
+    with pytest.raises(InvalidSetting, match=r"training\.learning_rate"):
+        decentralised_truth(simulation)
+    with pytest.raises(InvalidSetting, match=r"training\.learning_rate"):
+        centralised_truth(simulation)
+
+
+def test_fedavg_and_its_mixtures_against_the_oracle() -> None:
+    simulation = small()
+    history = fedavg(simulation)
+    federation = oracle_inputs(simulation)
+    everyone = range(len(SIZES))
+    models, updates = ref.fedavg(
+        federation.theta,
+        federation.clients,
+        federation.orders,
+        everyone,
+        **hyperparameters(TRAINING),
+    )
+
+    def assert_same(row: Any, params: ref.Params) -> None:
+        flat = simulation.model.unravel(row)["params"]
+        for name, (kernel, bias) in zip(sorted(flat), params, strict=True):
+            np.testing.assert_allclose(flat[name]["kernel"], kernel, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(flat[name]["bias"], bias, rtol=1e-4, atol=1e-5)
+
+    for t in range(TRAINING.rounds + 1):
+        assert_same(history.models[t], models[t])
+    coalitions = np.array([0b0000, 0b0100, 0b1011])
+    inside = jnp.asarray(coalitions[:, None] >> np.arange(4) & 1, bool)
+    reconstructed = history.reconstructed_models(inside)
+    for k, coalition in enumerate(coalitions):
+        subset = members(int(coalition))
+        assert_same(reconstructed[k], ref.reconstructed_model(models[0], updates, SIZES, subset))
+        for t in range(TRAINING.rounds):
+            assert_same(
+                history.round_models(t, inside)[k],
+                ref.round_coalition_model(models[t], updates[t], SIZES, subset),
+            )

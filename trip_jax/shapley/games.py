@@ -1,0 +1,74 @@
+"""The values of one whole game, from its table of utilities or from a function."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trip_jax.shapley.exact import marginal_weights
+from trip_jax.shapley.sampling import AUTO, draw, estimate, require_budget
+
+
+def game_values(utilities: np.ndarray, semivalue: str = "shapley") -> np.ndarray:
+    """The semivalue of every player of one game, in float64.
+
+    Args:
+        utilities: [2^n, ...] u(S) at row S, bit j of which says that player j belongs to S;
+            further axes are further games.
+
+    Returns:
+        values [n, ...]; Shapley values sum to u(N) - u(empty).
+    """
+    u = np.asarray(utilities, np.float64)
+    n = len(u).bit_length() - 1
+    weights = marginal_weights(n, "efficient", semivalue)[n]
+    values = np.zeros((n, *u.shape[1:]))
+    for j in range(n):
+        without = np.flatnonzero(~np.arange(2**n) >> j & 1)
+        marginal = u[without | 1 << j] - u[without]
+        values[j] = np.tensordot(weights[np.bitwise_count(without)], marginal, axes=1)
+    return values
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Shapley values of one game for each of its U utility functions."""
+
+    values: np.ndarray  # [n, U] that sum to u(N) - u(empty)
+    standard_error: np.ndarray  # [n, U], 0 where the values are exact
+    evaluations: int  # coalitions whose utilities were asked for
+
+
+def sample_game(
+    utility: Callable[[np.ndarray], np.ndarray],
+    n: int,
+    *,
+    budget: int,
+    estimator: str = "auto",
+    seed: int = 0,
+) -> Estimate:
+    """The Shapley values of a game of n players from at most `budget` coalitions.
+
+    All 2^n coalitions are evaluated where the budget allows it.
+
+    Args:
+        utility: utilities [K, U] of coalitions [K, n] (bool), called once.
+        estimator: as in `draw`, or "auto".
+
+    Raises:
+        InvalidSetting: a budget too small for the estimator.
+    """
+    if 2**n <= budget:
+        every = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
+        values = game_values(utility(every))
+        return Estimate(values, np.zeros_like(values), 2**n)
+    estimator = AUTO if estimator == "auto" else estimator
+    require_budget(budget, n, estimator, "budget")
+    masks = draw(jax.random.key(seed), n, slots=n, rows=budget, estimator=estimator)
+    utilities = np.asarray(utility(np.asarray(masks)))
+    # Values don't depend on a constant; without it float32 keeps more of the differences.
+    shifted = jnp.asarray(utilities - utilities[0], jnp.float32)
+    values, error = estimate(masks, shifted, n, estimator=estimator)
+    return Estimate(np.asarray(values), np.asarray(error), budget)

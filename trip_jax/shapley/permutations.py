@@ -1,0 +1,68 @@
+"""Shapley values from random orders of the players: the mean of their marginal contributions.
+
+Plain orders (Castro, Gómez, Tejada, "Polynomial calculation of the Shapley value based on
+sampling", 2009), or each with its reverse (Mitchell, Cooper, Frank, Holmes, "Sampling permutations
+for Shapley value estimation", JMLR 2022). The prefixes of a reversed order are the complements of
+the prefixes, so its marginal contributions, averaged with those of the order, are those of the
+order in the game's odd part v(S) = (u(S) - u(N - S)) / 2. Even interactions cancel in it.
+
+An order of m players takes m - 1 coalitions besides the empty and the grand one; what is left of
+the rows after the last whole order is not used.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+
+from trip_jax.shapley.ranking import ranks
+
+
+def draw_prefixes(key: Array, m: Array, *, count: int, slots: int) -> Array:
+    """The first 1 to m-1 players of one random order after another, [count, slots] bool.
+
+    Rows after the last whole order are empty.
+    """
+    order, position, used = _layout(m, count)
+    rank = ranks(key, m, count=count, slots=slots)[order]
+    return (rank <= position[:, None]) & used[:, None] & (jnp.arange(slots) < m)
+
+
+def estimate_from_prefixes(
+    prefixes: Array, utilities: Array, empty: Array, grand: Array, m: Array
+) -> tuple[Array, Array]:
+    """Mean marginal contributions and their standard error over the orders.
+
+    Args:
+        prefixes: [count, slots] as `draw_prefixes` gives them.
+        utilities: [count, U] of the prefixes.
+        empty, grand: [U] the utilities of no player and of all.
+
+    Returns:
+        values [slots, U] that sum to grand - empty, and standard errors [slots, U].
+    """
+    count, slots = prefixes.shape
+    _, position, used = _layout(m, count)
+    first, last = (position == 0)[:, None], (used & (position == m - 2))[:, None]
+    before = jnp.where(first, empty, jnp.roll(utilities, 1, axis=0))
+    joins = prefixes & ~jnp.where(first, False, jnp.roll(prefixes, 1, axis=0)) & used[:, None]
+    joins_last = ~prefixes & last & (jnp.arange(slots) < m)
+    n_orders = jnp.maximum(used.sum() // jnp.maximum(m - 1, 1), 1)
+
+    def total(joins: Array, marginal: Array) -> Array:
+        return joins.astype(marginal.dtype).T @ marginal
+
+    def residual(joins: Array, marginal: Array) -> Array:
+        return marginal - joins.astype(marginal.dtype) @ values
+
+    marginal, marginal_last = utilities - before, grand - utilities
+    values = (total(joins, marginal) + total(joins_last, marginal_last)) / n_orders
+    square = total(joins, residual(joins, marginal) ** 2) + total(
+        joins_last, residual(joins_last, marginal_last) ** 2
+    )
+    return values, jnp.sqrt(square / jnp.maximum(n_orders - 1, 1) / n_orders)
+
+
+def _layout(m: Array, count: int) -> tuple[Array, Array, Array]:
+    """Each row's order, its position in it from 0, and whether that order is whole."""
+    steps = jnp.maximum(m - 1, 1)
+    row = jnp.arange(count)
+    return row // steps, row % steps, row < count // steps * steps

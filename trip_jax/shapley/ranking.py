@@ -1,0 +1,17 @@
+"""Random orders of m players, whatever the number of padded slots behind them."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+def ranks(key: Array, m: Array, *, count: int, slots: int) -> Array:
+    """Uniform random orders: each slot's rank from 0, [count, slots]; padded slots keep theirs.
+
+    Bits are drawn slot after slot, so that further padding changes no draw.
+    """
+    bits = jax.random.bits(key, (slots, count)).T
+    players = jnp.arange(slots) < m
+    order = jnp.argsort(jnp.where(players, bits, ~jnp.zeros_like(bits)), axis=-1, stable=True)
+    rows = jnp.arange(count)[:, None]
+    return jnp.zeros_like(order).at[rows, order].set(jnp.arange(slots), unique_indices=True)

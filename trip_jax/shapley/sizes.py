@@ -1,0 +1,107 @@
+"""Coalitions drawn size by size, for the estimators that know how many coalitions a size has.
+
+Rows come in pairs of sizes s and m - s, s from 1 to m/2. Each size gets its share of the pairs, or
+all of its coalitions where the share is as large: small sizes are enumerated, larger ones sampled
+without replacement. For that the coalitions of a size are numbered in colexicographic order, the
+numbers are cut into as many intervals as there are pairs, and one coalition is taken from each.
+Players are renamed at random beforehand, so every coalition of a size is equally likely.
+"""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from trip_jax.shapley.ranking import ranks
+
+MANY = np.iinfo(np.int32).max  # stands for this many coalitions or more
+
+
+def plan(m: Array, pairs: int, *, slots: int, arcsine: bool) -> tuple[Array, Array]:
+    """How many pairs each size gets, and how many there are.
+
+    Args:
+        arcsine: sizes in proportion to 1 / sqrt(s (m - s)); else all alike.
+
+    Returns:
+        counts and population [slots // 2 + 1] int32 by size, 0 at size 0 and beyond m/2.
+    """
+    size = jnp.arange(slots // 2 + 1)
+    population = jnp.asarray(binomials(slots))[m, size]
+    halved = (2 * size == m) & (population < MANY)  # complements have the same size
+    population = jnp.where(halved, population // 2, population)
+    population = jnp.where((size > 0) & (2 * size <= m), population, 0)
+
+    # The share of this size among those not yet served, from the share of all from it onwards.
+    def onwards(size: Array) -> Array:
+        share = jnp.clip(1 - (2 * size - 1) / m, 0, 1)
+        return jnp.arcsin(share) if arcsine else share
+
+    share = 1 - onwards(size + 1) / jnp.where(onwards(size) > 0, onwards(size), 1)
+
+    def serve(left: Array, one: tuple[Array, Array]) -> tuple[Array, Array]:
+        share, population = one
+        count = jnp.minimum(jnp.round(left * share).astype(jnp.int32), population)
+        return left - count, count
+
+    _, counts = lax.scan(serve, jnp.int32(pairs), (share, population))
+    return counts, population
+
+
+def draw_by_size(
+    key: Array, m: Array, counts: Array, population: Array, *, pairs: int, slots: int
+) -> Array:
+    """Coalitions of up to half of the players, size after size, [pairs, slots] bool.
+
+    Rows beyond the planned ones are empty.
+    """
+    number_key, rename_key, subset_key = jax.random.split(key, 3)
+    size, within = _layout(counts, pairs)
+    count, population = counts[size], population[size]
+    # `count` intervals of length // count numbers, the first length % count of them one longer.
+    length, longer = jnp.divmod(population, jnp.maximum(count, 1))
+    start = within * length + jnp.minimum(within, longer)
+    length += within < longer
+    jump = (jax.random.uniform(number_key, (pairs,)) * length).astype(jnp.int32)
+    number = start + jnp.minimum(jump, length - 1)
+    renamed = ranks(rename_key, m, count=1, slots=slots)[0]
+    drawn = colexicographic(number, size, slots=slots)[:, renamed]
+    if binomials(slots).max() == MANY:
+        rank = ranks(subset_key, m, count=pairs, slots=slots)
+        drawn = jnp.where((population == MANY)[:, None], rank < size[:, None], drawn)
+    return drawn
+
+
+def colexicographic(number: Array, size: Array, *, slots: int) -> Array:
+    """The coalitions [K, slots] of `size` players [K] that `number` [K] counts up to.
+
+    The combinatorial number system: the last player is the largest j with C(j, size) <= number.
+    """
+
+    def decide(rest: tuple[Array, Array], below: Array) -> tuple[tuple[Array, Array], Array]:
+        number, size = rest
+        inside = (size > 0) & (below[size] <= number)
+        return (jnp.where(inside, number - below[size], number), size - inside), inside
+
+    table = jnp.asarray(binomials(slots)[:-1])
+    return lax.scan(decide, (number, size), table, reverse=True)[1].T
+
+
+def _layout(counts: Array, pairs: int) -> tuple[Array, Array]:
+    """Each row's size, 0 where none is planned, and its place among the rows of that size."""
+    row, ends = jnp.arange(pairs), jnp.cumsum(counts)
+    size = jnp.searchsorted(ends, row, side="right")
+    size = jnp.where(size < len(counts), size, 0)
+    return size, row - (ends - counts)[size]
+
+
+@cache
+def binomials(slots: int) -> np.ndarray:
+    """C(j, k) for j to `slots` and k to half of it, cut off at `MANY`; int32."""
+    table = np.zeros((slots + 1, slots // 2 + 1), np.int64)
+    table[:, 0] = 1
+    for j in range(1, slots + 1):
+        table[j, 1:] = np.minimum(table[j - 1, 1:] + table[j - 1, :-1], MANY)
+    return table.astype(np.int32)
