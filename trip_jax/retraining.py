@@ -47,6 +47,11 @@ class Process:
     holder: np.ndarray
     mix: Callable[[Array, Array, Array, Array | int, ClientData, Topology], Array]
 
+    @property
+    def n_models(self) -> int:
+        """h."""
+        return int(self.holder.max()) + 1
+
 
 @dataclass(frozen=True)
 class GroundTruth:
@@ -192,11 +197,8 @@ def reexecute(
         InvalidSetting: a model is no longer finite.
     """
     data, topology, rounds = simulation.data, simulation.topology, simulation.training.rounds
-    h = int(process.holder.max()) + 1
-    # Both executions' models and their successors, and each row before and after training.
-    pair_bytes = simulation.model.theta.nbytes * (2 * h + 2 * h + 2 * simulation.n)
-    q = min(len(inside), max(1, int((memory or _memory()) / pair_bytes)))
-    q = 2 ** int(np.log2(q))
+    h = process.n_models
+    q = pairs_at_once(simulation, process, len(inside), memory)
     first_round, next_round, evaluate = _programs(simulation, process, q)
     samples = int(data.sizes.sum()) * simulation.training.local_epochs  # of a pair and round
     parts = [np.zeros((0, 2, h, N_UTILITIES)) if finished is None else finished]
@@ -231,12 +233,22 @@ def reexecute(
     return np.concatenate(parts)
 
 
+def pairs_at_once(
+    simulation: Simulation, process: Process, n_pairs: int, memory: float | None = None
+) -> int:
+    """Pairs in a chunk, a power of two; arguments as in `reexecute`."""
+    # Both executions' models and their successors, and each row before and after training.
+    models = 4 * process.n_models + 2 * simulation.n
+    fitting = int((memory or _memory()) / (models * simulation.model.theta.nbytes))
+    return 2 ** int(np.log2(max(1, min(fitting, n_pairs))))
+
+
 def _programs(
     simulation: Simulation, process: Process, q: int
 ) -> tuple[Callable[..., Array], Callable[..., Array], Callable[..., Array]]:
     """The first round of q pairs, any later one, and the evaluation, each compiled once."""
     n, theta = simulation.n, simulation.model.theta
-    h, clients, pairs = int(process.holder.max()) + 1, jnp.arange(n), jnp.arange(q)
+    h, clients, pairs = process.n_models, jnp.arange(n), jnp.arange(q)
 
     def mix(models, trained, inside, t, data, topology):
         """The next models [q, 2, h, P] of both executions of every pair, one after another."""
