@@ -27,6 +27,7 @@ from trip_jax.centralized.fedavg import fedavg
 from trip_jax.config import register
 from trip_jax.config_errors import refuse_unknown
 from trip_jax.coordinator import trace
+from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import ACCURACY
 from trip_jax.prepare import prepare
 from trip_jax.reports import recorded_reports
@@ -40,6 +41,7 @@ from trip_jax.run import CONF, run
 from trip_jax.simulation import Simulation
 
 Arrays = dict[str, Any]  # of NumPy arrays
+MOST_TABULATED = 16  # clients
 
 
 def compose_config(overrides: Sequence[str]) -> Config:
@@ -101,10 +103,19 @@ class Cell:
         reconstructed models of OR, `reconstructed` [2^n, 3]."""
         return self._kept("fedavg_tables", self._evaluate_fedavg)
 
+    def require_baselines(self) -> None:
+        """Refuse a cell whose FedAvg rounds have too many coalitions to tabulate."""
+        if self.config.n_clients > MOST_TABULATED:
+            raise InvalidSetting(
+                f"The baselines need all 2^n coalitions of FedAvg's rounds: lower "
+                f"n_clients={self.config.n_clients} to {MOST_TABULATED} or less."
+            )
+
     def _kept(self, part: str, compute: Callable[[], Arrays]) -> Arrays:
         path = self.folder / f"{part}.npz"
         if not path.exists():
             _write(path, compute())
+            (self.folder / f"{part}.partial.npz").unlink(missing_ok=True)
         return _read(path)
 
     def _reexecuted(self, truth_of: Callable[..., GroundTruth]) -> Arrays:
@@ -124,7 +135,6 @@ class Cell:
                 on_chunk=lambda pairs: _write(path, {"pairs": pairs, "seconds": seconds()}),
                 on_progress=progress.report,
             )
-        path.unlink(missing_ok=True)
         return {
             "values": truth.values,
             "standard_error": truth.standard_error,

@@ -23,6 +23,7 @@ class Table:
     title: str
     columns: Sequence[str]  # distributions or topologies
     in_paper: frozenset[str]  # those of them that the paper has
+    setting: str  # what all columns share
     overrides_of_column: Callable[[str], list[str]]
     rows_of_cell: Callable[[Cell], list[dict[str, Any]]]
     paper_values: Mapping[tuple[str, str, str], float]  # by data set, column and method
@@ -43,8 +44,10 @@ def fill(table: Table, request: Request) -> None:
         costs: list[dict[str, Any]] = []
         shown: dict[str, Cell] = {}  # the first seed's, for the scatter
         stem = request.folder / f"{table.name}_{request.scale}_{dataset}_{model}"
-        for seed, column in product(request.seeds, table.columns):
-            print(f"{dataset}, {model}, {column}, seed {seed}", flush=True)
+        cells = list(product(request.seeds, table.columns))
+        for k, (seed, column) in enumerate(cells, 1):
+            which = f"{dataset}, {model}, {table.setting}, {column}, seed {seed}"
+            print(f"cell {k} of {len(cells)}: {which}", flush=True)
             overrides = [
                 *table.overrides_of_column(column),
                 *(f"dataset={dataset}", f"model={model}", f"seed={seed}"),
@@ -62,33 +65,40 @@ def fill(table: Table, request: Request) -> None:
             printed = [
                 table.paper_values.get((dataset, row["column"], row["method"]), nan) for row in rows
             ]
-            frame["paper"] = pandas.Series(printed).where(is_headline(frame))
-            title = _title(request, dataset, model, cost)
-            write(stem, title, table, frame, cost)
-        series = _series(frame).assign(column=frame.column.map(table.label))
+            frame["paper"] = pandas.Series(printed).where(_is_main(frame, "accuracy", "paper"))
+            title = _title(table, request, dataset, model, cost)
+            _write(stem, title, table, request, frame, cost)
+        series = _series(frame, request).assign(column=frame.column.map(table.label))
         draw_distances(series, table.title, title, stem.with_suffix(".png"))
         draw_scatter(shown, title, stem.with_name(f"{stem.name}_scatter.png"))
         print(stem.with_suffix(".md").read_text())
         print(f"results in {request.folder}")
 
 
-def _title(request: Request, dataset: str, model: str, cost: pandas.DataFrame) -> str:
-    seeds = f"seed{'s' * (len(request.seeds) > 1)} {', '.join(request.seeds)}"
-    settings = "".join(f", {override}" for override in request.overrides)
-    if request.samples is not None:
-        settings += f", Shapley values from {request.samples:,} sampled coalitions"
-    smaller = "" if request.scale == "paper" else " (smaller than the paper's setting)"
+def _title(table: Table, request: Request, dataset: str, model: str, cost: pandas.DataFrame) -> str:
     examples = f"{cost.examples.min():,}"
     if cost.examples.max() > cost.examples.min():
         examples += f" to {cost.examples.max():,}"
-    return (
-        f"{dataset}, {model}, scale={request.scale}{smaller}: "
-        f"{examples} training examples in all, {seeds}{settings}"
-    )
+    smaller = request.scale != "paper" or model != "cnn"
+    parts = [
+        f"{dataset}, {model}, {table.setting}, scale={request.scale}"
+        + " (smaller than the paper's setting)" * smaller
+        + f": {examples} training examples in all",
+        f"seed{'s' * (len(request.seeds) > 1)} {', '.join(request.seeds)}",
+        *request.overrides,
+    ]
+    if request.samples is not None:
+        parts.append(f"Shapley values from {request.samples:,} sampled coalitions")
+    return ", ".join(parts)
 
 
-def write(
-    stem: Path, title: str, table: Table, frame: pandas.DataFrame, cost: pandas.DataFrame
+def _write(
+    stem: Path,
+    title: str,
+    table: Table,
+    request: Request,
+    frame: pandas.DataFrame,
+    cost: pandas.DataFrame,
 ) -> None:
     """The rows as CSV and, beside the paper's values, as Markdown."""
     frame.rename(columns={"column": table.name}).to_csv(
@@ -96,15 +106,15 @@ def write(
     )
     own = frame[frame.utility == frame.truth]
     trip, baselines = frame[frame.method == TRIP], own[own.method != TRIP]
-    notes = "Mean over clients and seeds ± standard deviation over seeds."
+    notes = "Mean over clients and seeds ± standard deviation over seeds; in brackets the paper's."
     if set(frame.column) - table.in_paper:
         notes += " Columns with a star are not in the paper, nor in the means."
     sections = [
         f"# {table.title}",
         f"{title[0].upper()}{title[1:]}.",
         notes,
-        "By accuracy and Eq. 4 as printed (in brackets the paper's value):",
-        _pivot(own[is_headline(own)], ["method"], table, paper=True),
+        f"By {_main_name(request)}:",
+        _pivot(own[_is_main(own, *_main(request))], ["method"], table, paper=True),
         "TRIP-Shapley by utility and normalisation, against the Shapley value of the utility named "
         "under truth:",
         _pivot(trip, ["utility", "normalization", "truth"], table),
@@ -118,17 +128,31 @@ def write(
     stem.with_suffix(".md").write_text("\n\n".join(sections) + "\n")
 
 
-def is_headline(frame: pandas.DataFrame) -> pandas.Series:
-    """Which rows stand beside the paper's numbers: by accuracy and Eq. 4 as printed."""
-    by_accuracy = (frame.utility == "accuracy") & (frame.truth == "accuracy")
-    return by_accuracy & ((frame.normalization == "paper") | (frame.method != TRIP))
+def _main(request: Request) -> tuple[str, str]:
+    """The utility and normalisation of the first table: the paper's, where they were asked for."""
+    return (
+        "accuracy" if "accuracy" in request.utilities else request.utilities[0],
+        "paper" if "paper" in request.normalizations else request.normalizations[0],
+    )
 
 
-def _series(frame: pandas.DataFrame) -> pandas.DataFrame:
+def _main_name(request: Request) -> str:
+    utility, normalization = _main(request)
+    printed = "as printed" if normalization == "paper" else "divided by m"
+    return f"{utility} and Eq. 4 {printed}"
+
+
+def _is_main(frame: pandas.DataFrame, utility: str, normalization: str) -> pandas.Series:
+    """Rows of one utility, judged by the same; the normalisation is TRIP-Shapley's alone."""
+    by_utility = (frame.utility == utility) & (frame.truth == utility)
+    return by_utility & ((frame.normalization == normalization) | (frame.method != TRIP))
+
+
+def _series(frame: pandas.DataFrame, request: Request) -> pandas.DataFrame:
     """The rows of a figure: methods, or TRIP-Shapley's variants where it stands alone."""
     own = frame[frame.utility == frame.truth]
     if (own.method != TRIP).any():
-        return own[is_headline(own)].assign(series=own.method)
+        return own[_is_main(own, *_main(request))].assign(series=own.method)
     return own.assign(series=own.utility + ", " + own.normalization)
 
 

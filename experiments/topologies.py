@@ -23,18 +23,20 @@ BEYOND_THE_PAPER = {
 def topologies(arguments: Sequence[str]) -> None:
     """Fill Table II as far as it was asked for."""
     request = parse(arguments, distribution=("iid",), topology=(*TOPOLOGIES, *BEYOND_THE_PAPER))
+    distribution = ",".join(request.distributions)
     fill(
         Table(
             name="topologies",
             title="Table II: cosine distance to the Shapley value",
             columns=request.topologies,
             in_paper=frozenset(TOPOLOGIES),
+            setting=distribution,
             overrides_of_column=lambda topology: [
-                f"distribution={','.join(request.distributions)}",
+                f"distribution={distribution}",
                 *BEYOND_THE_PAPER.get(topology, [f"topology={topology}"]),
             ],
             rows_of_cell=lambda cell: trip_rows(cell, request),
-            paper_values=TABLE_2,
+            paper_values=TABLE_2 if distribution == "iid" else {},
         ),
         request,
     )

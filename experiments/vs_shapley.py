@@ -12,7 +12,9 @@ needs `samples`, how many coalitions are drawn for the Shapley values.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
+from experiments.cells import Cell
 from experiments.command_line import parse, run_as_command
 from experiments.measures import baseline_rows, trip_rows
 from experiments.paper_values import DISTRIBUTIONS, TABLE_1
@@ -22,18 +24,25 @@ from experiments.tables import Table, fill
 def vs_shapley(arguments: Sequence[str]) -> None:
     """Fill Table I as far as it was asked for."""
     request = parse(arguments, distribution=DISTRIBUTIONS, topology=("regular",))
+    topology = ",".join(request.topologies)
+
+    def rows_of_cell(cell: Cell) -> list[dict[str, Any]]:
+        cell.require_baselines()
+        return trip_rows(cell, request) + baseline_rows(cell, request)
+
     fill(
         Table(
             name="vs_shapley",
             title="Table I: cosine distance to the Shapley value",
             columns=request.distributions,
             in_paper=frozenset(DISTRIBUTIONS),
+            setting=f"{topology} graph",
             overrides_of_column=lambda distribution: [
                 f"distribution={distribution}",
-                f"topology={','.join(request.topologies)}",
+                f"topology={topology}",
             ],
-            rows_of_cell=lambda cell: trip_rows(cell, request) + baseline_rows(cell, request),
-            paper_values=TABLE_1,
+            rows_of_cell=rows_of_cell,
+            paper_values=TABLE_1 if topology == "regular" else {},
         ),
         request,
     )

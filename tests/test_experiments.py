@@ -152,6 +152,7 @@ def test_spread_dashes_and_means_in_markdown() -> None:
         title="T",
         columns=("a", "new_one"),
         in_paper=frozenset("a"),
+        setting="",
         overrides_of_column=lambda _: [],
         rows_of_cell=lambda _: [],
         paper_values={},
@@ -204,9 +205,18 @@ def test_wrong_settings_end_in_one_sentence(
 
 
 def test_too_many_clients_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSetting, match="n_clients=14"):
-        vs_shapley(["scale=smoke", "n_clients=14", f"out={tmp_path}"])
+    for n, way_out in ((14, "set samples"), (17, "16 or less")):
+        samples = ["samples=200"] * (n == 17)
+        with pytest.raises(InvalidSetting, match=f"n_clients={n}.*{way_out}"):
+            vs_shapley(["scale=smoke", f"n_clients={n}", *samples, f"out={tmp_path}"])
     assert not list(tmp_path.iterdir())
+
+
+def test_other_utilities_alone_have_their_own_first_table(folder: Path) -> None:
+    arguments = ["scale=smoke", *FEW, "distribution=iid", f"out={folder}", "utility=loss"]
+    vs_shapley([*arguments, "normalization=efficient"])
+    text = (folder / "vs_shapley_smoke_digits_mlp.md").read_text()
+    assert "By loss and Eq. 4 divided by m:\n\n| method | iid | mean |" in text
 
 
 def test_as_a_program(tmp_path: Path) -> None:
