@@ -51,8 +51,9 @@ def draw_scatter(cells: Mapping[str, Cell], title: str, path: Path) -> None:
     """
     width = 7.0 if len(cells) > 2 else 3.5
     what = "Contributions to each client's final model (accuracy, Eq. 4 as printed)"
-    figure = titled_figure(what, title, width, width / max(len(cells), 2) + 0.35)
+    figure = titled_figure(what, title, width, width / max(len(cells), 2) + 0.5)
     panels = figure.subplots(1, len(cells), sharex=True, sharey=True, squeeze=False)[0]
+    reach: list[float] = []
     for axes, (column, cell) in zip(panels, cells.items(), strict=True):
         plain(axes)
         trip = cell.trip_values("accuracy", "paper")
@@ -67,9 +68,13 @@ def draw_scatter(cells: Mapping[str, Cell], title: str, path: Path) -> None:
         ):
             look = {"ms": 2.5, "mew": 0, "alpha": 0.7, "color": colour}
             axes.plot(truth[which], trip[which], marker, label=label, **look)
+        reach += [trip.min(), trip.max(), truth.min(), truth.max()]
         axes.text(0.04, 0.96, f"{distance:.3f}", size=7, va="top", transform=axes.transAxes)
         axes.set_xlabel(column, size=8)
         axes.set_box_aspect(1)
+    margin = 0.05 * (max(reach) - min(reach))
+    limits = min(reach) - margin, max(reach) + margin
+    panels[0].set(xlim=limits, ylim=limits)
     panels[0].set_ylabel("TRIP-Shapley", size=8)
     figure.supxlabel("Shapley value by re-execution; every client's vector at length one", size=8)
     # Points lie about the diagonal, so that a corner off it is free.

@@ -111,7 +111,7 @@ def _write(
         notes += " Columns with a star are not in the paper, nor in the means."
     sections = [
         f"# {table.title}",
-        f"{title[0].upper()}{title[1:]}.",
+        f"Setting: {title}.",
         notes,
         f"By {_main_name(request)}:",
         _pivot(own[_is_main(own, *_main(request))], ["method"], table, paper=True),
