@@ -72,6 +72,8 @@ def main() -> None:
         sys.exit(f"error: {error}")
     if any(run.liar.any() for run in runs):
         sys.exit("error: thresholds come from honest runs; leave out those with liars.")
+    if any(run.attrs.get("semivalue", "shapley") != "shapley" for run in runs):
+        sys.exit("error: thresholds are for Shapley values; leave out runs of other semivalues.")
     for path, run in zip(paths, runs, strict=True):
         print(f"{path}: {run.attrs['title']}")
     columns = [[v_threshold(run) for run in runs]]

@@ -68,7 +68,13 @@ class Cell:
     """
 
     def __init__(self, folder: Path, config: Config, name: str, samples: int | None = None):
+        if samples is not None and samples >= 2**config.n_clients:
+            samples = None  # all of them are executed
         require_coalitions(config.n_clients, samples=samples)
+        if config.adversary.kind != "none" or config.defence.c1 or config.defence.c2:
+            raise InvalidSetting(
+                "Ground truths are of honest federations: leave out adversary and defence."
+            )
         self.config, self.name, self.samples = config, name, samples
         kinds = (config.dataset.name, config.model.kind, config.distribution.kind)
         label = "-".join([*kinds, config.topology.kind, f"seed{config.seed}"])
@@ -83,7 +89,10 @@ class Cell:
         folder = self.folder / "trip"
         if not (folder / "summary.json").exists():
             run(self.config, folder, self.name)
-        return load_run(folder).data
+        kept = load_run(folder)
+        if kept.summary["status"] != "finished":
+            raise InvalidSetting(f"{folder} holds a run that stopped: {kept.summary['message']}")
+        return kept.data
 
     def trip_values(self, utility: str, normalization: str) -> np.ndarray:
         """phi [n, n] of the run in any utility and normalisation."""
@@ -175,6 +184,8 @@ def _digest(config: Config, samples: int | None) -> str:
     changed = {name: value for name, value in settings.items() if value != defaults[name]}
     if samples is not None:
         changed["samples"] = samples
+    for file in config.topology.files:
+        changed[f"topology.files {file}"] = Path(file).read_text()
     return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
 
 

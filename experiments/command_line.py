@@ -12,7 +12,7 @@ from trip_jax.run import CONF, USER_ERRORS
 
 EXAMPLES_PER_CLIENT = {"cnn": 160, "mlp": 960}
 """scale=cpu: so many that the two re-executions of a cell take about ten minutes (CNN) or one
-(MLP) on two cores."""
+(MLP) on two idle cores."""
 
 N_CLIENTS = 8
 
@@ -39,6 +39,7 @@ class Request:
     samples: int | None  # coalitions drawn for ground truths; None: all are executed
     folder: Path
     overrides: tuple[str, ...]  # of the configuration of every cell
+    variation: str  # what was asked for beyond scale, data set, model, seeds and folder
 
     def overrides_of_scale(self, model: str) -> list[str]:
         """How much smaller than the paper's setting the scale makes a cell."""
@@ -54,7 +55,8 @@ def parse(arguments: Sequence[str], **defaults: Sequence[str]) -> Request:
     """Read the command line.
 
     Args:
-        defaults: `distribution` and `topology` of the experiment.
+        defaults: `distribution` and `topology` of the experiment; several values of one that has
+            a single default are refused.
 
     Raises:
         InvalidSetting: an argument without "=", or a value that does not exist.
@@ -68,6 +70,15 @@ def parse(arguments: Sequence[str], **defaults: Sequence[str]) -> Request:
             raise InvalidSetting(f"Cannot read {argument!r}: a setting is written NAME=VALUE.")
         if name in (*names, "utility", "samples", "out"):
             given[name] = value
+            if len(defaults.get(name, ())) == 1 and "," in value:
+                raise InvalidSetting(f"{name} takes one value here, not {value!r}.")
+        elif name.lstrip("+") == "experiment":
+            raise InvalidSetting("experiment is fixed here: give single settings instead.")
+        elif name in ("contribution.utility", "contribution.normalization"):
+            short = name.removeprefix("contribution.")
+            raise InvalidSetting(f"All are measured; {short}={value} chooses what is reported.")
+        elif "," in value and not value.startswith("["):
+            raise InvalidSetting(f"{name} takes one value here, not {value!r}.")
         else:
             overrides.append(argument)
     scale = given["scale"]
@@ -100,6 +111,11 @@ def parse(arguments: Sequence[str], **defaults: Sequence[str]) -> Request:
         samples=None if samples is None else int(samples),
         folder=Path(given.get("out", f"outputs/tables_{scale}")),
         overrides=tuple(overrides),
+        variation=" ".join(
+            argument
+            for argument in sorted(arguments)
+            if argument.partition("=")[0] not in ("scale", "dataset", "model", "seed", "out")
+        ),
     )
 
 

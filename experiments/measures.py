@@ -19,6 +19,7 @@ def trip_rows(cell: Cell, request: Request) -> list[dict[str, Any]]:
 
     Each utility is compared with the Shapley value of the same utility, and with that of accuracy.
     """
+    cell.trip()  # first, because it is cheap and shows what cannot work
     truth = cell.decentralised()["values"]
     rows = []
     for utility in request.utilities:
@@ -40,7 +41,10 @@ def trip_rows(cell: Cell, request: Request) -> list[dict[str, Any]]:
 
 
 def baseline_rows(cell: Cell, request: Request) -> list[dict[str, Any]]:
-    """The baselines of centralised learning against the Shapley value of FedAvg."""
+    """The baselines of centralised learning against the Shapley value of FedAvg.
+
+    Thresholds of TMR and GTG-Shapley are those of accuracy, whatever the utility.
+    """
     truth = cell.centralised()["values"][0]
     tables = cell.fedavg_tables()
     n = cell.config.n_clients

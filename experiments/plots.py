@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 import pandas
 
-from experiments.cells import Cell
-from trip_jax.evaluation import ACCURACY
 from trip_jax.figures import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
 from trip_jax.metrics import cosine_distance
 
@@ -37,30 +35,37 @@ def draw_distances(frame: pandas.DataFrame, what: str, title: str, path: Path) -
     for k in range(1, len(columns)):
         axes.axvline(k - 0.5, color=MUTED, lw=0.4, alpha=0.5)
     axes.set_xticks(range(len(columns)), columns)
-    axes.set(yscale="log", ylabel="cosine distance", xlim=(-0.5, len(columns) - 0.5))
+    if (frame.distance > 0).any():
+        axes.set_yscale("log")
+    axes.set(ylabel="cosine distance", xlim=(-0.5, len(columns) - 0.5))
     axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
     add_legend(axes, ncols=4)
     figure.savefig(path, dpi=300)
 
 
-def draw_scatter(cells: Mapping[str, Cell], title: str, path: Path) -> None:
+def draw_scatter(
+    pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], title: str, path: Path
+) -> None:
     """phi[i, j] of TRIP-Shapley against the Shapley value, every client's vector at length one.
 
     The cosine distance, whose mean over clients is written into each panel, is then half the
-    squared distance between a client's two vectors.
+    squared distance between a client's two vectors. Zero vectors are left out.
+
+    Args:
+        pairs: TRIP-Shapley's phi [n, n] and the Shapley values [n, n], by what a panel is called.
     """
-    width = 7.0 if len(cells) > 2 else 3.5
+    width = 7.0 if len(pairs) > 2 else 3.5
     what = "Contributions to each client's final model (accuracy, Eq. 4 as printed)"
-    figure = titled_figure(what, title, width, width / max(len(cells), 2) + 0.5)
-    panels = figure.subplots(1, len(cells), sharex=True, sharey=True, squeeze=False)[0]
-    reach: list[float] = []
-    for axes, (column, cell) in zip(panels, cells.items(), strict=True):
+    figure = titled_figure(what, title, width, width / max(len(pairs), 2) + 0.5)
+    panels = figure.subplots(1, len(pairs), sharex=True, sharey=True, squeeze=False)[0]
+    reach: list[float] = [0.0, 1.0]
+    for axes, (column, (trip, truth)) in zip(panels, pairs.items(), strict=True):
         plain(axes)
-        trip = cell.trip_values("accuracy", "paper")
-        truth = cell.decentralised()["values"][..., ACCURACY]
-        distance = np.nanmean(cosine_distance(trip, truth))
+        distances = cosine_distance(trip, truth)
+        directed = np.isfinite(distances)
+        own = np.eye(len(trip), dtype=bool)[directed]
+        trip, truth = trip[directed], truth[directed]
         trip, truth = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (trip, truth))
-        own = np.eye(len(trip), dtype=bool)
         axes.axline((0, 0), slope=1, color=MUTED, lw=0.6)
         for which, marker, colour, label in (
             (~own, "o", HONEST, "of others"),
@@ -68,8 +73,9 @@ def draw_scatter(cells: Mapping[str, Cell], title: str, path: Path) -> None:
         ):
             look = {"ms": 2.5, "mew": 0, "alpha": 0.7, "color": colour}
             axes.plot(truth[which], trip[which], marker, label=label, **look)
-        reach += [trip.min(), trip.max(), truth.min(), truth.max()]
-        axes.text(0.04, 0.96, f"{distance:.3f}", size=7, va="top", transform=axes.transAxes)
+        reach += [*trip.ravel(), *truth.ravel()]
+        mean = f"{distances[directed].mean():.3f}" if directed.any() else "–"
+        axes.text(0.04, 0.96, mean, size=7, va="top", transform=axes.transAxes)
         axes.set_xlabel(column, size=8)
         axes.set_box_aspect(1)
     margin = 0.05 * (max(reach) - min(reach))

@@ -6,8 +6,8 @@
 Executes pairs of coalitions of the iid cell of Table I three ways, one after another in this
 process: in chunks as they are, one pair at a time, and by a loop over coalitions, rounds, clients
 and minibatches in PyTorch, which is spared the evaluation. Every pair is the same work. Ours is
-timed from the end of its first chunk, which compiles, to that of its second; the others are timed
-over `pairs`. Needs the extra `bench`.
+timed from the end of its first chunk, which compiles, over as many further whole chunks as hold
+`pairs`. Needs the extra `bench`.
 """
 
 import time
@@ -22,24 +22,26 @@ from torch import nn
 from experiments.cells import compose_config
 from experiments.command_line import parse, run_as_command
 from trip_jax.config import Config
+from trip_jax.errors import InvalidSetting
 from trip_jax.prepare import prepare
 from trip_jax.retraining import decentralised_process, pairs_at_once, reexecute
 from trip_jax.simulation import Simulation
 
 
 def seconds_a_pair(simulation: Simulation, n_pairs: int, memory: float | None = None) -> float:
-    """Of re-execution, over `n_pairs` pairs or a chunk if that is larger."""
+    """Of re-execution, over `n_pairs` pairs rounded up to whole chunks."""
     process = decentralised_process(simulation.n)
     q = pairs_at_once(simulation, process, 2 ** (simulation.n - 1), memory)
+    timed = -(-n_pairs // q) * q  # whole chunks
     ends: list[float] = []
     reexecute(
         simulation,
         process,
-        coalitions(simulation.n, q + max(n_pairs, q)),
+        coalitions(simulation.n, q + timed),
         memory=memory,
         on_chunk=lambda _: ends.append(time.perf_counter()),
     )
-    return (ends[-1] - ends[0]) / max(n_pairs, q)
+    return (ends[-1] - ends[0]) / timed
 
 
 def coalitions(n: int, n_pairs: int) -> np.ndarray:
@@ -114,7 +116,10 @@ def retraining_speed(arguments: Sequence[str]) -> None:
     others = []
     for argument in arguments:
         if argument.startswith("pairs="):
-            pairs = int(argument.removeprefix("pairs="))
+            value = argument.removeprefix("pairs=")
+            if not value.isdecimal() or int(value) < 1:
+                raise InvalidSetting(f"pairs must be a number of at least 1, not {value!r}.")
+            pairs = int(value)
         else:
             others.append(argument)
     request = parse(others)

@@ -1,5 +1,6 @@
 """Runs the cells of a table and writes them down: CSV, Markdown and figures."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -7,12 +8,14 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas
 
 from experiments.cells import Cell, compose_config
 from experiments.command_line import Request
 from experiments.measures import TRIP, cost_row
 from experiments.plots import draw_distances, draw_scatter
+from trip_jax.evaluation import ACCURACY
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Table:
     in_paper: frozenset[str]  # those of them that the paper has
     setting: str  # what all columns share
     overrides_of_column: Callable[[str], list[str]]
+    check: Callable[[Cell], None]  # raises InvalidSetting for a cell that cannot be measured
     rows_of_cell: Callable[[Cell], list[dict[str, Any]]]
     paper_values: Mapping[tuple[str, str, str], float]  # by data set, column and method
 
@@ -39,40 +43,55 @@ def fill(table: Table, request: Request) -> None:
     Raises:
         InvalidSetting: a setting that cannot work.
     """
+    which = list(product(request.datasets, request.models, request.seeds, table.columns))
+    cells = {key: _cell(table, request, *key) for key in which}  # refuses before anything runs
     for dataset, model in product(request.datasets, request.models):
         rows: list[dict[str, Any]] = []
         costs: list[dict[str, Any]] = []
-        shown: dict[str, Cell] = {}  # the first seed's, for the scatter
-        stem = request.folder / f"{table.name}_{request.scale}_{dataset}_{model}"
-        cells = list(product(request.seeds, table.columns))
-        for k, (seed, column) in enumerate(cells, 1):
-            which = f"{dataset}, {model}, {table.setting}, {column}, seed {seed}"
-            print(f"cell {k} of {len(cells)}: {which}", flush=True)
-            overrides = [
-                *table.overrides_of_column(column),
-                *(f"dataset={dataset}", f"model={model}", f"seed={seed}"),
-                *request.overrides_of_scale(model),
-                *request.overrides,
-            ]
-            name = f"{table.name} scale={request.scale}"
-            config = compose_config(overrides)
-            cell = Cell(request.folder / "cells", config, name, request.samples)
+        shown: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # the first seed's, for the scatter
+        name = f"{table.name}_{request.scale}_{dataset}_{model}"
+        if request.variation:
+            name += "_" + re.sub(r"[^\w=,.]+", "-", request.variation)[:150]
+        stem = request.folder / name
+        for seed, column in product(request.seeds, table.columns):
+            key = (dataset, model, seed, column)
+            print(f"cell {which.index(key) + 1} of {len(which)}: {', '.join(key)}", flush=True)
+            cell = cells.pop(key)
             where = {"dataset": dataset, "model": model, "column": column, "seed": int(seed)}
             rows += [where | row for row in table.rows_of_cell(cell)]
             costs.append(where | cost_row(cell))
-            shown.setdefault(table.label(column), cell)
+            if seed == request.seeds[0]:
+                truth = cell.decentralised()["values"][..., ACCURACY]
+                shown[table.label(column)] = cell.trip_values("accuracy", "paper"), truth
             frame, cost = pandas.DataFrame(rows), pandas.DataFrame(costs)
             printed = [
                 table.paper_values.get((dataset, row["column"], row["method"]), nan) for row in rows
             ]
             frame["paper"] = pandas.Series(printed).where(_is_main(frame, "accuracy", "paper"))
             title = _title(table, request, dataset, model, cost)
-            _write(stem, title, table, request, frame, cost)
+            _write(_beside(stem, ".md"), title, table, request, frame, cost)
         series = _series(frame, request).assign(column=frame.column.map(table.label))
-        draw_distances(series, table.title, title, stem.with_suffix(".png"))
-        draw_scatter(shown, title, stem.with_name(f"{stem.name}_scatter.png"))
-        print(stem.with_suffix(".md").read_text())
+        draw_distances(series, table.title, title, _beside(stem, ".png"))
+        draw_scatter(shown, title, _beside(stem, "_scatter.png"))
+        print(_beside(stem, ".md").read_text())
         print(f"results in {request.folder}")
+
+
+def _beside(stem: Path, ending: str) -> Path:
+    return stem.with_name(stem.name + ending)
+
+
+def _cell(table: Table, request: Request, dataset: str, model: str, seed: str, column: str) -> Cell:
+    overrides = [
+        *table.overrides_of_column(column),
+        *(f"dataset={dataset}", f"model={model}", f"seed={seed}"),
+        *request.overrides_of_scale(model),
+        *request.overrides,
+    ]
+    name = f"{table.name} scale={request.scale}"
+    cell = Cell(request.folder / "cells", compose_config(overrides), name, request.samples)
+    table.check(cell)
+    return cell
 
 
 def _title(table: Table, request: Request, dataset: str, model: str, cost: pandas.DataFrame) -> str:
@@ -93,7 +112,7 @@ def _title(table: Table, request: Request, dataset: str, model: str, cost: panda
 
 
 def _write(
-    stem: Path,
+    path: Path,
     title: str,
     table: Table,
     request: Request,
@@ -102,13 +121,15 @@ def _write(
 ) -> None:
     """The rows as CSV and, beside the paper's values, as Markdown."""
     frame.rename(columns={"column": table.name}).to_csv(
-        stem.with_suffix(".csv"), index=False, float_format="%.6g"
+        path.with_name(path.name.removesuffix(".md") + ".csv"), index=False, float_format="%.6g"
     )
     own = frame[frame.utility == frame.truth]
     trip, baselines = frame[frame.method == TRIP], own[own.method != TRIP]
     notes = "Mean over clients and seeds ± standard deviation over seeds; in brackets the paper's."
     if set(frame.column) - table.in_paper:
         notes += " Columns with a star are not in the paper, nor in the means."
+    if lost := int(own.without_direction.sum()):
+        notes += f" {lost} vectors are zero, have no direction and are left out."
     sections = [
         f"# {table.title}",
         f"Setting: {title}.",
@@ -121,11 +142,12 @@ def _write(
     ]
     if len(baselines):
         sections += [
-            "Baselines by utility; calls are coalitions looked up, mean over cells:",
+            "Baselines by utility, with the thresholds of accuracy for all; calls are coalitions "
+            "looked up, mean over cells:",
             _pivot(baselines, ["method", "utility"], table, calls=True),
         ]
     sections += ["Final accuracy, examples and seconds per cell:", _costs(cost, table)]
-    stem.with_suffix(".md").write_text("\n\n".join(sections) + "\n")
+    path.write_text("\n\n".join(sections) + "\n")
 
 
 def _main(request: Request) -> tuple[str, str]:

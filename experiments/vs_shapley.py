@@ -12,7 +12,6 @@ needs `samples`, how many coalitions are drawn for the Shapley values.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from experiments.cells import Cell
 from experiments.command_line import parse, run_as_command
@@ -25,11 +24,6 @@ def vs_shapley(arguments: Sequence[str]) -> None:
     """Fill Table I as far as it was asked for."""
     request = parse(arguments, distribution=DISTRIBUTIONS, topology=("regular",))
     topology = ",".join(request.topologies)
-
-    def rows_of_cell(cell: Cell) -> list[dict[str, Any]]:
-        cell.require_baselines()
-        return trip_rows(cell, request) + baseline_rows(cell, request)
-
     fill(
         Table(
             name="vs_shapley",
@@ -41,7 +35,8 @@ def vs_shapley(arguments: Sequence[str]) -> None:
                 f"distribution={distribution}",
                 f"topology={topology}",
             ],
-            rows_of_cell=rows_of_cell,
+            check=Cell.require_baselines,
+            rows_of_cell=lambda cell: trip_rows(cell, request) + baseline_rows(cell, request),
             paper_values=TABLE_1 if topology == "regular" else {},
         ),
         request,

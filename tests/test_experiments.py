@@ -1,5 +1,6 @@
 """The experiments of Tables I and II: what they write, keep, continue and refuse."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from experiments import cells, command_line, tables
 from experiments.cells import Cell, compose_config
 from experiments.paper_values import DISTRIBUTIONS, TABLE_1, TABLE_2, TOPOLOGIES
+from experiments.plots import draw_distances, draw_scatter
 from experiments.topologies import topologies
 from experiments.vs_shapley import vs_shapley
 from trip_jax import Contribution, retraining
@@ -20,6 +22,9 @@ from trip_jax.metrics import cosine_distance
 
 FEW = ("n_clients=3", "topology=star", "training.rounds=2", "dataset.train_size=60")
 FEW += ("dataset.test_size=50", "dataset=digits", "model=mlp")
+
+SMOKE = ("training.learning_rate=0.05",)
+REPORT = "vs_shapley_smoke_digits_mlp_" + "-".join(sorted([*FEW[:-2], "distribution=iid,sizes"]))
 
 
 @pytest.fixture(scope="module")
@@ -31,22 +36,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_table_1_is_written_with_its_scale_beside_every_number(folder: Path) -> None:
-    stem = folder / "vs_shapley_smoke_digits_mlp"
-    text = stem.with_suffix(".md").read_text()
+    text = (folder / f"{REPORT}.md").read_text()
     assert "scale=smoke (smaller than the paper's setting): 60 training examples" in text
     assert "| method | iid | sizes | mean |" in text
-    frame = pandas.read_csv(stem.with_suffix(".csv"))
+    frame = pandas.read_csv(folder / f"{REPORT}.csv")
     assert set(frame.method) == {"TRIP-Shapley", "MR", "TMR", "GTG-Shapley", "OR"}
     # TRIP by three utilities and two normalisations against its own utility, two utilities
     # against accuracy as well; four baselines by three utilities; two distributions.
     assert len(frame) == 2 * (2 * (3 + 2) + 4 * 3)
     assert frame.paper.isna().all()  # the paper has no digits
-    for name in (f"{stem.name}.png", f"{stem.name}_scatter.png"):
+    for name in (f"{REPORT}.png", f"{REPORT}_scatter.png"):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
 
 
 def test_distances_are_those_of_the_kept_arrays(folder: Path) -> None:
-    frame = pandas.read_csv(folder / "vs_shapley_smoke_digits_mlp.csv")
+    frame = pandas.read_csv(folder / f"{REPORT}.csv")
     config = compose_config([*FEW, *SMOKE, "distribution=sizes"])
     cell = Cell(folder / "cells", config, "test")
     assert cell.folder.is_dir()
@@ -63,21 +67,19 @@ def test_distances_are_those_of_the_kept_arrays(folder: Path) -> None:
     assert row.distance.item() == pytest.approx(cosine_distance(trip, truth).mean(), rel=1e-4)
 
 
-SMOKE = ("training.learning_rate=0.05",)
-
-
 def test_finished_cells_are_not_run_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a finished cell was run again")
 
     monkeypatch.setattr(cells, "prepare", refuse)
     monkeypatch.setattr(cells, "run", refuse)
-    before = (folder / "vs_shapley_smoke_digits_mlp.csv").read_text()
+    before = (folder / f"{REPORT}.csv").read_text()
     vs_shapley(["scale=smoke", *FEW, "distribution=iid,sizes", f"out={folder}"])
-    assert (folder / "vs_shapley_smoke_digits_mlp.csv").read_text() == before
+    assert (folder / f"{REPORT}.csv").read_text() == before
     # Table II shares the cells of Table I.
     topologies(["scale=smoke", *FEW, f"out={folder}", "utility=accuracy", "normalization=paper"])
-    frame = pandas.read_csv(folder / "topologies_smoke_digits_mlp.csv")
+    (report,) = folder.glob("topologies_smoke_digits_mlp_*.csv")
+    frame = pandas.read_csv(report)
     assert frame[["topologies", "utility", "normalization"]].values.tolist() == [
         ["star", "accuracy", "paper"]
     ]
@@ -124,7 +126,17 @@ def test_cells_of_different_settings_do_not_share_a_folder(tmp_path: Path) -> No
 
     assert folder_of() == folder_of("training.momentum=0.9")  # the default
     others = [("training.momentum=0.8",), ("seed=1",), ("topology.directed=true",)]
-    assert len({folder_of(), *(folder_of(*other) for other in others)}) == 4
+    others.append(("n_clients=6",))
+    sampled = Cell(tmp_path, compose_config([*FEW, "n_clients=6"]), "test", samples=40).folder
+    assert len({folder_of(), sampled, *(folder_of(*other) for other in others)}) == 6
+    every = Cell(tmp_path, compose_config([*FEW]), "test", samples=8)
+    assert every.folder == folder_of() and every.samples is None
+    graph = tmp_path / "graph.txt"
+    folders = set()
+    for edges in ("0 1\n1 2\n", "0 1\n0 2\n"):
+        graph.write_text(edges)
+        folders.add(folder_of("topology=file", f"topology.files=[{graph}]"))
+    assert len(folders) == 2
 
 
 def test_the_papers_setting_is_run_at_its_scale() -> None:
@@ -153,6 +165,7 @@ def test_spread_dashes_and_means_in_markdown() -> None:
         columns=("a", "new_one"),
         in_paper=frozenset("a"),
         setting="",
+        check=lambda _: None,
         overrides_of_column=lambda _: [],
         rows_of_cell=lambda _: [],
         paper_values={},
@@ -175,6 +188,18 @@ def test_spread_dashes_and_means_in_markdown() -> None:
     assert "| Y | – | – |" in tables._pivot(frame[frame.method == "Y"], ["method"], table)
 
 
+def test_vectors_without_direction_are_left_out_of_figures(tmp_path: Path) -> None:
+    truth = np.eye(3) + 0.1
+    some, none = truth * [[1], [0], [2]], np.zeros((3, 3))
+    draw_scatter({"some": (some, truth), "none": (none, truth)}, "title", tmp_path / "a.png")
+    lost = pandas.DataFrame(
+        {"column": ["a"], "series": ["X"], "distance": [np.nan], "paper": [np.nan]}
+    )
+    draw_distances(lost, "what", "title", tmp_path / "b.png")
+    for name in ("a.png", "b.png"):
+        assert (tmp_path / name).stat().st_size > 5_000
+
+
 def test_cosine_distance() -> None:
     a = np.array([[1.0, 0], [1, 1], [0, 0], [2, 2]])
     b = np.array([[0.0, 3], [2, 2], [1, 2], [-1, -1]])
@@ -190,6 +215,13 @@ def test_cosine_distance() -> None:
         ("seed", "Cannot read 'seed': a setting is written NAME=VALUE."),
         ("training.epochs=3", "There is no setting training.epochs: did you mean"),
         ("n_clients=14", "n_clients=14 has 16,384 coalitions"),
+        ("distribution=iid,even", "distribution must be one of .*, not 'even'."),
+        ("topology=star,line", "topology takes one value here, not 'star,line'."),
+        ("training.rounds=2,3", "training.rounds takes one value here, not '2,3'."),
+        ("experiment=ws100", "experiment is fixed here"),
+        ("contribution.utility=loss", "utility=loss chooses what is reported"),
+        ("adversary=d2", "leave out adversary and defence"),
+        ("samples=few", "samples must be a number of coalitions, not 'few'."),
     ],
 )
 def test_wrong_settings_end_in_one_sentence(
@@ -200,8 +232,8 @@ def test_wrong_settings_end_in_one_sentence(
         command_line.run_as_command(vs_shapley)
     assert stopped.value.code == 2
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert pytest.importorskip("re").search(message, lines[0]), lines
+    assert len(lines) == 1 and not list(tmp_path.iterdir())
+    assert re.search(message, lines[0]), lines
 
 
 def test_too_many_clients_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
@@ -215,7 +247,8 @@ def test_too_many_clients_are_refused_before_anything_is_trained(tmp_path: Path)
 def test_other_utilities_alone_have_their_own_first_table(folder: Path) -> None:
     arguments = ["scale=smoke", *FEW, "distribution=iid", f"out={folder}", "utility=loss"]
     vs_shapley([*arguments, "normalization=efficient"])
-    text = (folder / "vs_shapley_smoke_digits_mlp.md").read_text()
+    (report,) = folder.glob("vs_shapley_smoke_digits_mlp_*utility=loss.md")
+    text = report.read_text()
     assert "By loss and Eq. 4 divided by m:\n\n| method | iid | mean |" in text
 
 

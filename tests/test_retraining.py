@@ -12,7 +12,7 @@ import pytest
 from tests import reference as ref
 from tests.conftest import oracle_inputs, tiny, tiny_data
 from trip_jax import Adversary, Training
-from trip_jax.centralized import fedavg
+from trip_jax.centralized import fedavg, reconstructed_game, round_games
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import ACCURACY, UTILITIES
 from trip_jax.retraining import GroundTruth, Progress, centralised_truth, decentralised_truth
@@ -271,6 +271,13 @@ def test_fedavg_and_its_mixtures_against_the_oracle() -> None:
 
     for t in range(TRAINING.rounds + 1):
         assert_same(history.models[t], models[t])
+    rounds = round_games(history, lambda models: simulation.evaluate(models, simulation.data)[:, 1])
+    whole = reconstructed_game(history, lambda models: jnp.ones(len(models)))
+    np.testing.assert_array_equal(whole(np.array([3, 5, 9])), 1)
+    for t, coalition in ((0, 0b0110), (2, 0b1011)):
+        mixture = ref.round_coalition_model(models[t], updates[t], SIZES, members(coalition))
+        expected = ref.utilities(mixture, *federation.test)["loss"]
+        assert rounds[t](coalition) == pytest.approx(expected, rel=1e-4)
     coalitions = np.array([0b0000, 0b0100, 0b1011])
     inside = jnp.asarray(coalitions[:, None] >> np.arange(4) & 1, bool)
     reconstructed = history.reconstructed_models(inside)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def recorded_reports(run: "xarray.Dataset", utility: str, normalization: str) -> Reports:
-    """The honest reports of all rounds, fields [T, A], as `trace` takes them.
+    """The reports of all rounds as they are before anyone falsifies them, fields [T, A].
 
     Args:
         run: results.nc of a run, in whichever utility and normalisation.

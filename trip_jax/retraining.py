@@ -127,11 +127,12 @@ def require_coalitions(n: int, max_coalitions: int = 2**12, samples: int | None 
 
     Args:
         max_coalitions: that may be executed.
-        samples: how many of the 2^n coalitions are drawn, if not all are executed.
+        samples: how many of the 2^n coalitions are drawn, if not all are executed; whatever
+            `max_coalitions` is.
     """
     if samples is not None and samples < 2**n:
         require_budget(samples, n, SAMPLED_BY, setting="samples")
-    elif 2**n > max_coalitions:
+    elif samples is None and 2**n > max_coalitions:
         raise InvalidSetting(
             f"n_clients={n} has {2**n:,} coalitions to execute again, above "
             f"max_coalitions={max_coalitions:,}: lower n_clients or set samples to how many are "
@@ -239,7 +240,9 @@ def pairs_at_once(
     """Pairs in a chunk, a power of two; arguments as in `reexecute`."""
     # Both executions' models and their successors, and each row before and after training.
     models = 4 * process.n_models + 2 * simulation.n
-    fitting = int((memory or _memory()) / (models * simulation.model.theta.nbytes))
+    fitting = int(
+        (_memory() if memory is None else memory) / (models * simulation.model.theta.nbytes)
+    )
     return 2 ** int(np.log2(max(1, min(fitting, n_pairs))))
 
 

@@ -86,7 +86,7 @@ class Simulation:
         self.liars = choose_liars(adversary, self.n, seed)
 
         client_batch, coalition_batch = default_batches(jax.default_backend())
-        self.client_batch = min(training.client_batch or client_batch, self.n)
+        self.client_batch = training.client_batch or client_batch
         self.coalition_batch = contribution.coalition_batch or coalition_batch
         self.rows = CoalitionRows.of(
             np.asarray(topology.graphs.mask.sum(axis=-1)),

@@ -69,7 +69,7 @@ def train_clients(
     return lax.map(
         lambda row: train(row[0], data.examples[row[1]], data.sizes[row[1]], row[2]),
         (models, clients, keys),
-        batch_size=client_batch,
+        batch_size=min(client_batch, len(clients)),
     )
 
 

@@ -69,6 +69,7 @@ def fedavg(simulation: Simulation) -> History:
     return History(jnp.stack(models), jnp.stack(updates), simulation.data.sizes)
 
 
+MOST_AT_ONCE = 32  # coalition models
 Evaluate = Callable[[Array], Array | np.ndarray]
 """Utilities [K] of models [K, P]."""
 
@@ -88,9 +89,12 @@ def _game(history: History, models: Callable[[Array], Array], evaluate: Evaluate
     n = len(history.sizes)
 
     def utilities(coalitions: np.ndarray) -> np.ndarray:
-        # To a power of two, so that a compiled `evaluate` meets few shapes.
-        padded = np.resize(coalitions, 2 ** int(np.ceil(np.log2(len(coalitions)))))
+        # Chunks of a power of two bound the memory, and a compiled `evaluate` meets few shapes.
+        chunk = min(MOST_AT_ONCE, 2 ** int(np.ceil(np.log2(len(coalitions)))))
+        padded = np.resize(coalitions, -(-len(coalitions) // chunk) * chunk)
         inside = jnp.asarray(padded[:, None] >> np.arange(n) & 1, bool)
-        return np.asarray(evaluate(models(inside)))[: len(coalitions)]
+        chunks = inside.reshape(-1, chunk, n)
+        parts = [np.asarray(evaluate(models(part))) for part in chunks]
+        return np.concatenate(parts)[: len(coalitions)]
 
     return Game(n, utilities)

@@ -17,6 +17,8 @@ from trip_jax.shapley.permutations import draw_prefixes, estimate_from_prefixes
 from trip_jax.shapley.sizes import draw_by_size, plan
 from trip_jax.shapley.stratified import estimate_by_size
 
+ESTIMATORS = ("permutation", "antithetic", "stratified", "kernelshap")
+
 AUTO = "kernelshap"
 """The estimator with the least error at equal budget, by experiments.estimators."""
 
@@ -90,7 +92,11 @@ def estimate(
 def require_budget(
     budget: int, m: int, estimator: str, setting: str = "contribution.budget"
 ) -> None:
-    """Refuse a budget from which nothing could be told."""
+    """Refuse an unknown estimator, or a budget from which nothing could be told."""
+    if estimator not in ESTIMATORS:
+        raise InvalidSetting(
+            f"The estimator must be one of {', '.join(ESTIMATORS)}, not {estimator!r}."
+        )
     needed = min(minimum_rows(estimator, m), 2**m)
     if budget < needed:
         raise InvalidSetting(
