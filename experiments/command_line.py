@@ -90,7 +90,7 @@ def parse(arguments: Sequence[str], **defaults: Sequence[str]) -> Request:
         raise InvalidSetting(f"samples must be a number of coalitions, not {samples!r}.")
 
     def several(name: str, default: str) -> tuple[str, ...]:
-        return tuple(given.get(name, default).split(","))
+        return tuple(dict.fromkeys(given.get(name, default).split(",")))  # none twice
 
     def among(name: str, choices: Sequence[str]) -> tuple[str, ...]:
         values = several(name, ",".join(choices))

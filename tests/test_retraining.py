@@ -271,9 +271,14 @@ def test_fedavg_and_its_mixtures_against_the_oracle() -> None:
 
     for t in range(TRAINING.rounds + 1):
         assert_same(history.models[t], models[t])
-    rounds = round_games(history, lambda models: simulation.evaluate(models, simulation.data)[:, 1])
-    whole = reconstructed_game(history, lambda models: jnp.ones(len(models)))
-    np.testing.assert_array_equal(whole(np.array([3, 5, 9])), 1)
+
+    def evaluate(models: Any) -> Any:
+        return simulation.evaluate(models, simulation.data)[:, UTILITIES.index("loss")]
+
+    rounds, whole = round_games(history, evaluate), reconstructed_game(history, evaluate)
+    rebuilt = ref.reconstructed_model(models[0], updates, SIZES, members(0b1001))
+    expected = ref.utilities(rebuilt, *federation.test)["loss"]
+    assert whole(np.array([3, 5, 0b1001]))[2] == pytest.approx(expected, rel=1e-4)
     for t, coalition in ((0, 0b0110), (2, 0b1011)):
         mixture = ref.round_coalition_model(models[t], updates[t], SIZES, members(coalition))
         expected = ref.utilities(mixture, *federation.test)["loss"]
