@@ -21,7 +21,7 @@ import xarray
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from experiments.progress import ReexecutionProgress
+from experiments.progress import ExecutionProgress
 from trip_jax import Config, load_run
 from trip_jax.centralized.fedavg import fedavg
 from trip_jax.config import register
@@ -130,18 +130,18 @@ class Cell:
     def _reexecuted(self, truth_of: Callable[..., GroundTruth]) -> Arrays:
         part = truth_of.__name__.removesuffix("_truth")
         path = self.folder / f"{part}.partial.npz"
-        kept: Arrays = _read(path) if path.exists() else {"pairs": None, "seconds": np.zeros(())}
+        kept: Arrays = _read(path) if path.exists() else {"finished": None, "seconds": np.zeros(())}
         began = time.perf_counter()
 
         def seconds() -> np.ndarray:
             return np.asarray(kept["seconds"] + time.perf_counter() - began)
 
-        with ReexecutionProgress(f"  {part} ground truth") as progress:
+        with ExecutionProgress(f"  {part} ground truth") as progress:
             truth = truth_of(
                 self.simulation,
                 samples=self.samples,
-                finished=kept["pairs"],
-                on_chunk=lambda pairs: _write(path, {"pairs": pairs, "seconds": seconds()}),
+                finished=kept["finished"],
+                on_chunk=lambda done: _write(path, {"finished": done, "seconds": seconds()}),
                 on_progress=progress.report,
             )
         return {

@@ -1,15 +1,15 @@
-"""Progress of a re-execution: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of repeated executions: a bar on a terminal, a line now and then elsewhere."""
 
 import sys
 from typing import Any
 
+from trip_jax.execution import Progress
 from trip_jax.progress import duration
-from trip_jax.retraining import Progress
 
 SECONDS_A_LINE = 30.0
 
 
-class ReexecutionProgress:
+class ExecutionProgress:
     """Reports how much has been executed, how fast, and the time left; a context manager."""
 
     def __init__(self, what: str):
@@ -17,11 +17,11 @@ class ReexecutionProgress:
         self._bar: Any = None
         self._last = 0.0
 
-    def __enter__(self) -> "ReexecutionProgress":
+    def __enter__(self) -> "ExecutionProgress":
         if sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(desc=self._what, unit="pair round", dynamic_ncols=True)
+            self._bar = tqdm(desc=self._what, unit="sample", unit_scale=True, dynamic_ncols=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -29,14 +29,13 @@ class ReexecutionProgress:
             self._bar.close()
 
     def report(self, progress: Progress) -> None:
-        """Say how far the re-execution is."""
-        rate = f"{progress.samples / progress.seconds:,.0f} samples/s"
+        """Say how far the executions are."""
         if self._bar is not None:
             self._bar.total = progress.total
-            self._bar.set_postfix_str(rate)
             self._bar.update(progress.done - self._bar.n)
         elif progress.seconds > self._last + SECONDS_A_LINE:
             self._last = progress.seconds
-            left = progress.seconds / progress.done_now * (progress.total - progress.done)
+            rate = progress.done_now / progress.seconds
+            left = duration((progress.total - progress.done) / rate)
             share = progress.done / progress.total
-            print(f"{self._what}: {share:.0%}, {rate}, {duration(left)} left", flush=True)
+            print(f"{self._what}: {share:.0%}, {rate:,.0f} samples/s, {left} left", flush=True)

@@ -3,11 +3,11 @@
     python -m experiments.retraining_speed [scale=cpu] [dataset=fashion_mnist] [model=cnn]
         [pairs=4] [SETTING=VALUE ...]
 
-Executes pairs of coalitions of the iid cell of Table I three ways, one after another in this
-process: in chunks as they are, one pair at a time, and by a loop over coalitions, rounds, clients
-and minibatches in PyTorch, which is spared the evaluation. Every pair is the same work. Ours is
-timed from the end of its first chunk, which compiles, over as many further whole chunks as hold
-`pairs`. Needs the extra `bench`.
+Executes coalitions of the iid cell of Table I and their complements three ways, one after the other
+in this process: in chunks as they are, one coalition at a time, and by a loop over coalitions,
+rounds, clients and minibatches in PyTorch, which is spared the evaluation. A pair of a coalition
+and its complement is always the same work. Ours is timed from the end of its first chunk, which
+compiles, over as many further whole chunks as hold `pairs`. Needs the extra `bench`.
 """
 
 import time
@@ -23,30 +23,31 @@ from experiments.cells import compose_config
 from experiments.command_line import parse, run_as_command
 from trip_jax.config import Config
 from trip_jax.errors import InvalidSetting
+from trip_jax.execution import Executor
 from trip_jax.prepare import prepare
-from trip_jax.retraining import decentralised_process, pairs_at_once, reexecute
+from trip_jax.retraining import decentralised_process
 from trip_jax.simulation import Simulation
 
 
 def seconds_a_pair(simulation: Simulation, n_pairs: int, memory: float | None = None) -> float:
     """Of re-execution, over `n_pairs` pairs rounded up to whole chunks."""
-    process = decentralised_process(simulation.n)
-    q = pairs_at_once(simulation, process, 2 ** (simulation.n - 1), memory)
-    timed = -(-n_pairs // q) * q  # whole chunks
-    ends: list[float] = []
-    reexecute(
+    executor = Executor(simulation, decentralised_process(simulation.n), memory)
+    warm_up = max(1, executor.at_once(2**simulation.n) // 2)  # pairs
+    timed = -(-n_pairs // warm_up) * warm_up  # whole chunks
+    done: list[tuple[int, float]] = []
+    executor.execute(
         simulation,
-        process,
-        coalitions(simulation.n, q + timed),
-        memory=memory,
-        on_chunk=lambda _: ends.append(time.perf_counter()),
+        coalitions(simulation.n, warm_up + timed),
+        on_chunk=lambda utilities: done.append((len(utilities), time.perf_counter())),
     )
-    return (ends[-1] - ends[0]) / timed
+    began = next(end for executed, end in done if executed == 2 * warm_up)
+    return (done[-1][1] - began) / timed
 
 
 def coalitions(n: int, n_pairs: int) -> np.ndarray:
-    """One coalition of each pair, [n_pairs, n] bool."""
-    return np.random.default_rng(0).random((n_pairs, n)) < 0.5
+    """Drawn coalitions, each followed by its complement, [2 n_pairs, n] bool."""
+    inside = np.random.default_rng(0).random((n_pairs, n)) < 0.5
+    return np.stack([inside, ~inside], axis=1).reshape(-1, n)
 
 
 def torch_network(config: Config, image_shape: Sequence[int], n_classes: int) -> nn.Module:
@@ -96,7 +97,7 @@ def torch_loop(config: Config, simulation: Simulation, inside: np.ndarray) -> Ca
         return nn.utils.parameters_to_vector(network.parameters()).detach()
 
     def execute() -> None:
-        for coalition in np.stack([inside, ~inside], axis=1).reshape(-1, simulation.n):
+        for coalition in inside:
             models = [start] * simulation.n
             for _ in range(training.rounds):
                 trained = [
@@ -130,7 +131,7 @@ def retraining_speed(arguments: Sequence[str]) -> None:
     execute = torch_loop(config, simulation, coalitions(simulation.n, pairs))
     seconds = {
         "trip_jax, coalitions together": seconds_a_pair(simulation, pairs),
-        "trip_jax, one pair after another": seconds_a_pair(simulation, pairs, memory=1.0),
+        "trip_jax, one after another": seconds_a_pair(simulation, pairs, memory=1.0),
         f"PyTorch {torch.__version__}, loops": timeit(execute, number=1) / pairs,
     }
     n_pairs = 2 ** (simulation.n - 1)

@@ -16,7 +16,7 @@ from experiments.paper_values import DISTRIBUTIONS, TABLE_1, TABLE_2, TOPOLOGIES
 from experiments.plots import draw_distances, draw_scatter
 from experiments.topologies import topologies
 from experiments.vs_shapley import vs_shapley
-from trip_jax import Contribution, retraining
+from trip_jax import Contribution, execution
 from trip_jax.errors import InvalidSetting
 from trip_jax.metrics import cosine_distance
 
@@ -90,13 +90,13 @@ def test_an_interrupted_re_execution_goes_on(
 ) -> None:
     config = compose_config([*FEW, *SMOKE, "distribution=iid"])
     whole = Cell(folder / "cells", config, "test").decentralised()
-    monkeypatch.setattr(retraining, "_memory", lambda: 1.0)  # a pair at a time
+    monkeypatch.setattr(execution, "_memory", lambda: 1.0)  # a coalition at a time
     cell = Cell(tmp_path, config, "test")
     write, written = cells._write, []
 
     def interrupt(path: Path, arrays: cells.Arrays) -> None:
         write(path, arrays)
-        written.append(len(arrays["pairs"]))
+        written.append(len(arrays["finished"]))
         if len(written) == 3:
             raise KeyboardInterrupt
 
@@ -107,15 +107,15 @@ def test_an_interrupted_re_execution_goes_on(
     assert [file.name for file in cell.folder.iterdir()] == ["decentralised.partial.npz"]
 
     executed: list[int] = []
-    original = retraining._programs
+    original = execution._programs
 
     def counting(*arguments: Any) -> Any:
         first, *others = original(*arguments)
         return (lambda *chunk: (executed.append(1), first(*chunk))[1], *others)
 
-    monkeypatch.setattr(retraining, "_programs", counting)
+    monkeypatch.setattr(execution, "_programs", counting)
     continued = Cell(tmp_path, config, "test").decentralised()
-    assert written == [1, 2, 3] and len(executed) == 1  # of four pairs
+    assert written == [1, 2, 3] and len(executed) == 5  # of eight coalitions
     np.testing.assert_array_equal(continued["values"], whole["values"])
     assert [file.name for file in cell.folder.iterdir()] == ["decentralised.npz"]
 

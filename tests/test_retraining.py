@@ -15,11 +15,12 @@ from trip_jax import Adversary, Training
 from trip_jax.centralized import fedavg, reconstructed_game, round_games
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import ACCURACY, UTILITIES
-from trip_jax.retraining import GroundTruth, Progress, centralised_truth, decentralised_truth
+from trip_jax.execution import Progress
+from trip_jax.retraining import GroundTruth, centralised_truth, decentralised_truth
 from trip_jax.simulation import Simulation
 
 SIZES = (7, 12, 5, 9)
-PAIR_MODELS = 6 * len(SIZES)  # what a pair of coalitions takes of a chunk's memory
+EXECUTION_MODELS = 3 * len(SIZES)  # what an execution takes of a chunk's memory
 TRAINING = Training(rounds=3, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0.5)
 GRAPHS: dict[str, Any] = {
     "star": nx.star_graph(3),
@@ -154,7 +155,7 @@ def test_who_cannot_reach_a_client_contributes_nothing_to_it() -> None:
 
 def test_chunks_change_nothing() -> None:
     simulation, whole = decentralised()
-    for memory in (1.0, 3 * PAIR_MODELS * simulation.model.theta.nbytes):
+    for memory in (1.0, 5 * EXECUTION_MODELS * simulation.model.theta.nbytes):
         chunked = decentralised_truth(simulation, memory=memory)
         np.testing.assert_array_equal(chunked.utilities, whole.utilities)
 
@@ -181,32 +182,37 @@ def test_interrupted_and_continued_is_as_in_one_go(later_memory: float | None) -
         simulation, finished=kept[-1], memory=later_memory, on_progress=seen.append
     )
     np.testing.assert_array_equal(continued.utilities, decentralised()[1].utilities)
-    assert seen[0].done > 3 * (TRAINING.rounds - 1) >= seen[0].done - seen[0].done_now
-    assert seen[-1].done == seen[-1].total == 8 * (TRAINING.rounds - 1)
-    assert seen[-1].done_now == 5 * (TRAINING.rounds - 1)
+    # Every client is in eight of the sixteen coalitions; the first three hold clients 0 and 1.
+    later = (TRAINING.rounds - 1) * TRAINING.local_epochs
+    kept_samples = (SIZES[0] + SIZES[1]) * later
+    assert seen[0].done - seen[0].done_now == kept_samples
+    assert seen[-1].done == seen[-1].total == 8 * sum(SIZES) * later
 
 
 def test_only_members_train_and_every_program_is_compiled_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     simulation = small()
-    rows: list[int] = []
+    traced: list[int] = []
+    trained: list[int] = []
     original = Simulation.local_training
 
-    def counting(self: Simulation, models: Any, *arguments: Any) -> Any:
-        rows.append(len(models))
-        return original(self, models, *arguments)
+    def counting(self: Simulation, models: Any, clients: Any, *arguments: Any) -> Any:
+        traced.append(len(models))
+        jax.debug.callback(lambda clients: trained.extend(np.ravel(clients).tolist()), clients)
+        return original(self, models, clients, *arguments)
 
     monkeypatch.setattr(Simulation, "local_training", counting)
-    seen: list[Progress] = []
-    memory = 2 * PAIR_MODELS * simulation.model.theta.nbytes
-    decentralised_truth(simulation, memory=memory, on_progress=seen.append)
-    # Traced once for the first round, which all coalitions share, and once for a chunk of two
-    # pairs: n rows a pair are half of what training everyone in both executions would be.
-    assert rows == [len(SIZES), 2 * len(SIZES)]
-    assert len(seen) == 4 * (TRAINING.rounds - 1)
-    members_trained = 2 ** (len(SIZES) - 1) * sum(SIZES)
-    assert seen[-1].samples == members_trained * (TRAINING.rounds - 1) * TRAINING.local_epochs
+    chunks: list[int] = []
+    memory = 4 * EXECUTION_MODELS * simulation.model.theta.nbytes
+    decentralised_truth(simulation, memory=memory, on_chunk=lambda done: chunks.append(len(done)))
+    jax.effects_barrier()
+    assert chunks == [4, 8, 12, 16]
+    # Traced once for the first round, which a chunk's coalitions share, and once for the others,
+    # which visit one member of one coalition after another.
+    assert traced == [len(SIZES), 1]
+    for client in range(len(SIZES)):
+        assert trained.count(client) == len(chunks) + 8 * (TRAINING.rounds - 1)
 
 
 def test_sampled_coalitions_estimate_the_exact_values() -> None:
@@ -214,7 +220,7 @@ def test_sampled_coalitions_estimate_the_exact_values() -> None:
     exact = decentralised_truth(simulation)
     kept: list[np.ndarray] = []
     sampled = decentralised_truth(simulation, samples=40, on_chunk=kept.append)
-    assert sampled.inside.shape == (40, 6) and len(kept[-1]) == 20
+    assert sampled.inside.shape == (40, 6) and len(kept[-1]) == 40
     assert not exact.standard_error.any() and (sampled.standard_error > 0).any()
     # A drawn coalition is the same execution as in the whole list.
     row = sampled.inside @ (1 << np.arange(6))

@@ -59,6 +59,7 @@ class Topology:
 
     graphs: Neighbourhoods  # every field with a leading axis G
     redraw_every: int = field(default=1, metadata={"static": True})
+    metropolis: bool = field(default=False, metadata={"static": True})  # weights follow degrees
 
     @property
     def n_clients(self) -> int:
@@ -71,6 +72,24 @@ class Topology:
     def at(self, t: Any) -> Neighbourhoods:
         """The neighbourhoods of round t."""
         return jax.tree.map(lambda graphs: graphs[self.graph_of(t)], self.graphs)
+
+    def without(self, neighbourhoods: Neighbourhoods, removed: Array) -> Neighbourhoods:
+        """Neighbourhoods once the clients removed [n] bool are gone, and they themselves alone.
+
+        Metropolis weights are those of the graph that is left; all others stay as they are.
+        """
+        members, itself = neighbourhoods.members, neighbourhoods.itself
+        left = neighbourhoods.mask & ~removed[:, None] & ~removed[members] | itself
+        weights = jnp.where(left, neighbourhoods.weights, 0)
+        if self.metropolis:
+            degree = left.sum(axis=1) - 1
+            larger = jnp.maximum(degree[:, None], degree[members])
+            weights = jnp.where(left & ~itself, 1 / (1 + larger), 0)
+            own = 1 - weights.sum(axis=1, keepdims=True)
+        else:
+            # A client that gave its own model no weight keeps it when no other is left.
+            own = jnp.where(weights.any(axis=1, keepdims=True), weights, 1)
+        return Neighbourhoods(members, left, jnp.where(itself, own, weights))
 
     def arcs(self) -> Arcs:
         """The arcs of every graph, [G, A]."""
@@ -130,7 +149,8 @@ def build(
     stacked = Neighbourhoods(
         jnp.asarray(members, jnp.int32), jnp.asarray(mask), jnp.asarray(values)
     )
-    return Topology(stacked, redraw_every)
+    metropolis = weights == "metropolis" and all(isinstance(graph, nx.Graph) for graph in listed)
+    return Topology(stacked, redraw_every, metropolis)
 
 
 def _rows(graph: Graph, sizes: np.ndarray, weights: str) -> list[tuple[np.ndarray, np.ndarray]]:

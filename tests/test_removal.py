@@ -1,0 +1,112 @@
+"""Clients removed by masks: as if the federation had been built without them."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+import pytest
+
+from tests.conftest import tiny, tiny_data
+from trip_jax import topology
+from trip_jax.aggregation import aggregate
+from trip_jax.evaluation import LOSS
+from trip_jax.execution import Executor
+from trip_jax.removal import removal_process
+from trip_jax.retraining import decentralised_truth
+from trip_jax.simulation import Simulation
+from trip_jax.training import round_keys
+
+GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (0, 2), (2, 4)])
+TIME_VARYING = [GRAPH, nx.DiGraph([(5, 0), (0, 1), (1, 2), (2, 4), (4, 3), (3, 5)])]
+
+
+def final_loss(simulation: Simulation, *removed: int, relays: bool = False) -> np.ndarray:
+    """[n] of everyone's final model."""
+    trains = ~np.isin(np.arange(simulation.n), removed)
+    executor = Executor(simulation, removal_process(simulation.n, relays=relays))
+    return executor.execute(simulation, trains[None])[0, :, LOSS]
+
+
+def built_without(simulation: Simulation, graphs: Any, removed: list[int]) -> np.ndarray:
+    """The final losses of two rounds in arrays that never knew the removed clients."""
+    left = np.setdiff1d(np.arange(simulation.n), removed)
+    data = simulation.data
+    fewer = replace(data, examples=data.examples[left], sizes=data.sizes[left])
+    listed = graphs if isinstance(graphs, list) else [graphs]
+    names = {int(i): k for k, i in enumerate(left)}
+    graphs = [nx.relabel_nodes(graph.subgraph(names), names) for graph in listed]
+    kind = "metropolis" if simulation.topology.metropolis else "data_size"
+    smaller = topology.build(graphs, np.asarray(fewer.sizes), weights=kind)
+    models = jnp.tile(simulation.model.theta, (len(left), 1))
+    for t in range(2):
+        keys = round_keys(simulation.root, jnp.asarray(left), t)
+        trained, _ = simulation.local_training(models, jnp.arange(len(left)), keys, fewer)
+        models = aggregate(trained, smaller.at(t))
+    return np.asarray(simulation.evaluate(models, fewer))[:, LOSS]
+
+
+@pytest.mark.parametrize("removed", [[3], [1, 4], [0, 2, 4]])
+@pytest.mark.parametrize(
+    ("graphs", "weights"),
+    [(GRAPH, "data_size"), (GRAPH, "metropolis"), (TIME_VARYING, "data_size")],
+)
+def test_removed_is_as_never_there(graphs: Any, weights: str, removed: list[int]) -> None:
+    simulation = tiny(graphs, weights=weights)
+    found = final_loss(simulation, *removed)
+    expected = built_without(simulation, graphs, removed)
+    np.testing.assert_allclose(np.delete(found, removed), expected, rtol=1e-5)
+    untrained = np.asarray(simulation.start().utility)[removed, LOSS]
+    np.testing.assert_allclose(found[removed], untrained, rtol=1e-6)
+
+
+def test_uniform_weights() -> None:
+    simulation = tiny(GRAPH, weights="uniform", data=tiny_data((8,) * 6))
+    expected = built_without(simulation, GRAPH, [1, 4])  # by data size: as all own eight
+    np.testing.assert_allclose(np.delete(final_loss(simulation, 1, 4), [1, 4]), expected, rtol=1e-5)
+
+
+def test_nobody_removed_is_the_run_itself() -> None:
+    simulation = tiny(GRAPH)
+    expected = simulation.run().records.utility[-1][:, LOSS]
+    np.testing.assert_allclose(final_loss(simulation), expected, rtol=1e-6)
+
+
+def test_relays_are_the_dummies_of_the_ground_truth() -> None:
+    simulation = tiny(GRAPH)
+    truth = decentralised_truth(simulation)
+    coalition = sum(1 << i for i in range(6) if i not in (1, 4))
+    found = final_loss(simulation, 1, 4, relays=True)
+    np.testing.assert_allclose(found, truth.utilities[coalition, :, LOSS], rtol=1e-6)
+    assert (np.abs(found - final_loss(simulation, 1, 4)) > 1e-4).any()
+
+
+def test_a_client_left_alone_keeps_its_model_whatever_its_own_weight() -> None:
+    matrix = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    graph = topology.build(matrix, np.ones(3))
+    alone = graph.without(graph.at(0), jnp.array([False, True, False]))
+    np.testing.assert_array_equal(alone.shares.sum(axis=1), 1)
+    np.testing.assert_array_equal(jnp.where(alone.itself, alone.shares, 0).sum(axis=1), 1)
+    np.testing.assert_array_equal(alone.mask.sum(axis=1), 1)
+
+
+def test_one_compilation_for_every_removal_and_seed() -> None:
+    traced = []
+    simulations = [tiny(GRAPH, seed=seed) for seed in (0, 1)]
+    process = removal_process(6)
+
+    def counting(*arguments: Any) -> jax.Array:
+        traced.append(1)
+        return process.mix(*arguments)
+
+    executor = Executor(simulations[0], replace(process, mix=counting), memory=1.0)
+    few, many = np.ones((2, 6), bool), np.ones((2, 6), bool)
+    few[:, 0] = many[:, :4] = False
+    found = [executor.execute(simulation, few) for simulation in simulations]
+    found += [executor.execute(simulation, many) for simulation in simulations]
+    assert len(traced) == 2  # the first round and the later ones
+    for simulation, utilities in zip(simulations, found[2:], strict=True):
+        expected = final_loss(simulation, 0, 1, 2, 3)
+        np.testing.assert_allclose(utilities[1, :, LOSS], expected, rtol=1e-6)

@@ -1,0 +1,196 @@
+"""Many executions of one federation at once, each with some clients that do not train.
+
+They share initial model, minibatches, graphs and test set. Only clients that train are rows of
+work: a chunk of executions is carried through all rounds, and in each round a loop visits the
+(execution, client) pairs that train, however many there are.
+
+Letters: K executions, k of them in a chunk, h models that an execution carries (n in DFL, one
+with a server).
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from trip_jax.data.federation import ClientData
+from trip_jax.errors import InvalidSetting
+from trip_jax.evaluation import N_UTILITIES
+from trip_jax.simulation import Simulation
+from trip_jax.topology import Topology
+from trip_jax.training import round_keys
+
+
+@dataclass(frozen=True)
+class Process:
+    """How h models of an execution go from round to round.
+
+    Attributes:
+        holder: [n] which of the h models each client trains.
+        mix: `(models [h, P], trained [n, P], trains [n] bool, t, data, topology)` -> the next
+            models [h, P]; `trained` holds nothing of use for clients that do not train.
+    """
+
+    holder: np.ndarray
+    mix: Callable[[Array, Array, Array, Array | int, ClientData, Topology], Array]
+
+    @property
+    def n_models(self) -> int:
+        """h."""
+        return int(self.holder.max()) + 1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far executions are, in training examples visited after the first round, which is
+    common to them all."""
+
+    done: int  # with those kept from an interrupted call
+    done_now: int
+    total: int
+    seconds: float  # spent in this call
+
+
+class Executor:
+    """Executes a process; its programs are compiled once for all federations of equal shapes.
+
+    Args:
+        simulation: whose model, training and evaluation are used.
+        memory: bytes that the models of a chunk may take; half of an accelerator's, 1 GiB on a
+            CPU if None.
+    """
+
+    def __init__(self, simulation: Simulation, process: Process, memory: float | None = None):
+        self._process, self._rounds = process, simulation.training.rounds
+        self._local_epochs = simulation.training.local_epochs
+        # The models of a round and of the next, and those just trained.
+        models = 2 * process.n_models + simulation.n
+        fitting = (_memory() if memory is None else memory) / models / simulation.model.theta.nbytes
+        self.most_at_once = 2 ** int(np.log2(max(1, fitting)))
+        self._first_round, self._next_round, self._evaluate = _programs(simulation, process)
+
+    def at_once(self, n_executions: int) -> int:
+        """Executions in a chunk, a power of two."""
+        return min(self.most_at_once, 2 ** int(np.ceil(np.log2(n_executions))))
+
+    def execute(
+        self,
+        simulation: Simulation,
+        trains: np.ndarray,
+        *,
+        finished: np.ndarray | None = None,
+        on_chunk: Callable[[np.ndarray], None] | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> np.ndarray:
+        """Carry executions through all rounds and evaluate what comes out.
+
+        Args:
+            simulation: the federation; it may be another than the programs were made from, of
+                equal settings but for the seed.
+            trains: [K, n] bool, which clients train.
+            finished: [F, h, 3] the first F executions' utilities, kept from an interrupted call.
+            on_chunk: called with all finished utilities after each chunk.
+            on_progress: called after each round of each chunk.
+
+        Returns:
+            utilities [K, h, 3] of the final models.
+
+        Raises:
+            InvalidSetting: a model is no longer finite.
+        """
+        data, topology = simulation.data, simulation.topology
+        theta, root = simulation.model.theta, simulation.root
+        parts = [np.zeros((0, self._process.n_models, N_UTILITIES))]
+        if finished is not None:
+            parts = [finished]
+        start, began = len(parts[0]), time.perf_counter()
+        work = trains @ np.asarray(data.sizes) * self._local_epochs  # [K] of a round
+        later_rounds = self._rounds - 1
+        at_once = self.at_once(len(trains))
+        for first in range(start, len(trains), at_once):
+            last = min(first + at_once, len(trains))
+            chunk = np.zeros((at_once, simulation.n), bool)  # nobody trains where it is padded
+            chunk[: last - first] = trains[first:last]
+            models = self._first_round(theta, root, chunk, data, topology)
+            for t in range(1, self._rounds):
+                models = self._next_round(models, root, chunk, t, data, topology)
+                if on_progress:
+                    jax.block_until_ready(models)
+                    done_now = work[start:first].sum() * later_rounds + work[first:last].sum() * t
+                    on_progress(
+                        Progress(
+                            done=int(work[:start].sum() * later_rounds + done_now),
+                            done_now=int(done_now),
+                            total=int(work.sum() * later_rounds),
+                            seconds=time.perf_counter() - began,
+                        )
+                    )
+            utilities = np.asarray(self._evaluate(models, data))[: last - first]
+            if not np.isfinite(utilities).all():
+                raise InvalidSetting(
+                    "A model of a repeated execution is no longer finite: lower "
+                    "training.learning_rate."
+                )
+            parts.append(utilities)
+            if on_chunk:
+                on_chunk(np.concatenate(parts))
+        return np.concatenate(parts)
+
+
+def _programs(
+    simulation: Simulation, process: Process
+) -> tuple[Callable[..., Array], Callable[..., Array], Callable[..., Array]]:
+    """The first round of a chunk, any later one, and the evaluation."""
+    n, h = simulation.n, process.n_models
+    clients, holder = jnp.arange(n), jnp.asarray(process.holder)
+
+    @jax.jit
+    def first_round(theta, root, trains, data, topology):
+        # All executions start from one model, so that each client trains once for all of them.
+        keys = round_keys(root, clients, 0)
+        trained, _ = simulation.local_training(jnp.tile(theta, (n, 1)), clients, keys, data)
+        start = jnp.broadcast_to(theta, (h, len(theta)))
+        return lax.map(
+            lambda trains: process.mix(start, trained, trains, 0, data, topology), trains
+        )
+
+    @partial(jax.jit, donate_argnums=0)
+    def next_round(models, root, trains, t, data, topology):
+        keys = round_keys(root, clients, t)
+        rows = jnp.argsort(~trains.ravel())  # of all (execution, client) pairs, those that train
+        block = min(simulation.client_batch, len(rows))
+
+        def train(b, trained):
+            start = jnp.minimum(b * block, len(rows) - block)  # as slices are clamped
+            execution, client = jnp.divmod(lax.dynamic_slice_in_dim(rows, start, block), n)
+            before = models[execution, holder[client]]
+            after, _ = simulation.local_training(before, client, keys[client], data)
+            return lax.dynamic_update_slice_in_dim(trained, after, start, 0)
+
+        n_blocks = (trains.sum() + block - 1) // block
+        trained = jnp.zeros((len(rows), models.shape[-1]))
+        trained = lax.fori_loop(0, n_blocks, train, trained)
+        row_of = jnp.argsort(rows).reshape(trains.shape)
+
+        def mix(execution):
+            models, rows, trains = execution
+            return process.mix(models, trained[rows], trains, t, data, topology)
+
+        return lax.map(mix, (models, row_of, trains))
+
+    @jax.jit
+    def evaluate(models, data):
+        rows = models.reshape(-1, models.shape[-1])
+        return simulation.evaluate(rows, data).reshape(*models.shape[:2], -1)
+
+    return first_round, next_round, evaluate
+
+
+def _memory() -> float:
+    statistics = jax.devices()[0].memory_stats() or {}
+    return statistics.get("bytes_limit", 2**31) / 2
