@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from experiments.cells import Cell
-from experiments.command_line import Request
+from experiments.request import Request
 from trip_jax.centralized import Game, gtg_shapley, mr, one_round, tmr
 from trip_jax.evaluation import UTILITIES
 from trip_jax.metrics import cosine_distance

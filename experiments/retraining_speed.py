@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from experiments.cells import compose_config
-from experiments.command_line import parse, run_as_command
+from experiments.command_line import run_as_command
+from experiments.kept import compose_config
+from experiments.request import parse
 from trip_jax.config import Config
 from trip_jax.errors import InvalidSetting
 from trip_jax.execution import Executor
@@ -126,7 +127,9 @@ def retraining_speed(arguments: Sequence[str]) -> None:
     request = parse(others)
     dataset, model = request.datasets[0], request.models[0]
     choices = [f"dataset={dataset}", f"model={model}"]
-    config = compose_config([*choices, *request.overrides_of_scale(model), *request.overrides])
+    config = compose_config(
+        "vs_shapley", [*choices, *request.overrides_of_scale(model), *request.overrides]
+    )
     simulation, _ = prepare(config)
     execute = torch_loop(config, simulation, coalitions(simulation.n, pairs))
     seconds = {

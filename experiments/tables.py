@@ -1,6 +1,5 @@
 """Runs the cells of a table and writes them down: CSV, Markdown and figures."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -11,10 +10,12 @@ from typing import Any
 import numpy as np
 import pandas
 
-from experiments.cells import Cell, compose_config
-from experiments.command_line import Request
+from experiments.cells import Cell
+from experiments.command_line import beside, report_stem
+from experiments.kept import compose_config
 from experiments.measures import TRIP, cost_row
 from experiments.plots import draw_distances, draw_scatter
+from experiments.request import Request
 from trip_jax.evaluation import ACCURACY
 
 
@@ -49,10 +50,9 @@ def fill(table: Table, request: Request) -> None:
         rows: list[dict[str, Any]] = []
         costs: list[dict[str, Any]] = []
         shown: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # the first seed's, for the scatter
-        name = f"{table.name}_{request.scale}_{dataset}_{model}"
-        if request.variation:
-            name += "_" + re.sub(r"[^\w=,.]+", "-", request.variation)[:150]
-        stem = request.folder / name
+        stem = report_stem(
+            request.folder, table.name, request.scale, dataset, model, request.variation
+        )
         for seed, column in product(request.seeds, table.columns):
             key = (dataset, model, seed, column)
             print(f"cell {which.index(key) + 1} of {len(which)}: {', '.join(key)}", flush=True)
@@ -69,16 +69,12 @@ def fill(table: Table, request: Request) -> None:
             ]
             frame["paper"] = pandas.Series(printed).where(_is_main(frame, "accuracy", "paper"))
             title = _title(table, request, dataset, model, cost)
-            _write(_beside(stem, ".md"), title, table, request, frame, cost)
+            _write(beside(stem, ".md"), title, table, request, frame, cost)
         series = _series(frame, request).assign(column=frame.column.map(table.label))
-        draw_distances(series, table.title, title, _beside(stem, ".png"))
-        draw_scatter(shown, title, _beside(stem, "_scatter.png"))
-        print(_beside(stem, ".md").read_text())
+        draw_distances(series, table.title, title, beside(stem, ".png"))
+        draw_scatter(shown, title, beside(stem, "_scatter.png"))
+        print(beside(stem, ".md").read_text())
         print(f"results in {request.folder}")
-
-
-def _beside(stem: Path, ending: str) -> Path:
-    return stem.with_name(stem.name + ending)
 
 
 def _cell(table: Table, request: Request, dataset: str, model: str, seed: str, column: str) -> Cell:
@@ -89,7 +85,8 @@ def _cell(table: Table, request: Request, dataset: str, model: str, seed: str, c
         *request.overrides,
     ]
     name = f"{table.name} scale={request.scale}"
-    cell = Cell(request.folder / "cells", compose_config(overrides), name, request.samples)
+    config = compose_config("vs_shapley", overrides)
+    cell = Cell(request.folder / "cells", config, name, request.samples)
     table.check(cell)
     return cell
 
@@ -203,7 +200,7 @@ def _pivot(
             mean += f" ({printed[common].mean():.3f})"
         count = [f"{rows.calls.mean():,.0f}"] if calls else []
         lines.append([*map(str, group), *cells, mean, *count])
-    return _markdown(lines)
+    return markdown(lines)
 
 
 def _costs(cost: pandas.DataFrame, table: Table) -> str:
@@ -214,7 +211,7 @@ def _costs(cost: pandas.DataFrame, table: Table) -> str:
         means = cost.groupby("column")[name].mean()
         values = ("–" if pandas.isna(means[c]) else f"{means[c]:,.{digits}f}" for c in present)
         lines.append([name.replace("_", " "), *values])
-    return _markdown(lines)
+    return markdown(lines)
 
 
 def _with_spread(distances: pandas.Series) -> str:
@@ -227,6 +224,6 @@ def _number(value: float) -> str:
     return "–" if pandas.isna(value) else f"{value:.3f}"
 
 
-def _markdown(lines: Sequence[Sequence[str]]) -> str:
+def markdown(lines: Sequence[Sequence[str]]) -> str:
     head, *body = ("| " + " | ".join(line) + " |" for line in lines)
     return "\n".join([head, "|" + "---|" * len(lines[0]), *body])

@@ -9,9 +9,10 @@ round; neither is in the paper. Any other choice of the group topology is possib
 
 from collections.abc import Sequence
 
-from experiments.command_line import parse, run_as_command
+from experiments.command_line import run_as_command
 from experiments.measures import trip_rows
 from experiments.paper_values import TABLE_2, TOPOLOGIES
+from experiments.request import parse
 from experiments.tables import Table, fill
 
 BEYOND_THE_PAPER = {

@@ -14,9 +14,10 @@ needs `samples`, how many coalitions are drawn for the Shapley values.
 from collections.abc import Sequence
 
 from experiments.cells import Cell
-from experiments.command_line import parse, run_as_command
+from experiments.command_line import run_as_command
 from experiments.measures import baseline_rows, trip_rows
 from experiments.paper_values import DISTRIBUTIONS, TABLE_1
+from experiments.request import parse
 from experiments.tables import Table, fill
 
 

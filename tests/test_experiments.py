@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ import numpy as np
 import pandas
 import pytest
 
-from experiments import cells, command_line, tables
-from experiments.cells import Cell, compose_config
+from experiments import cells, kept, tables
+from experiments.cells import Cell
+from experiments.command_line import run_as_command
+from experiments.kept import compose_config
 from experiments.paper_values import DISTRIBUTIONS, TABLE_1, TABLE_2, TOPOLOGIES
 from experiments.plots import draw_distances, draw_scatter
+from experiments.request import parse
 from experiments.topologies import topologies
 from experiments.vs_shapley import vs_shapley
 from trip_jax import Contribution, execution
@@ -24,6 +28,7 @@ FEW = ("n_clients=3", "topology=star", "training.rounds=2", "dataset.train_size=
 FEW += ("dataset.test_size=50", "dataset=digits", "model=mlp")
 
 SMOKE = ("training.learning_rate=0.05",)
+cell_config = partial(compose_config, "vs_shapley")
 REPORT = "vs_shapley_smoke_digits_mlp_" + "-".join(sorted([*FEW[:-2], "distribution=iid,sizes"]))
 
 
@@ -51,7 +56,7 @@ def test_table_1_is_written_with_its_scale_beside_every_number(folder: Path) -> 
 
 def test_distances_are_those_of_the_kept_arrays(folder: Path) -> None:
     frame = pandas.read_csv(folder / f"{REPORT}.csv")
-    config = compose_config([*FEW, *SMOKE, "distribution=sizes"])
+    config = cell_config([*FEW, *SMOKE, "distribution=sizes"])
     cell = Cell(folder / "cells", config, "test")
     assert cell.folder.is_dir()
     trip = cell.trip_values("loss", "efficient")
@@ -71,8 +76,8 @@ def test_finished_cells_are_not_run_again(folder: Path, monkeypatch: pytest.Monk
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a finished cell was run again")
 
-    monkeypatch.setattr(cells, "prepare", refuse)
-    monkeypatch.setattr(cells, "run", refuse)
+    monkeypatch.setattr(kept, "prepare", refuse)
+    monkeypatch.setattr(kept, "run", refuse)
     before = (folder / f"{REPORT}.csv").read_text()
     vs_shapley(["scale=smoke", *FEW, "distribution=iid,sizes", f"out={folder}"])
     assert (folder / f"{REPORT}.csv").read_text() == before
@@ -88,11 +93,11 @@ def test_finished_cells_are_not_run_again(folder: Path, monkeypatch: pytest.Monk
 def test_an_interrupted_re_execution_goes_on(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = compose_config([*FEW, *SMOKE, "distribution=iid"])
+    config = cell_config([*FEW, *SMOKE, "distribution=iid"])
     whole = Cell(folder / "cells", config, "test").decentralised()
     monkeypatch.setattr(execution, "_memory", lambda: 1.0)  # a coalition at a time
     cell = Cell(tmp_path, config, "test")
-    write, written = cells._write, []
+    write, written = cells.write, []
 
     def interrupt(path: Path, arrays: cells.Arrays) -> None:
         write(path, arrays)
@@ -100,10 +105,10 @@ def test_an_interrupted_re_execution_goes_on(
         if len(written) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(cells, "_write", interrupt)
+    monkeypatch.setattr(cells, "write", interrupt)
     with pytest.raises(KeyboardInterrupt):
         cell.decentralised()
-    monkeypatch.setattr(cells, "_write", write)
+    monkeypatch.setattr(cells, "write", write)
     assert [file.name for file in cell.folder.iterdir()] == ["decentralised.partial.npz"]
 
     executed: list[int] = []
@@ -122,14 +127,14 @@ def test_an_interrupted_re_execution_goes_on(
 
 def test_cells_of_different_settings_do_not_share_a_folder(tmp_path: Path) -> None:
     def folder_of(*overrides: str) -> Path:
-        return Cell(tmp_path, compose_config([*FEW, *overrides]), "test").folder
+        return Cell(tmp_path, cell_config([*FEW, *overrides]), "test").folder
 
     assert folder_of() == folder_of("training.momentum=0.9")  # the default
     others = [("training.momentum=0.8",), ("seed=1",), ("topology.directed=true",)]
     others.append(("n_clients=6",))
-    sampled = Cell(tmp_path, compose_config([*FEW, "n_clients=6"]), "test", samples=40).folder
+    sampled = Cell(tmp_path, cell_config([*FEW, "n_clients=6"]), "test", samples=40).folder
     assert len({folder_of(), sampled, *(folder_of(*other) for other in others)}) == 6
-    every = Cell(tmp_path, compose_config([*FEW]), "test", samples=8)
+    every = Cell(tmp_path, cell_config([*FEW]), "test", samples=8)
     assert every.folder == folder_of() and every.samples is None
     graph = tmp_path / "graph.txt"
     folders = set()
@@ -140,14 +145,14 @@ def test_cells_of_different_settings_do_not_share_a_folder(tmp_path: Path) -> No
 
 
 def test_the_papers_setting_is_run_at_its_scale() -> None:
-    request = command_line.parse(["scale=paper"], distribution=DISTRIBUTIONS)
-    config = compose_config(request.overrides_of_scale("cnn"))
+    request = parse(["scale=paper"], distribution=DISTRIBUTIONS)
+    config = cell_config(request.overrides_of_scale("cnn"))
     training = config.training
     assert (config.n_clients, training.rounds, training.local_epochs) == (8, 10, 1)
     assert config.dataset.train_size is None and config.model.kind == "cnn"
     assert config.contribution == Contribution()
-    smaller = command_line.parse(["scale=cpu"]).overrides_of_scale("cnn")
-    assert compose_config(smaller).dataset.train_size == 8 * 160
+    smaller = parse(["scale=cpu"]).overrides_of_scale("cnn")
+    assert cell_config(smaller).dataset.train_size == 8 * 160
 
 
 def test_the_papers_means_are_those_that_it_states() -> None:
@@ -229,7 +234,7 @@ def test_wrong_settings_end_in_one_sentence(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["vs_shapley", "scale=smoke", argument, f"out={tmp_path}"])
     with pytest.raises(SystemExit) as stopped:
-        command_line.run_as_command(vs_shapley)
+        run_as_command(vs_shapley)
     assert stopped.value.code == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and not list(tmp_path.iterdir())

@@ -63,9 +63,17 @@ class Executor:
         simulation: whose model, training and evaluation are used.
         memory: bytes that the models of a chunk may take; half of an accelerator's, 1 GiB on a
             CPU if None.
+        width: slots that neighbourhoods are padded to, so that different graphs have equal shapes.
     """
 
-    def __init__(self, simulation: Simulation, process: Process, memory: float | None = None):
+    def __init__(
+        self,
+        simulation: Simulation,
+        process: Process,
+        memory: float | None = None,
+        width: int | None = None,
+    ):
+        self._width = width
         self._process, self._rounds = process, simulation.training.rounds
         self._local_epochs = simulation.training.local_epochs
         # The models of a round and of the next, and those just trained.
@@ -104,6 +112,8 @@ class Executor:
             InvalidSetting: a model is no longer finite.
         """
         data, topology = simulation.data, simulation.topology
+        if self._width:
+            topology = topology.padded(self._width)
         theta, root = simulation.model.theta, simulation.root
         parts = [np.zeros((0, self._process.n_models, N_UTILITIES))]
         if finished is not None:

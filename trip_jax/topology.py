@@ -4,7 +4,7 @@ Letters: n clients, M the largest neighbourhood, G distinct graphs over time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -72,6 +72,18 @@ class Topology:
     def at(self, t: Any) -> Neighbourhoods:
         """The neighbourhoods of round t."""
         return jax.tree.map(lambda graphs: graphs[self.graph_of(t)], self.graphs)
+
+    def padded(self, width: int) -> "Topology":
+        """The same graphs with neighbourhoods of `width` slots, at least M."""
+        members, mask = self.graphs.members, self.graphs.mask
+        more = [(0, 0), (0, 0), (0, width - members.shape[2])]
+        itself = jnp.arange(self.n_clients)[None, :, None]
+        graphs = Neighbourhoods(
+            members=jnp.where(jnp.pad(mask, more), jnp.pad(members, more), itself),
+            mask=jnp.pad(mask, more),
+            weights=jnp.pad(self.graphs.weights, more),
+        )
+        return replace(self, graphs=graphs)
 
     def without(self, neighbourhoods: Neighbourhoods, removed: Array) -> Neighbourhoods:
         """Neighbourhoods once the clients removed [n] bool are gone, and they themselves alone.

@@ -1,0 +1,222 @@
+"""Client removal: does a federation miss those with high scores, and do well without the lowest?
+
+    python -m experiments.client_removal [scale=cpu] [dataset=fashion_mnist,cifar10] [model=cnn]
+        [seed=0,1,2] [k=10,30,50] [draws=5] [out=DIR] [SETTING=VALUE ...]
+
+From the scores of a whole run, k clients are removed, the highest scores first, the lowest first,
+and at random (`draws` times), and the federation runs again without them. Scores are those of
+TRIP-Shapley by accuracy and Eq. 4 as printed, as in the paper; beside them, not in the paper, by
+loss, from leave-one-out instead of Shapley values, and local contributions summed up without
+tracing how they propagate. scale=paper is the paper's setting; scale=cpu has fewer examples and
+rounds; scale=smoke is a test. What is finished is kept in DIR/runs; interrupted, the same command
+goes on.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas
+
+from experiments.command_line import Arguments, beside, run_as_command
+from experiments.kept import KeptRun, read, write
+from experiments.large import COMMON, LargeRequest
+from experiments.large_plots import draw_removal
+from experiments.progress import ExecutionProgress
+from experiments.statistics import interval_over_seeds
+from experiments.tables import markdown
+from trip_jax.coordinator import trace
+from trip_jax.errors import InvalidSetting
+from trip_jax.evaluation import ACCURACY, LOSS
+from trip_jax.execution import Executor
+from trip_jax.removal import removal_process
+from trip_jax.reports import recorded_reports
+
+TRIP = "TRIP-Shapley"
+CRITERIA = (TRIP, "by loss", "leave-one-out", "not traced")
+ORDERS = ("highest first", "lowest first")
+
+
+def client_removal(arguments: Sequence[str]) -> None:
+    """Run what was asked for, or take it as it was kept; one report a data set and model."""
+    given = Arguments(arguments, (*COMMON, "k", "draws"))
+    request = LargeRequest.of("client_removal", given)
+    smoke = request.scale == "smoke"
+    counts = given.numbers("k", *((3, 6, 9) if smoke else range(10, 100, 10)))
+    draws = max(given.numbers("draws", 2 if smoke else 5))
+    for dataset, model in product(request.datasets, request.models):
+        runs = [request.run(dataset, model, seed) for seed in request.seeds]
+        without_shapley = [
+            request.run(dataset, model, seed, "contribution.semivalue=loo")
+            for seed in request.seeds
+        ]
+        n = runs[0].config.n_clients
+        if max(counts) >= n:
+            raise InvalidSetting(f"k={max(counts)} leaves none of n_clients={n}: lower k.")
+        frames = []
+        scores = [_scores(*pair) for pair in zip(runs, without_shapley, strict=True)]
+        executions = _Removals(runs)
+        for run, by_criterion in zip(runs, scores, strict=True):
+            which = _removals(by_criterion, sorted({0, *counts}), draws, run.config.seed)
+            utilities = executions.of(run, np.stack([present for present, _ in which]))
+            frames.append(_frame(which, utilities, run.config.seed))
+        frame = pandas.concat(frames, ignore_index=True)
+        title = request.title(runs[0].config, f"{draws} random orders a seed")
+        stem = request.stem(dataset, model)
+        frame.to_csv(beside(stem, ".csv"), index=False, float_format="%.6g")
+        beside(stem, ".md").write_text(_report(frame, title))
+        for ending in (".png", ".pdf"):
+            draw_removal(frame, title, beside(stem, ending))
+        print(beside(stem, ".md").read_text())
+        print(f"results in {request.folder}")
+
+
+def _scores(run: KeptRun, leave_one_out: KeptRun) -> dict[str, np.ndarray]:
+    """Every client's score [n] by each criterion."""
+    n = run.config.n_clients
+    reports = recorded_reports(run.trip(), "accuracy", "paper")
+    real = np.asarray(reports.real)
+    summed = np.bincount(
+        np.asarray(reports.member)[real], np.asarray(reports.lcv)[real], minlength=n
+    )
+    alone = recorded_reports(leave_one_out.trip(), "accuracy", "paper")
+    return {
+        TRIP: run.trip_values("accuracy", "paper").mean(axis=0),
+        "by loss": run.trip_values("loss", "paper").mean(axis=0),
+        "leave-one-out": np.asarray(trace(alone, n)[0]).mean(axis=0),
+        "not traced": summed,
+    }
+
+
+def _removals(
+    scores: dict[str, np.ndarray], counts: Sequence[int], draws: int, seed: int
+) -> list[tuple[np.ndarray, dict[str, Any]]]:
+    """Who is present [n] in each federation, and what it is."""
+    n = len(scores[TRIP])
+    permutations: list[tuple[np.ndarray, dict[str, Any]]] = []
+    for criterion, values in scores.items():
+        for order, sign in zip(ORDERS, (-1, 1), strict=True):
+            what = {"criterion": criterion, "order": order, "draw": 0}
+            permutations.append((np.argsort(sign * values, kind="stable"), what))
+    for draw in range(draws):
+        shuffled = np.random.default_rng([seed, 4, draw]).permutation(n)
+        permutations.append((shuffled, {"criterion": "", "order": "random", "draw": draw}))
+    which = []
+    for permutation, what in permutations:
+        for k in counts:
+            present = np.ones(n, bool)
+            present[permutation[:k]] = False
+            which.append((present, what | {"k": k}))
+    return which
+
+
+class _Removals:
+    """Executions without some clients; kept, and compiled once for all seeds."""
+
+    def __init__(self, runs: Sequence[KeptRun]):
+        self._runs = runs
+        self._executor: Executor | None = None
+
+    def of(self, run: KeptRun, present: np.ndarray) -> np.ndarray:
+        """Utilities [K, n, 3] of everyone's final model where present [K, n] bool take part."""
+        path = run.folder / "removals.npz"
+        n = run.config.n_clients
+        kept = {"present": np.zeros((0, n), bool), "utilities": np.zeros((0, n, 3))}
+        if path.exists():
+            kept = read(path)
+        known = {row.tobytes() for row in kept["present"]}
+        new = [row for row in np.unique(present, axis=0) if row.tobytes() not in known]
+        if new:
+            wanted = np.stack(new)
+            executor = self._executor = self._executor or self._compiled()
+
+            def keep(utilities: np.ndarray) -> None:
+                done = np.concatenate([kept["present"], wanted[: len(utilities)]])
+                values = np.concatenate([kept["utilities"], utilities])
+                write(path, {"present": done, "utilities": values})
+
+            with ExecutionProgress(f"  {len(new)} removals, seed {run.config.seed}") as progress:
+                executor.execute(run.simulation, wanted, on_chunk=keep, on_progress=progress.report)
+            kept = read(path)
+        row_of = {row.tobytes(): k for k, row in enumerate(kept["present"])}
+        return np.asarray(kept["utilities"][[row_of[row.tobytes()] for row in present]])
+
+    def _compiled(self) -> Executor:
+        simulations = [run.simulation for run in self._runs]
+        widest = max(simulation.topology.graphs.mask.shape[2] for simulation in simulations)
+        process = removal_process(simulations[0].n)
+        return Executor(simulations[0], process, width=widest)
+
+
+def _frame(
+    which: Sequence[tuple[np.ndarray, dict[str, Any]]], utilities: np.ndarray, seed: int
+) -> pandas.DataFrame:
+    """A row a federation: the final accuracy and loss of those who are left."""
+    rows = []
+    for (present, what), values in zip(which, utilities, strict=True):
+        accuracy = values[present, ACCURACY]
+        rows.append(
+            {"seed": seed}
+            | what
+            | {
+                "accuracy": accuracy.mean(),
+                "deviation": accuracy.std(),
+                "loss": -values[present, LOSS].mean(),
+            }
+        )
+    return pandas.DataFrame(rows)
+
+
+def curves(frame: pandas.DataFrame, criterion: str, measure: str = "accuracy") -> pandas.DataFrame:
+    """Mean over seeds and draws: a row a k, a column for each order."""
+    rows = frame[frame.criterion.isin([criterion, ""])]
+    return rows.pivot_table(index="k", columns="order", values=measure)
+
+
+def areas(frame: pandas.DataFrame, criterion: str) -> np.ndarray:
+    """Accuracy between removing lowest and highest first, mean over k, for each seed."""
+    found = []
+    for _, rows in frame[frame.criterion == criterion].groupby("seed"):
+        accuracy = rows.pivot(index="k", columns="order", values="accuracy")
+        gap = accuracy["lowest first"] - accuracy["highest first"]
+        k = accuracy.index.to_numpy()
+        found.append(np.trapezoid(gap, k) / (k[-1] - k[0]))
+    return np.array(found)
+
+
+def _report(frame: pandas.DataFrame, title: str) -> str:
+    n_seeds = frame.seed.nunique()
+    rows = curves(frame, TRIP)
+    random = frame[frame.order == "random"].groupby(["seed", "k"]).accuracy.std()
+    by_chance = random.groupby("k").mean()
+    lines = [["k removed", *ORDERS[:1], "random", *ORDERS[1:]]]
+    for k, row in rows.iterrows():
+        highest, lowest = f"{row['highest first']:.3f}", f"{row['lowest first']:.3f}"
+        lines.append([str(k), highest, f"{row['random']:.3f} ± {by_chance[k]:.3f}", lowest])
+    summary = [["criterion", "area between", "95 % interval over seeds", "k in the expected order"]]
+    for criterion in CRITERIA:
+        area = areas(frame, criterion)
+        low, high = interval_over_seeds(area)
+        interval = f"{low:+.4f} to {high:+.4f}" if n_seeds > 1 else "– (one seed)"
+        removed = curves(frame, criterion).drop(index=0)
+        ordered = (removed["lowest first"] > removed["random"]) & (
+            removed["random"] > removed["highest first"]
+        )
+        share = f"{ordered.sum()} of {len(ordered)}"
+        summary.append([criterion, f"{area.mean():+.4f}", interval, share])
+    sections = [
+        "# Client removal: final accuracy of the clients that are left",
+        f"Setting: {title}.",
+        "By TRIP-Shapley's score (accuracy, Eq. 4 as printed); random: mean, and standard "
+        "deviation over the orders of a seed:",
+        markdown(lines),
+        "Mean accuracy between the curves of lowest and highest first, by what is removed; the "
+        "expected order is lowest first above random above highest first:",
+        markdown(summary),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+if __name__ == "__main__":
+    run_as_command(client_removal)

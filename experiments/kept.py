@@ -1,0 +1,118 @@
+"""Runs whose results are computed once and kept in a directory.
+
+Every part is a file that appears when it is whole; an interrupted computation keeps what it has in
+NAME.partial.npz and goes on from there.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from trip_jax import Config, load_run
+from trip_jax.config import register
+from trip_jax.config_errors import refuse_unknown
+from trip_jax.coordinator import trace
+from trip_jax.errors import InvalidSetting
+from trip_jax.prepare import prepare
+from trip_jax.reports import recorded_reports
+from trip_jax.run import CONF, run
+from trip_jax.simulation import Simulation
+
+Arrays = dict[str, Any]  # of NumPy arrays
+
+
+def compose_config(experiment: str, overrides: Sequence[str]) -> Config:
+    """The configuration of a run, from conf/ and overrides as on the command line."""
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        settings = compose("config", [f"+experiment={experiment}", *overrides])
+    refuse_unknown(settings)
+    config = OmegaConf.to_object(settings)
+    assert isinstance(config, Config)
+    return config
+
+
+class KeptRun:
+    """A federation whose run, and what is computed beyond it, is kept.
+
+    Args:
+        folder: the directory that holds all of them.
+        name: what the run is called in its title.
+        beyond: what tells it apart that is not in its configuration.
+    """
+
+    def __init__(self, folder: Path, config: Config, name: str, **beyond: Any):
+        self.config, self.name = config, name
+        kinds = (config.dataset.name, config.model.kind, config.distribution.kind)
+        label = "-".join([*kinds, config.topology.kind, f"seed{config.seed}"])
+        self.folder = folder / f"{label}-{_digest(config, beyond)}"
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        return prepare(self.config)[0]
+
+    def trip(self) -> xarray.Dataset:
+        """The run of TRIP-Shapley."""
+        folder = self.folder / "trip"
+        if not (folder / "summary.json").exists():
+            run(self.config, folder, self.name)
+        kept = load_run(folder)
+        if kept.summary["status"] != "finished":
+            raise InvalidSetting(f"{folder} holds a run that stopped: {kept.summary['message']}")
+        return kept.data
+
+    def trip_values(self, utility: str, normalization: str) -> np.ndarray:
+        """phi [n, n] of the run in any utility and normalisation."""
+        reports = recorded_reports(self.trip(), utility, normalization)
+        return np.asarray(trace(reports, self.config.n_clients)[0])
+
+    def kept(self, part: str, compute: Callable[[], Arrays]) -> Arrays:
+        """What `compute` returned, now or in an earlier call."""
+        path = self.folder / f"{part}.npz"
+        if not path.exists():
+            write(path, compute())
+            (self.folder / f"{part}.partial.npz").unlink(missing_ok=True)
+        return read(path)
+
+
+def _digest(config: Config, beyond: dict[str, Any]) -> str:
+    """Tells runs of different settings apart; a new setting left at its default changes none."""
+    settings, defaults = _flat(asdict(config)), _flat(asdict(Config()))
+    changed = {name: value for name, value in settings.items() if value != defaults[name]}
+    changed |= {name: value for name, value in beyond.items() if value is not None}
+    for file in config.topology.files:
+        changed[f"topology.files {file}"] = Path(file).read_text()
+    return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= (
+            _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        )
+    return flat
+
+
+def write(path: Path, arrays: Arrays) -> None:
+    """An .npz file that is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    with unfinished.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+    os.replace(unfinished, path)
+
+
+def read(path: Path) -> Arrays:
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)

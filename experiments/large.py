@@ -1,0 +1,70 @@
+"""What the experiments with 100 clients share: how a command line asks for their runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.command_line import Arguments, report_stem
+from experiments.kept import KeptRun, compose_config
+from trip_jax.config import Config
+from trip_jax.prepare import describe
+
+COMMON = ("scale", "dataset", "model", "seed", "out")
+"""Settings of all of them, beside those of the configuration."""
+
+SMOKE: tuple[str, ...] = ("n_clients=12", "dataset.train_size=480", "dataset.test_size=200")
+SMOKE += ("training.rounds=3", "training.learning_rate=0.05")
+CPU: Mapping[str, tuple[str, ...]] = {
+    "cnn": ("dataset.train_size=6000", "training.rounds=10"),
+    "mlp": ("dataset.train_size=12000", "training.rounds=25"),
+}
+"""scale=cpu, by model: some ten minutes (CNN) or one (MLP) for a run on two cores."""
+
+
+@dataclass(frozen=True)
+class LargeRequest:
+    """Which runs an experiment is asked for."""
+
+    experiment: str
+    scale: str
+    datasets: tuple[str, ...]
+    models: tuple[str, ...]
+    seeds: tuple[int, ...]
+    folder: Path
+    overrides: tuple[str, ...]
+    variation: str
+
+    @classmethod
+    def of(cls, experiment: str, given: Arguments) -> "LargeRequest":
+        """Read what all of these experiments are asked for."""
+        scale = given.scale()
+        smoke = scale == "smoke"
+        return cls(
+            experiment=experiment,
+            scale=scale,
+            datasets=given.several("dataset", "digits" if smoke else "fashion_mnist"),
+            models=given.several("model", "mlp" if smoke else "cnn"),
+            seeds=given.numbers("seed", 0),
+            folder=Path(given.one("out", f"outputs/large_{scale}")),
+            overrides=given.overrides,
+            variation=given.variation(),
+        )
+
+    def run(self, dataset: str, model: str, seed: int, *overrides: str) -> KeptRun:
+        """The kept run of the paper's small world, as large as the scale makes it."""
+        smaller = {"smoke": SMOKE, "cpu": CPU.get(model, CPU["mlp"]), "paper": ()}[self.scale]
+        which = (f"dataset={dataset}", f"model={model}", f"seed={seed}")
+        config = compose_config("ws100", [*which, *smaller, *overrides, *self.overrides])
+        name = f"{self.experiment} scale={self.scale}"
+        return KeptRun(self.folder / "runs", config, name)
+
+    def title(self, config: Config, *more: str) -> str:
+        """What was run; a run that is smaller than the paper's is said to be so."""
+        smaller = self.scale != "paper" or config.model.kind != "cnn"
+        scale = f"scale={self.scale}" + " (smaller than the paper's setting)" * smaller
+        seeds = f"seed{'s' * (len(self.seeds) > 1)} {', '.join(map(str, self.seeds))}"
+        return "; ".join([describe(config), scale, seeds, *more, *self.overrides])
+
+    def stem(self, dataset: str, model: str) -> Path:
+        """Where the report goes, but for the files' endings."""
+        return report_stem(self.folder, self.experiment, self.scale, dataset, model, self.variation)

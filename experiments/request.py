@@ -1,0 +1,89 @@
+"""Which cells of Tables I and II a command line asks for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.command_line import Arguments
+from trip_jax.errors import InvalidSetting
+from trip_jax.evaluation import UTILITIES
+
+EXAMPLES_PER_CLIENT = {"cnn": 160, "mlp": 960}
+"""scale=cpu: so many that the two re-executions of a cell take about ten minutes (CNN) or one
+(MLP) on two idle cores."""
+
+N_CLIENTS = 8
+
+DEFAULTS: Mapping[str, tuple[str, str]] = {
+    "smoke": ("digits", "mlp"),
+    "cpu": ("fashion_mnist", "cnn"),
+    "paper": ("fashion_mnist", "cnn"),
+}
+"""Data set and model of a scale where nothing else is asked for."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which cells an experiment is asked for."""
+
+    scale: str
+    datasets: tuple[str, ...]
+    models: tuple[str, ...]
+    distributions: tuple[str, ...]
+    topologies: tuple[str, ...]
+    seeds: tuple[str, ...]
+    normalizations: tuple[str, ...]
+    utilities: tuple[str, ...]
+    samples: int | None  # coalitions drawn for ground truths; None: all are executed
+    folder: Path
+    overrides: tuple[str, ...]  # of the configuration of every cell
+    variation: str  # what was asked for beyond scale, data set, model, seeds and folder
+
+    def overrides_of_scale(self, model: str) -> list[str]:
+        """How much smaller than the paper's setting the scale makes a cell."""
+        if self.scale == "cpu":
+            return [f"dataset.train_size={N_CLIENTS * EXAMPLES_PER_CLIENT.get(model, 160)}"]
+        if self.scale == "smoke":
+            smaller = ("n_clients=6", "training.rounds=3", "dataset.train_size=384")
+            return [*smaller, "dataset.test_size=200", "training.learning_rate=0.05"]
+        return []
+
+
+def parse(arguments: Sequence[str], **defaults: Sequence[str]) -> Request:
+    """Read the command line.
+
+    Args:
+        defaults: `distribution` and `topology` of the experiment; several values of one that has
+            a single default are refused.
+
+    Raises:
+        InvalidSetting: an argument without "=", or a value that does not exist.
+    """
+    names = ("scale", "dataset", "model", "distribution", "topology", "seed", "normalization")
+    fixed = {
+        f"contribution.{name}": f"All are measured; {name}={{value}} chooses what is reported."
+        for name in ("utility", "normalization")
+    }
+    given = Arguments(arguments, (*names, "utility", "samples", "out"), fixed)
+    for name, values in defaults.items():
+        if len(values) == 1:
+            given.one(name, values[0])
+    scale = given.scale()
+    dataset, model = DEFAULTS[scale]
+    samples = given.one("samples", "")
+    if samples and not samples.isdecimal():
+        raise InvalidSetting(f"samples must be a number of coalitions, not {samples!r}.")
+    return Request(
+        scale=scale,
+        datasets=given.several("dataset", dataset),
+        models=given.several("model", model),
+        distributions=given.several("distribution", *defaults.get("distribution", ("iid",))),
+        topologies=given.several("topology", *defaults.get("topology", ("regular",))),
+        seeds=given.several("seed", "0"),
+        normalizations=given.among("normalization", ("paper", "efficient")),
+        utilities=given.among("utility", UTILITIES),
+        samples=int(samples) if samples else None,
+        folder=Path(given.one("out", f"outputs/tables_{scale}")),
+        overrides=given.overrides,
+        variation=given.variation(),
+    )
