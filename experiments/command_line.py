@@ -75,6 +75,14 @@ class Arguments:
                 raise InvalidSetting(f"{name} must be a whole number, not {value!r}.")
         return tuple(map(int, values))
 
+    def reals(self, name: str, *default: float) -> tuple[float, ...]:
+        """Values that have to be numbers of at least 0."""
+        values = self.several(name, *map(str, default))
+        for value in values:
+            if not re.fullmatch(r"\d*\.?\d+(e-?\d+)?", value):
+                raise InvalidSetting(f"{name} must be a number of at least 0, not {value!r}.")
+        return tuple(map(float, values))
+
     def scale(self) -> str:
         """smoke, cpu (the default) or paper."""
         self.one("scale", "")

@@ -1,6 +1,7 @@
 """Figures of the experiments with 100 clients, two columns of a paper wide."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas
 
@@ -47,4 +48,112 @@ def draw_removal(frame: pandas.DataFrame, title: str, path: Path) -> None:
     add_legend(right, ncols=2)
     for axes in (left, right):
         axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
+    figure.savefig(path, dpi=300)
+
+
+def draw_correlation(frame: pandas.DataFrame, title: str, path: Path) -> None:
+    """Score against level, a panel a distribution; outliers named with their degree.
+
+    Args:
+        frame: a row a client with distribution, seed, client, level, level_name, score_accuracy,
+            degree and outlier; the first seed is shown.
+    """
+    first = frame[frame.seed == frame.seed.iloc[0]]
+    distributions = first.distribution.unique()
+    figure = titled_figure(
+        f"Score of each client (seed {first.seed.iloc[0]})", title, 3.5 * len(distributions), 2.7
+    )
+    panels = figure.subplots(1, len(distributions), squeeze=False)[0]
+    for axes, distribution in zip(map(plain, panels), distributions, strict=True):
+        rows = first[first.distribution == distribution]
+        usual, odd = rows[~rows.outlier], rows[rows.outlier]
+        axes.plot(usual.level, usual.score_accuracy, "o", ms=3, mew=0, color=HONEST)
+        axes.plot(odd.level, odd.score_accuracy, "D", ms=3.5, mew=0, color=LIAR)
+        for row in odd.itertuples():
+            text = f"{row.client} (degree {row.degree})"
+            left = row.level < rows.level.mean()
+            axes.annotate(
+                text,
+                (row.level, row.score_accuracy),
+                (4 if left else -4, 0),
+                textcoords="offset points",
+                ha="left" if left else "right",
+                va="center",
+                size=6,
+            )
+        axes.axhline(0, color="black", lw=0.6)
+        axes.set(xlabel=rows.level_name.iloc[0], ylabel="score (test accuracy)")
+        axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
+    figure.savefig(path, dpi=300)
+
+
+LIES = {"honest": "nobody", "d1": "D1", "d2": "D2", "d1d2": "D1 and D2"}
+
+
+def draw_lies(frame: pandas.DataFrame, title: str, path: Path) -> None:
+    """Scores of liars and honest clients under every lie, undefended and defended.
+
+    Args:
+        frame: a row a scenario and seed with lie, defended, liars, liars_deviation, honest and
+            honest_deviation.
+    """
+    figure = titled_figure("Scores of dishonest and honest clients", title, 7.0, 2.6)
+    axes = plain(figure.add_subplot())
+    means = frame.groupby(["defended", "lie"], sort=False).mean(numeric_only=True)
+    baseline = means.loc[(False, "honest")]
+    ticks = []
+    for x, ((defended, lie), row) in enumerate(means.iterrows()):
+        ticks.append(LIES[lie] + ("\ndefended" if defended else ""))
+        for who, shift, colour, marker in (("liars", -0.12, LIAR, "o"), ("honest", 0.12, "k", "x")):
+            label = {"liars": "dishonest clients", "honest": "honest clients"}[who]
+            axes.errorbar(
+                x + shift,
+                row[who],
+                row[f"{who}_deviation"],
+                fmt=marker,
+                label=None if x else label,
+                capsize=2,
+                lw=1,
+                ms=5,
+                color=colour,
+            )
+    axes.axhline(baseline.liars, color=LIAR, lw=0.6, ls=":")
+    axes.set_xticks(range(len(ticks)), ticks)
+    axes.set(xlabel="who lies how", ylabel="score, mean ± s.d. over clients")
+    axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
+    add_legend(axes)
+    figure.savefig(path, dpi=300)
+
+
+def draw_sweeps(frame: pandas.DataFrame, title: str, path: Path) -> None:
+    """What liars gain against their fraction (left) and the size of their lie (right).
+
+    Args:
+        frame: a row a scenario and seed with lie, defended, fraction, amount, variant, gain,
+            gain_low and gain_high.
+    """
+    figure = titled_figure("What a lie brings", title, 7.0, 2.7)
+    left, right = map(plain, figure.subplots(1, 2))
+    usual = frame[(frame.variant == "") & (frame.lie != "honest")]
+    first = frame.iloc[0]
+    panels = (
+        (left, "fraction", usual[usual.amount == first.amount], "fraction of liars"),
+        (right, "amount", usual[(usual.fraction == first.fraction) & (usual.lie == "d2")], ""),
+    )
+    for axes, x, rows, label in panels:
+        for k, (lie, name) in enumerate(LIES.items()):
+            for defended, style in ((False, "--"), (True, "-")):
+                chosen = rows[(rows.lie == lie) & (rows.defended == defended)]
+                if not len(chosen):
+                    continue
+                by_x = chosen.groupby(x)[["gain", "gain_low", "gain_high"]].mean()
+                look: dict[str, Any] = {"color": COLOURS[k - 1], "ls": style}
+                text = name + (", defended" if defended else "")
+                axes.plot(by_x.index, by_x.gain, MARKERS[k - 1], ms=3.5, lw=1, label=text, **look)
+                axes.vlines(by_x.index, by_x.gain_low, by_x.gain_high, color=COLOURS[k - 1], lw=0.7)
+        axes.axhline(0, color="black", lw=0.6)
+        axes.set(xlabel=label or "size of the lie (D2)", ylabel="gain of liars over honesty")
+        axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
+        add_legend(axes, ncols=2)
+    right.set_xscale("symlog" if (frame.amount == 0).any() else "log")
     figure.savefig(path, dpi=300)

@@ -182,6 +182,7 @@ def oracle(
         lie_models=adversary.fakes_models,
         amount=adversary.amount if adversary.fakes_reports else 0.0,
         lower_others=adversary.lower_others,
+        collude=adversary.collude,
         v_threshold=defence.v_threshold if defence.c1 else None,
         lam=defence.penalty if defence.c2 else None,
         threshold=defence.distance if defence.c2 else None,

@@ -214,11 +214,13 @@ def filter_pre_training(
     return kept, flagged
 
 
-def falsify_lcv(lcv: Mapping[int, float], i: int, amount: float, lower_others: bool) -> Lcv:
-    """D2: client i raises its own entry and may lower every other one, each by `amount`."""
+def falsify_lcv(
+    lcv: Mapping[int, float], raised: Collection[int], amount: float, lower_others: bool
+) -> Lcv:
+    """D2: a liar raises its own entry or those of all liars, and may lower every other one."""
     report = dict(lcv)
     for j in report:
-        if j == i:
+        if j in raised:
             report[j] += amount
         elif lower_others:
             report[j] -= amount
@@ -367,6 +369,7 @@ def trip_shapley(
     lie_models: bool = False,
     amount: float = 0.0,
     lower_others: bool = False,
+    collude: bool = False,
     v_threshold: float | None = None,
     lam: float | None = None,
     threshold: float | None = None,
@@ -421,7 +424,7 @@ def trip_shapley(
             report = dict(lcv)
             if i in liars:
                 scale = 1.0 if normalization == "paper" else 1.0 / len(weights[i])
-                report = falsify_lcv(lcv, i, amount * scale, lower_others)
+                report = falsify_lcv(lcv, liars if collude else {i}, amount * scale, lower_others)
             reported.append(report)
 
         adopted, c2_flags = [dict(report) for report in reported], [False] * n

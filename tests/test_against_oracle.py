@@ -114,6 +114,7 @@ VARIANTS = {
     "d1_flipped": Adversary("d1", clients=(0,), fake="sign_flipped"),
     "d1_noise": Adversary("d1", clients=(2,), fake="noise"),
     "d2_lowering": Adversary("d2", clients=(2,), amount=0.4, lower_others=True),
+    "d2_colluding": Adversary("d2", clients=(1, 2, 4), amount=0.4, lower_others=True, collude=True),
 }
 
 

@@ -1,9 +1,11 @@
 """Liars: fake pre-training models (D1) and fake contribution vectors (D2)."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from trip_jax.config import Adversary
 from trip_jax.errors import InvalidSetting
@@ -44,15 +46,45 @@ def fake_models(before: Array, keys: Array, kind: str, model: FlatModel) -> Arra
         before: [F, P] the liars' true pre-training models.
         keys: [F] a key for each liar and round.
         kind: "reinitialised": untrained parameters; "noise": Gaussian, with the mean and
-            deviation of the true model's parameters; "sign_flipped": the true ones negated.
+            deviation of the true model's parameters; "sign_flipped": the true ones negated;
+            "evasive": as "reinitialised", for `evade` to disguise.
     """
-    if kind == "reinitialised":
+    if kind in ("reinitialised", "evasive"):
         return jax.vmap(model.draw)(keys)
     if kind == "noise":
         mean, deviation = before.mean(axis=1, keepdims=True), before.std(axis=1, keepdims=True)
         noise = jax.vmap(lambda key: jax.random.normal(key, before.shape[1:]))(keys)
         return mean + deviation * noise
     return -before
+
+
+def evade(
+    before: Array,
+    fakes: Array,
+    floor: Array,
+    accuracy: Callable[[Array], Array],
+    steps: int = 8,
+) -> Array:
+    """The mixtures of true and fake models that are as false as C1 lets pass.
+
+    Args:
+        before: [F, P] the liars' true pre-training models.
+        fakes: [F, P].
+        floor: [F] the accuracy that a receiver with the liar's own accuracy tolerates.
+        accuracy: of models [b, P].
+        steps: how many mixtures are tried.
+
+    Returns:
+        models [F, P]; a true one where no mixture is good enough.
+    """
+    shares = jnp.arange(1, steps + 1) / steps
+
+    def one(liar: tuple[Array, Array, Array]) -> Array:
+        true, fake, floor = liar
+        passes = accuracy(true + shares[:, None] * (fake - true)) >= floor
+        return true + jnp.max(jnp.where(passes, shares, 0)) * (fake - true)
+
+    return lax.map(one, (before, fakes, floor))
 
 
 def falsify_lcvs(
@@ -65,10 +97,13 @@ def falsify_lcvs(
     """D2: every liar adds `adversary.amount` to its own entry of its finished vector [n, M].
 
     Under the "efficient" normalisation, where entries are m times smaller, the amount is divided
-    by m. With `adversary.lower_others` all other entries of the vector lose as much.
+    by m. With `adversary.lower_others` all other entries of the vector lose as much; with
+    `adversary.collude` the entries of other liars are raised like its own.
     """
-    lies = jnp.zeros(len(lcv), bool).at[liars].set(True)[:, None] & neighbourhoods.mask
+    lying = jnp.zeros(len(lcv), bool).at[liars].set(True)
+    lies = lying[:, None] & neighbourhoods.mask
+    raised = lying[neighbourhoods.members] if adversary.collude else neighbourhoods.itself
     m = neighbourhoods.mask.sum(axis=1, keepdims=True)
     amount = adversary.amount / (m if normalization == "efficient" else 1)
     others = -amount if adversary.lower_others else 0
-    return lcv + jnp.where(lies, jnp.where(neighbourhoods.itself, amount, others), 0)
+    return lcv + jnp.where(lies, jnp.where(raised, amount, others), 0)

@@ -188,10 +188,11 @@ class Adversary:
     fake: str = "reinitialised"  # D1: what the fake model is
     amount: float = 0.1  # D2: added to the liar's own entry (divided by m under "efficient")
     lower_others: bool = False  # D2: take as much from every other entry
+    collude: bool = False  # D2: treat the entries of other liars as one's own
 
     def __post_init__(self) -> None:
         _choice("adversary.kind", self.kind, ("none", "d1", "d2", "d1d2"))
-        _choice("adversary.fake", self.fake, ("reinitialised", "noise", "sign_flipped"))
+        _choice("adversary.fake", self.fake, ("reinitialised", "noise", "sign_flipped", "evasive"))
         _fraction("adversary.fraction", self.fraction)
         _at_least("adversary.amount", self.amount, 0)
         object.__setattr__(self, "clients", tuple(self.clients))

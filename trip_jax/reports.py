@@ -1,14 +1,27 @@
-"""What clients reported in a finished run, in any utility and normalisation."""
+"""What clients report: of one round, or of a finished run in any utility and normalisation."""
 
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from trip_jax.coordinator import Reports
+from trip_jax.topology import Arcs, Neighbourhoods
 
 if TYPE_CHECKING:
     import xarray
+
+
+def reports_of_round(neighbourhoods: Neighbourhoods, arcs: Arcs, lcv: Array) -> Reports:
+    """The reports of one round, fields [A], from everyone's contribution vectors lcv [n, M]."""
+    return Reports(
+        client=arcs.client,
+        member=neighbourhoods.members[arcs.client, arcs.slot],
+        weight=neighbourhoods.weights[arcs.client, arcs.slot],
+        lcv=lcv[arcs.client, arcs.slot],
+        real=arcs.real,
+    )
 
 
 def recorded_reports(run: "xarray.Dataset", utility: str, normalization: str) -> Reports:

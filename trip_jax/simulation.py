@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,16 +13,17 @@ import numpy as np
 import optax
 from jax import Array
 
-from trip_jax.adversary import choose_liars, fake_models, falsify_lcvs
+from trip_jax.adversary import choose_liars, evade, fake_models, falsify_lcvs
 from trip_jax.aggregation import aggregate
 from trip_jax.config import Adversary, Contribution, Defence, Training
-from trip_jax.coordinator import Reports, coordinate
+from trip_jax.coordinator import coordinate
 from trip_jax.data.federation import ClientData, check, to_float
 from trip_jax.errors import Diverged, InvalidSetting
 from trip_jax.evaluation import ACCURACY, LOSS, UTILITIES, evaluate
 from trip_jax.lcv import coalition_utilities, filter_pre_training, local_contributions
 from trip_jax.models import Model
 from trip_jax.records import Record, Result, State, Timing
+from trip_jax.reports import reports_of_round
 from trip_jax.shapley import CoalitionRows
 from trip_jax.topology import Arcs, Topology
 from trip_jax.training import round_keys, train_clients
@@ -69,11 +71,8 @@ class Simulation:
             )
         check(data)
         self.training, self.contribution = training, contribution
-        self.adversary = adversary
-        self.defence = defence.calibrated(
-            contribution.utility, contribution.normalization, contribution.semivalue
-        )
         self.data, self.topology = data, topology
+        self.seed = seed
         self.root, init_key, self.fake_key = jax.random.split(jax.random.key(seed), 3)
         self.sampling_key = jax.random.fold_in(self.fake_key, self.n)  # no liar has this number
         self.model = model.flat(init_key, data.images.shape[1:])
@@ -83,7 +82,7 @@ class Simulation:
                 f"The model tells {logits.shape[-1]} classes apart, but labels go up to "
                 f"{max(data.labels.max(), data.test_labels.max())}: give it more outputs."
             )
-        self.liars = choose_liars(adversary, self.n, seed)
+        self._lie(adversary, defence)
 
         client_batch, coalition_batch = default_batches(jax.default_backend())
         self.client_batch = training.client_batch or client_batch
@@ -95,6 +94,21 @@ class Simulation:
         )
         self.coalitions = np.asarray(self.rows.n_rows)  # [G] models evaluated a round
         self.arcs = topology.arcs()
+
+    def _lie(self, adversary: Adversary, defence: Defence) -> None:
+        self.adversary = adversary
+        self.defence = defence.calibrated(
+            self.contribution.utility,
+            self.contribution.normalization,
+            self.contribution.semivalue,
+        )
+        self.liars = choose_liars(adversary, self.n, self.seed)
+
+    def with_liars(self, adversary: Adversary, defence: Defence) -> "Simulation":
+        """The same federation with other liars and defences: its models stay what they are."""
+        other = copy(self)
+        other._lie(adversary, defence)
+        return other
 
     def start(self) -> State:
         """theta^(0) for everyone, evaluated once; phi^(0) = 0."""
@@ -251,10 +265,16 @@ class Simulation:
         if self.adversary.fakes_models and len(self.liars):
             keys = round_keys(self.fake_key, jnp.asarray(self.liars), state.round)
             fakes = fake_models(state.models[self.liars], keys, self.adversary.fake, self.model)
+
+            def fake_accuracy(models):
+                return self.evaluate(models, data)[:, ACCURACY]
+
+            if self.adversary.fake == "evasive":
+                floor = accuracy[self.liars] - self.defence.v_threshold
+                fakes = evade(state.models[self.liars], fakes, floor, fake_accuracy)
             sent = sent.at[self.liars].set(fakes)
             if self.defence.c1:
-                fake_accuracy = self.evaluate(fakes, data)[:, ACCURACY]
-                sent_accuracy = accuracy.at[self.liars].set(fake_accuracy)
+                sent_accuracy = accuracy.at[self.liars].set(fake_accuracy(fakes))
         filtered = jnp.zeros_like(neighbourhoods.mask)
         if self.defence.c1:
             filtered = filter_pre_training(
@@ -294,14 +314,7 @@ def _coordinate(
     """The coordinator's round; reports and exchange metadata are all that is within its reach."""
     neighbourhoods = topology.at(t)
     arcs = jax.tree.map(lambda field: field[topology.graph_of(t)], arcs)
-    reports = Reports(
-        client=arcs.client,
-        member=neighbourhoods.members[arcs.client, arcs.slot],
-        weight=neighbourhoods.weights[arcs.client, arcs.slot],
-        lcv=reported[arcs.client, arcs.slot],
-        real=arcs.real,
-    )
-    phi, verdict = coordinate(phi, reports, defence)
+    phi, verdict = coordinate(phi, reports_of_round(neighbourhoods, arcs, reported), defence)
     adopted = jnp.where(arcs.real, verdict.adopted, 0)
     adopted = jnp.zeros_like(reported).at[arcs.client, arcs.slot].add(adopted)
     return phi, t + 1, adopted, verdict.flagged, verdict.distance

@@ -1,0 +1,122 @@
+"""A federation trained once and scored under many lies and defences.
+
+Models are the same under every lie. Only fake pre-training models (D1) and their filter (C1) change
+what coalitions are worth: these are evaluated beside each other, round by round. False reports (D2)
+and outlier detection (C2) work on the local contribution vectors that this leaves.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.kept import Arrays, KeptRun, read, write
+from trip_jax.adversary import falsify_lcvs
+from trip_jax.config import Adversary, Contribution, Defence
+from trip_jax.coordinator import Reports, trace
+from trip_jax.evaluation import ACCURACY, UTILITIES
+from trip_jax.progress import duration
+from trip_jax.records import State
+from trip_jax.reports import reports_of_round
+from trip_jax.topology import Topology
+
+
+def evaluated(run: KeptRun, lies: Mapping[str, tuple[Adversary, Defence]]) -> dict[str, Arrays]:
+    """What clients found under each lie about models: `lcv` [T, n, M, 3], `filtered` [T, n, M].
+
+    Those kept from an earlier call are not evaluated again; an interrupted call goes on from the
+    last whole round.
+
+    Args:
+        lies: D1 and C1 by name; D2 and C2 play no part.
+    """
+    folder = run.folder / "lies"
+    new = {name: lie for name, lie in lies.items() if not (folder / f"{name}.npz").exists()}
+    if new:
+        _evaluate(run, new, folder)
+    return {name: read(folder / f"{name}.npz") for name in lies}
+
+
+def _evaluate(run: KeptRun, lies: Mapping[str, tuple[Adversary, Defence]], folder: Path) -> None:
+    simulations = {
+        name: run.simulation.with_liars(adversary, defence)
+        for name, (adversary, defence) in lies.items()
+    }
+    lead, rounds = run.simulation, run.config.training.rounds
+    state = lead.start()
+    train = lead.compile(state)[0]
+    contribute = {name: one.compile(state)[1] for name, one in simulations.items()}
+    partial = folder / "unfinished.partial.npz"
+    found: dict[str, list[np.ndarray]] = {f"{name}/lcv": [] for name in lies}
+    found |= {f"{name}/filtered": [] for name in lies}
+    if partial.exists():
+        kept = read(partial)
+        if set(kept["names"]) == set(lies):
+            state = State(
+                jnp.asarray(kept["models"]),
+                jnp.asarray(kept["utility"]),
+                state.phi,
+                state.key,
+                jnp.int32(kept["round"]),
+            )
+            found = {name: list(kept[name]) for name in found}
+    began, first = time.perf_counter(), int(state.round)
+    for t in range(first, rounds):
+        models, trained, _ = train(state, lead.data, lead.topology)
+        for name, one in simulations.items():
+            lcv, _, filtered, _, utility = contribute[name](
+                state, trained, lead.data, lead.topology, one.rows
+            )
+            found[f"{name}/lcv"].append(np.asarray(lcv))
+            found[f"{name}/filtered"].append(np.asarray(filtered))
+        state = State(models, utility, state.phi, state.key, state.round + 1)
+        write(
+            partial,
+            {name: np.stack(values) for name, values in found.items()}
+            | {"models": state.models, "utility": utility, "round": t + 1, "names": list(lies)},
+        )
+        spent = time.perf_counter() - began
+        evaluations = int(lead.coalitions.max()) * len(lies) * (t + 1 - first)
+        left = duration(spent / (t + 1 - first) * (rounds - t - 1))
+        accuracy = float(utility[:, ACCURACY].mean())
+        print(
+            f"  seed {run.config.seed}, round {t + 1}/{rounds} under {len(lies)} lies: accuracy "
+            f"{accuracy:.3f}, {evaluations / spent:,.0f} coalitions/s, {left} left",
+            flush=True,
+        )
+    for name in lies:
+        parts = {part: np.stack(found[f"{name}/{part}"]) for part in ("lcv", "filtered")}
+        write(folder / f"{name}.npz", parts)
+    partial.unlink()
+
+
+def scored(
+    topology: Topology,
+    lcv: np.ndarray,
+    liars: np.ndarray,
+    adversary: Adversary,
+    defence: Defence,
+    contribution: Contribution,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores [n] and C2's flags [T, n] from local contribution vectors lcv [T, n, M, 3].
+
+    Args:
+        adversary: tells D2's lies about them, if any.
+        defence: C2 corrects them, if it is on.
+    """
+    arcs = topology.arcs()
+
+    def told(t: jax.Array, lcv: jax.Array) -> Reports:
+        if adversary.fakes_reports:
+            lcv = falsify_lcvs(lcv, topology.at(t), liars, adversary, contribution.normalization)
+        here = jax.tree.map(lambda field: field[topology.graph_of(t)], arcs)
+        return reports_of_round(topology.at(t), here, lcv)
+
+    values = jnp.asarray(lcv[..., UTILITIES.index(contribution.utility)])
+    reports = jax.vmap(told)(jnp.arange(len(values)), values)
+    calibrated = defence.calibrated(contribution.utility, contribution.normalization)
+    phi, verdict = trace(reports, topology.n_clients, calibrated)
+    return np.asarray(phi).mean(axis=0), np.asarray(verdict.flagged)
