@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from trip_jax.costs import costs
 from trip_jax.data.partition import Federation
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import ACCURACY, LOSS, PROBABILITY, UTILITIES
@@ -209,6 +210,7 @@ def summarise(result: Result) -> dict[str, Any]:
             "samples": timing.samples / timing.training,
             "coalitions": timing.coalitions / timing.evaluation,
         },
+        "costs": costs(result),
         "device": f"{device.platform}: {device.device_kind}, {len(jax.devices())} of them",
         "host": f"{platform.machine()}, {os.cpu_count()} cores",
         "versions": {"python": platform.python_version()}

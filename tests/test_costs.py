@@ -1,0 +1,39 @@
+"""The account of costs against sums by hand."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from tests.conftest import tiny
+from trip_jax import Contribution
+from trip_jax.costs import costs
+from trip_jax.records import Timing
+
+
+def test_costs_of_two_graphs_that_take_turns() -> None:
+    # A star of six, then a path: 5 and 5 edges, both ways; m of 6, 2 x 5 and of 2, 3 x 4, 2.
+    simulation = tiny([nx.star_graph(5), nx.path_graph(6)])
+    result = simulation.run()
+    found = costs(result)
+    parameters = simulation.model.theta.size
+    assert found["models_sent"] == {"learning": 20, "contributions": 20}
+    assert found["bytes_sent"]["contributions"] == 20 * parameters * 4
+    assert found["bytes_sent"]["reports"] == (6 + 5 * 2 + 2 * 2 + 4 * 3) * 4
+    evaluations = 2**6 + 5 * 2**2 + 2 * 2**2 + 4 * 2**3
+    assert found["coalitions_evaluated"] == evaluations
+    one = found["client_and_round"]
+    assert one["evaluations"] == pytest.approx((20 + evaluations) / 12)
+    total = Timing.total(result.timings)
+    assert one["seconds_training"] * 12 == pytest.approx(total.training)
+    assert one["seconds"] == pytest.approx(
+        one["seconds_training"] + one["evaluations"] * one["seconds_an_evaluation"]
+    )
+    assert one["times_training"] == pytest.approx(one["seconds"] / one["seconds_training"])
+
+
+def test_sampled_neighbourhoods_count_what_is_drawn() -> None:
+    sampled = tiny(
+        nx.star_graph(5), contribution=Contribution(estimator="kernelshap", budget=24)
+    ).run()
+    found = costs(sampled)
+    np.testing.assert_equal(found["coalitions_evaluated"], 2 * (24 + 5 * 2**2))
