@@ -128,7 +128,7 @@ def retraining_speed(arguments: Sequence[str]) -> None:
     dataset, model = request.datasets[0], request.models[0]
     choices = [f"dataset={dataset}", f"model={model}"]
     config = compose_config(
-        "vs_shapley", [*choices, *request.overrides_of_scale(model), *request.overrides]
+        "vs_shapley", [*choices, *request.overrides_of_scale(dataset, model), *request.overrides]
     )
     simulation, _ = prepare(config)
     execute = torch_loop(config, simulation, coalitions(simulation.n, pairs))

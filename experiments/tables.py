@@ -81,7 +81,7 @@ def _cell(table: Table, request: Request, dataset: str, model: str, seed: str, c
     overrides = [
         *table.overrides_of_column(column),
         *(f"dataset={dataset}", f"model={model}", f"seed={seed}"),
-        *request.overrides_of_scale(model),
+        *request.overrides_of_scale(dataset, model),
         *request.overrides,
     ]
     name = f"{table.name} scale={request.scale}"
