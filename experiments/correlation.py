@@ -10,7 +10,7 @@ deviations from the line through all of them is named, with its degree in the gr
 is kept and how to go on: as experiments.client_removal.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -23,7 +23,7 @@ from experiments.command_line import Arguments, beside, run_as_command
 from experiments.kept import KeptRun
 from experiments.large import COMMON, LargeRequest
 from experiments.large_plots import draw_correlation
-from experiments.statistics import correlation as coefficient
+from experiments.statistics import bootstrap, pearson, spearman
 from experiments.tables import markdown
 from trip_jax.evaluation import UTILITIES
 
@@ -111,7 +111,7 @@ def _report(frame: pandas.DataFrame, title: str, dataset: str) -> str:
         level = rows.level.to_numpy()
         for utility in UTILITIES:
             score = rows[f"score_{utility}"].to_numpy()
-            both = [_with_interval(level, score, kind) for kind in ("pearson", "spearman")]
+            both = [_with_interval(level, score, kind) for kind in (pearson, spearman)]
             printed = PAPER.get((dataset, distribution)) if utility == "accuracy" else None
             paper = "–" if printed is None else f"{printed:+.3f}"
             lines.append([distribution, str(seed), utility, *both, paper])
@@ -120,8 +120,8 @@ def _report(frame: pandas.DataFrame, title: str, dataset: str) -> str:
             [
                 distribution,
                 str(seed),
-                _with_interval(rows.degree.to_numpy(float), residual, "spearman"),
-                _with_interval(rows.given_weight.to_numpy(), residual, "spearman"),
+                _with_interval(rows.degree.to_numpy(float), residual, spearman),
+                _with_interval(rows.given_weight.to_numpy(), residual, spearman),
             ]
         )
         for row in rows[rows.outlier].itertuples():
@@ -143,9 +143,9 @@ def _report(frame: pandas.DataFrame, title: str, dataset: str) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def _with_interval(x: np.ndarray, y: np.ndarray, kind: str) -> str:
-    value, low, high = coefficient(x, y, kind)
-    return f"{value:+.3f} ({low:+.2f} to {high:+.2f})"
+def _with_interval(x: np.ndarray, y: np.ndarray, coefficient: Callable[..., np.ndarray]) -> str:
+    low, high = bootstrap(coefficient, x, y)
+    return f"{coefficient(x, y):+.3f} ({low:+.2f} to {high:+.2f})"
 
 
 if __name__ == "__main__":

@@ -13,19 +13,19 @@ and what is kept: as experiments.client_removal.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas
-from scipy import stats
 
 from experiments.command_line import Arguments, beside, run_as_command
 from experiments.kept import KeptRun
 from experiments.large import COMMON, LargeRequest
 from experiments.large_plots import draw_lies, draw_sweeps
 from experiments.rescoring import evaluated, scored
-from experiments.statistics import LEVEL
+from experiments.statistics import bootstrap
 from experiments.tables import markdown
 from trip_jax.adversary import choose_liars
 from trip_jax.config import Adversary
@@ -160,12 +160,7 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario]) -> pandas.DataFrame:
 def _standing(scores: np.ndarray, honest: np.ndarray, is_liar: np.ndarray) -> dict[str, float]:
     """Scores of liars and honest clients, and what each has gained over its honest score."""
     gain = (scores - honest)[is_liar]
-    low, high = gain.mean(), gain.mean()
-    if gain.std() > 0:
-        interval = stats.bootstrap(
-            (gain,), np.mean, confidence_level=LEVEL, rng=np.random.default_rng(0)
-        ).confidence_interval
-        low, high = interval
+    low, high = bootstrap(partial(np.mean, axis=-1), gain)
     return {
         "liars": scores[is_liar].mean(),
         "liars_deviation": scores[is_liar].std(),

@@ -1,11 +1,13 @@
-"""Intervals: over seeds, and of correlations."""
+"""Intervals: over seeds, and by resampling clients."""
 
+from collections.abc import Callable
 from math import nan
 
 import numpy as np
 from scipy import stats
 
 LEVEL = 0.95
+RESAMPLES = 9_999
 
 
 def interval_over_seeds(values: np.ndarray) -> tuple[float, float]:
@@ -16,33 +18,27 @@ def interval_over_seeds(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean() - half), float(values.mean() + half)
 
 
-def correlation(x: np.ndarray, y: np.ndarray, kind: str) -> tuple[float, float, float]:
-    """Pearson's or Spearman's coefficient with its bootstrap interval over clients.
+def bootstrap(statistic: Callable[..., np.ndarray], *samples: np.ndarray) -> tuple[float, float]:
+    """The percentile interval of a statistic over clients, who are resampled together.
 
     Args:
-        x, y: [n].
-        kind: "pearson" or "spearman".
-
-    Returns:
-        coefficient, low, high.
+        statistic: of samples [..., n], along the last axis.
+        samples: [n] each.
     """
+    n = len(samples[0])
+    drawn = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
+    values = statistic(*(sample[drawn] for sample in samples))
+    low, high = np.nanquantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
 
-    def coefficient(x: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
-        if kind == "spearman":
-            x, y = stats.rankdata(x, axis=axis), stats.rankdata(y, axis=axis)
-        x, y = (v - v.mean(axis=axis, keepdims=True) for v in (x, y))
-        norm = np.sqrt((x**2).sum(axis=axis) * (y**2).sum(axis=axis))
-        with np.errstate(invalid="ignore"):
-            return (x * y).sum(axis=axis) / norm
 
-    found = stats.bootstrap(
-        (x, y),
-        coefficient,
-        paired=True,
-        vectorized=True,
-        confidence_level=LEVEL,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    )
-    low, high = found.confidence_interval
-    return float(coefficient(x, y)), float(low), float(high)
+def pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Pearson's coefficient along the last axis; not a number where one side is constant."""
+    x, y = (v - v.mean(axis=-1, keepdims=True) for v in (x, y))
+    norm = np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1))
+    return np.divide((x * y).sum(axis=-1), norm, where=norm > 0, out=np.full(norm.shape, nan))
+
+
+def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Spearman's coefficient along the last axis."""
+    return pearson(stats.rankdata(x, axis=-1), stats.rankdata(y, axis=-1))

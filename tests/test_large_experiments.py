@@ -1,0 +1,230 @@
+"""Client removal, correlation and dishonest clients: what they measure, keep and refuse."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from scipy import stats
+
+from experiments import client_removal as removal
+from experiments import rescoring
+from experiments.client_removal import client_removal
+from experiments.command_line import run_as_command
+from experiments.correlation import correlation, given_weight, residuals
+from experiments.dishonest import dishonest
+from experiments.kept import KeptRun, compose_config
+from experiments.large import LargeRequest
+from experiments.statistics import bootstrap, interval_over_seeds, pearson, spearman
+from trip_jax import Adversary, Defence
+from trip_jax.evaluation import ACCURACY
+from trip_jax.execution import Executor
+
+FEW = ("scale=smoke", "n_clients=6", "dataset.train_size=120", "dataset.test_size=60")
+FEW += ("training.rounds=2", "model.hidden=[8]", "training.learning_rate=0.2")
+FEW += ("training.local_epochs=1",)
+REMOVAL = (*FEW, "seed=0,1", "k=2,4", "draws=1")
+LIES = (*FEW, "fraction=0.34", "amount=0.1,0.4")
+
+
+def only(folder: Path, pattern: str) -> Path:
+    (found,) = folder.glob(pattern)
+    return found
+
+
+@pytest.fixture(scope="module")
+def removed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("removal")
+    client_removal([*REMOVAL, f"out={folder}"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def lied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dishonest")
+    dishonest([*LIES, f"out={folder}"])
+    return folder
+
+
+def first_run(folder: Path) -> KeptRun:
+    request = LargeRequest("test", "smoke", (), (), (), folder, FEW[1:], "")
+    return request.run("digits", "mlp", 0)
+
+
+def test_removals_follow_the_scores(removed: Path) -> None:
+    frame = pandas.read_csv(only(removed, "*.csv"), keep_default_na=False)
+    # Four criteria in two orders and one random order, k of 0, 2 and 4, two seeds.
+    assert len(frame) == (4 * 2 + 1) * 3 * 2
+    for _, rows in frame[frame.k == 0].groupby("seed"):
+        assert rows.accuracy.nunique() == 1
+    run = first_run(removed)
+    order = np.argsort(-run.trip().score.values, kind="stable")
+    present = np.ones(6, bool)
+    present[order[:4]] = False
+    process = removal.removal_process(6)
+    (utilities,) = Executor(run.simulation, process).execute(run.simulation, present[None])
+    row = frame.query(
+        "seed == 0 and criterion == 'TRIP-Shapley' and order == 'highest first' and k == 4"
+    )
+    assert row.accuracy.item() == pytest.approx(utilities[present, ACCURACY].mean(), abs=1e-5)
+    text = only(removed, "*.md").read_text()
+    assert "scale=smoke (smaller than the paper's setting)" in text
+    for ending in ("png", "pdf"):
+        assert only(removed, f"*.{ending}").stat().st_size > 1000
+
+
+def test_only_new_removals_are_executed(removed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executed: list[int] = []
+    original = Executor.execute
+
+    def counting(self: Executor, simulation: Any, trains: np.ndarray, **options: Any) -> Any:
+        executed.append(len(trains))
+        return original(self, simulation, trains, **options)
+
+    monkeypatch.setattr(Executor, "execute", counting)
+    before = only(removed, "*.csv").read_text()
+    client_removal([*REMOVAL, f"out={removed}"])
+    assert executed == [] and only(removed, "*.csv").read_text() == before
+    client_removal([*FEW, "k=2,4", "draws=2", f"out={removed}"])
+    assert executed and executed[0] <= 2
+
+
+def test_areas_between_curves() -> None:
+    rows = [
+        {"seed": 0, "criterion": "a", "order": order, "draw": 0, "k": k, "accuracy": value}
+        for order, values in (("lowest first", (1, 1, 0.5)), ("highest first", (1, 0.5, 0.5)))
+        for k, value in zip((0, 10, 40), values, strict=True)
+    ]
+    # A triangle of height one half over forty clients.
+    assert removal.areas(pandas.DataFrame(rows), "a") == pytest.approx([0.25])
+
+
+def test_intervals() -> None:
+    low, high = interval_over_seeds(np.array([1.0, 2.0, 3.0]))
+    assert (low, high) == pytest.approx(stats.t.interval(0.95, 2, 2.0, 1 / np.sqrt(3)))
+    assert np.isnan(interval_over_seeds(np.array([1.0]))).all()
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=60)
+    y = x + rng.normal(size=60)
+    for ours, theirs in ((pearson, stats.pearsonr), (spearman, stats.spearmanr)):
+        assert ours(x, y) == pytest.approx(theirs(x, y).statistic)
+        low, high = bootstrap(ours, x, y)
+        assert low < ours(x, y) < high
+    # Fisher's interval is another approximation of the same.
+    fisher = np.tanh(np.arctanh(pearson(x, y)) + np.array([-1, 1]) * 1.96 / np.sqrt(57))
+    np.testing.assert_allclose(bootstrap(pearson, x, y), fisher, atol=0.05)
+    assert np.isnan(pearson(x, np.ones(60)))
+
+
+def test_correlation_names_who_is_off_the_line(tmp_path: Path) -> None:
+    correlation([*FEW, "distribution=sizes", f"out={tmp_path}"])
+    frame = pandas.read_csv(only(tmp_path, "*.csv"))
+    assert frame.level.tolist() == frame.examples.tolist()
+    assert frame.given_weight.sum() == pytest.approx(6, rel=1e-5)
+    pearson = stats.pearsonr(frame.level, frame.score_accuracy).statistic
+    assert f"{pearson:+.3f}" in only(tmp_path, "*.md").read_text()
+    # A line through all but one, which alone is far from it.
+    level = np.arange(20.0)
+    score = 3 + 2 * level
+    score[7] = -50
+    assert np.flatnonzero(np.abs(residuals(level, score)) > 1e-9).tolist() == [7]
+
+
+def test_weight_given_to_the_hub_of_a_star(tmp_path: Path) -> None:
+    run = KeptRun(tmp_path, compose_config("ws100", [*FEW[1:], *STAR]), "test")
+    weights = given_weight(run.trip())
+    # The hub has 1/6 of its own model and half of the others'; a leaf 1/6 and half of its own.
+    np.testing.assert_allclose(weights, [1 / 6 + 5 / 2, *[1 / 6 + 1 / 2] * 5], rtol=1e-6)
+
+
+STAR = ("dataset=digits", "model=mlp", "topology=star")
+
+
+def test_scores_under_lies_are_those_of_whole_runs(lied: Path) -> None:
+    frame = pandas.read_csv(only(lied, "*.csv"), keep_default_na=False)
+    honest = first_run(lied)
+    scenarios = (
+        ("d1", False, 0.1, "", Adversary("d1", 0.34)),
+        ("d1d2", True, 0.1, "", Adversary("d1d2", 0.34)),
+        ("d2", True, 0.4, "", Adversary("d2", 0.34, amount=0.4)),
+        ("d1", True, 0.1, "evasive", Adversary("d1", 0.34, fake="evasive")),
+        ("d2", False, 0.1, "colluding", Adversary("d2", 0.34, collude=True)),
+    )
+    told = honest.simulation.run().scores
+    for lie, defended, amount, variant, adversary in scenarios:
+        defence = Defence(c1=defended, c2=defended)
+        result = honest.simulation.with_liars(adversary, defence).run()
+        (row,) = frame[
+            (frame.lie == lie)
+            & (frame.defended == defended)
+            & (frame.amount == amount)
+            & (frame.variant == variant)
+        ].itertuples()
+        liars = result.liars
+        assert row.liars == pytest.approx(result.scores[liars].mean(), abs=1e-5)
+        assert row.gain == pytest.approx((result.scores - told)[liars].mean(), abs=1e-5)
+        flagged = np.asarray(result.records.flagged)
+        lying = np.isin(np.arange(6), liars) & adversary.fakes_reports
+        assert row.c2_false == pytest.approx(flagged[:, ~lying].mean(), abs=1e-5)
+    assert len(frame) == 2 * (1 + 3 + 1 + 2)
+
+
+def test_interrupted_evaluations_go_on(
+    lied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lies = {
+        "open": (Adversary(), Defence()),
+        "d1": (Adversary("d1", 0.34), Defence(c1=True)),
+    }
+    whole = rescoring.evaluated(first_run(tmp_path / "whole"), lies)
+    write = rescoring.write
+
+    def interrupt(*arguments: Any) -> None:
+        write(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rescoring, "write", interrupt)
+    run = first_run(tmp_path / "interrupted")
+    with pytest.raises(KeyboardInterrupt):
+        rescoring.evaluated(run, lies)
+    monkeypatch.setattr(rescoring, "write", write)
+    rounds: list[int] = []
+    monkeypatch.setattr(
+        rescoring, "duration", lambda seconds: rounds.append(1) or f"{seconds:.0f} s"
+    )
+    continued = rescoring.evaluated(run, lies)
+    assert len(rounds) == 1  # of two
+    for name in lies:
+        for part in ("lcv", "filtered"):
+            np.testing.assert_array_equal(continued[name][part], whole[name][part])
+
+
+@pytest.mark.parametrize(
+    ("experiment", "argument", "said"),
+    [
+        (client_removal, "k=2,6", "k=6 leaves none of n_clients=6"),
+        (client_removal, "k=two", "k must be a whole number, not 'two'"),
+        (client_removal, "scale=large", "scale must be one of smoke, cpu, paper"),
+        (correlation, "distribution=pareto", "distribution"),
+        (dishonest, "fraction=0.7", "fraction must lie above 0"),
+        (dishonest, "amount=-1", "amount must be a number of at least 0"),
+        (dishonest, "adversary.kind=d1", "adversary.kind"),
+    ],
+)
+def test_what_cannot_work_is_said_in_a_sentence(
+    experiment: Any,
+    argument: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["x", *FEW, argument, f"out={tmp_path}"])
+    with pytest.raises(SystemExit) as stopped:
+        run_as_command(experiment)
+    assert stopped.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and said in line
+    assert not list(tmp_path.iterdir())
