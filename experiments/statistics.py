@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from math import nan
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -18,8 +19,10 @@ def interval_over_seeds(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean() - half), float(values.mean() + half)
 
 
-def bootstrap(statistic: Callable[..., np.ndarray], *samples: np.ndarray) -> tuple[float, float]:
+def bootstrap(statistic: Callable[..., Any], *samples: np.ndarray) -> tuple[float, float]:
     """The percentile interval of a statistic over clients, who are resampled together.
+
+    Resamples of which the statistic is not a number are left out.
 
     Args:
         statistic: of samples [..., n], along the last axis.
@@ -28,6 +31,8 @@ def bootstrap(statistic: Callable[..., np.ndarray], *samples: np.ndarray) -> tup
     n = len(samples[0])
     drawn = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
     values = statistic(*(sample[drawn] for sample in samples))
+    if np.isnan(values).all():
+        return nan, nan
     low, high = np.nanquantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 

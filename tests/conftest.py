@@ -1,5 +1,6 @@
 """A federation small enough to be followed by the oracle."""
 
+import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +21,15 @@ from trip_jax.records import Record, State
 from trip_jax.simulation import Simulation
 from trip_jax.training import epoch_order, round_keys
 
-# Most tests run programs that another test has compiled already.
+# Most tests, and the commands that they start, run programs that another has compiled already.
 _CACHE = tempfile.TemporaryDirectory()
-jax.config.update("jax_compilation_cache_dir", _CACHE.name)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+for name, value in (
+    ("jax_compilation_cache_dir", _CACHE.name),
+    ("jax_persistent_cache_min_compile_time_secs", 0),
+    ("jax_persistent_cache_min_entry_size_bytes", -1),
+):
+    jax.config.update(name, value)
+    os.environ[name.upper()] = str(value)
 
 SIZES = (12, 7, 16, 9, 20, 5)
 
