@@ -38,7 +38,7 @@ class Model:
     def flat(self, key: Array, image_shape: Sequence[int]) -> "FlatModel":
         """Draw theta^(0) by `key` and see every parameter vector as one row [P]."""
         images = jnp.zeros((1, *image_shape))
-        theta, unravel = ravel_pytree(self.init(key, images))
+        theta, unravel = ravel_pytree(jax.jit(self.init)(key, images))  # as one program
         predict = self.predict or self.apply
         return FlatModel(
             theta=theta,
