@@ -1,13 +1,14 @@
 """Client removal: does a federation miss those with high scores, and do well without the lowest?
 
     python -m experiments.client_removal [scale=cpu] [dataset=fashion_mnist,cifar10] [model=cnn]
-        [seed=0,1,2] [k=10,30,50] [draws=5] [out=DIR] [SETTING=VALUE ...]
+        [seed=0,1,2] [k=10,30,50] [draws=5] [relays=true] [out=DIR] [SETTING=VALUE ...]
 
 From the scores of a whole run, k clients are removed, the highest scores first, the lowest first,
 and at random (`draws` times), and the federation runs again without them. Scores are those of
 TRIP-Shapley by accuracy and Eq. 4 as printed, as in the paper; beside them, not in the paper, by
 loss, from leave-one-out instead of Shapley values, and local contributions summed up without
-tracing how they propagate. scale=paper is the paper's setting; scale=cpu has fewer examples and
+tracing how they propagate. With relays=true removed clients stay, and exchange and average models
+without training. scale=paper is the paper's setting; scale=cpu has fewer examples and
 rounds; scale=smoke is a test. What is finished is kept in DIR/runs; interrupted, the same command
 goes on.
 """
@@ -40,10 +41,11 @@ ORDERS = ("highest first", "lowest first")
 
 def client_removal(arguments: Sequence[str]) -> None:
     """Run what was asked for, or take it as it was kept; one report a data set and model."""
-    given = Arguments(arguments, (*COMMON, "k", "draws"))
+    given = Arguments(arguments, (*COMMON, "k", "draws", "relays"))
     request = LargeRequest.of("client_removal", given)
     smoke = request.scale == "smoke"
     counts = given.numbers("k", *((3, 6, 9) if smoke else range(10, 100, 10)))
+    relays = given.among("relays", ("false", "true"), "false")[0] == "true"
     draws = max(given.numbers("draws", 2 if smoke else 5))
     for dataset, model in product(request.datasets, request.models):
         runs = [request.run(dataset, model, seed) for seed in request.seeds]
@@ -56,13 +58,14 @@ def client_removal(arguments: Sequence[str]) -> None:
             raise InvalidSetting(f"k={max(counts)} leaves none of n_clients={n}: lower k.")
         frames = []
         scores = [_scores(*pair) for pair in zip(runs, without_shapley, strict=True)]
-        executions = _Removals(runs)
+        executions = _Removals(runs, relays)
         for run, by_criterion in zip(runs, scores, strict=True):
             which = _removals(by_criterion, sorted({0, *counts}), draws, run.config.seed)
             utilities = executions.of(run, np.stack([present for present, _ in which]))
             frames.append(_frame(which, utilities, run.config.seed))
         frame = pandas.concat(frames, ignore_index=True)
-        title = request.title(runs[0].config, f"{draws} random orders a seed")
+        more = [f"{draws} random orders a seed"] + ["removed clients relay models"] * relays
+        title = request.title(runs[0].config, *more)
         stem = request.stem(dataset, model)
         frame.to_csv(beside(stem, ".csv"), index=False, float_format="%.6g")
         beside(stem, ".md").write_text(_report(frame, title))
@@ -114,13 +117,13 @@ def _removals(
 class _Removals:
     """Executions without some clients; kept, and compiled once for all seeds."""
 
-    def __init__(self, runs: Sequence[KeptRun]):
-        self._runs = runs
+    def __init__(self, runs: Sequence[KeptRun], relays: bool):
+        self._runs, self._relays = runs, relays
         self._executor: Executor | None = None
 
     def of(self, run: KeptRun, present: np.ndarray) -> np.ndarray:
         """Utilities [K, n, 3] of everyone's final model where present [K, n] bool take part."""
-        path = run.folder / "removals.npz"
+        path = run.folder / ("relays.npz" if self._relays else "removals.npz")
         n = run.config.n_clients
         kept = {"present": np.zeros((0, n), bool), "utilities": np.zeros((0, n, 3))}
         if path.exists():
@@ -145,7 +148,7 @@ class _Removals:
     def _compiled(self) -> Executor:
         simulations = [run.simulation for run in self._runs]
         widest = max(simulation.topology.graphs.mask.shape[2] for simulation in simulations)
-        process = removal_process(simulations[0].n)
+        process = removal_process(simulations[0].n, relays=self._relays)
         return Executor(simulations[0], process, width=widest)
 
 

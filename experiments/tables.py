@@ -72,7 +72,7 @@ def fill(table: Table, request: Request) -> None:
             _write(beside(stem, ".md"), title, table, request, frame, cost)
         series = _series(frame, request).assign(column=frame.column.map(table.label))
         draw_distances(series, table.title, title, beside(stem, ".png"))
-        draw_scatter(shown, title, beside(stem, "_scatter.png"))
+        draw_scatter(shown, f"{title}; seed {request.seeds[0]} shown", beside(stem, "_scatter.png"))
         print(beside(stem, ".md").read_text())
         print(f"results in {request.folder}")
 
