@@ -4,13 +4,13 @@
         [seed=0,1,2] [k=10,30,50] [draws=5] [relays=true] [out=DIR] [SETTING=VALUE ...]
 
 From the scores of a whole run, k clients are removed, the highest scores first, the lowest first,
-and at random (`draws` times), and the federation runs again without them. Scores are those of
-TRIP-Shapley by accuracy and Eq. 4 as printed, as in the paper; beside them, not in the paper, by
-loss, from leave-one-out instead of Shapley values, and local contributions summed up without
-tracing how they propagate. With relays=true removed clients stay, and exchange and average models
-without training. scale=paper is the paper's setting; scale=cpu has fewer examples and
-rounds; scale=smoke is a test. What is finished is kept in DIR/runs; interrupted, the same command
-goes on.
+and at random (`draws` orders a seed), and the federation runs again without them. Scores are those
+of TRIP-Shapley by accuracy and Eq. 4 as printed, as in the paper. Beside them, not in the paper,
+stand scores by loss, with Eq. 4 divided by m, from leave-one-out instead of Shapley values (m times,
+like Eq. 4 as printed), and local contributions summed up without tracing how they propagate. With
+relays=true removed clients stay, and exchange and average models without training. scale=paper is
+the paper's setting; scale=cpu has fewer examples and rounds; scale=smoke is a test. What is
+finished is kept in DIR/runs; interrupted, the same command goes on.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ import pandas
 
 from experiments.command_line import Arguments, beside, run_as_command
 from experiments.kept import KeptRun, read, write
-from experiments.large import COMMON, LargeRequest
+from experiments.large import COMMON, FIXED, LargeRequest
 from experiments.large_plots import draw_removal
 from experiments.progress import ExecutionProgress
 from experiments.statistics import interval_over_seeds
@@ -35,29 +35,42 @@ from trip_jax.removal import removal_process
 from trip_jax.reports import recorded_reports
 
 TRIP = "TRIP-Shapley"
-CRITERIA = (TRIP, "by loss", "leave-one-out", "not traced")
+CRITERIA = (TRIP, "by loss", "divided by m", "leave-one-out", "not traced")
 ORDERS = ("highest first", "lowest first")
+LEAVE_ONE_OUT = ("contribution.semivalue=loo",)
 
 
 def client_removal(arguments: Sequence[str]) -> None:
     """Run what was asked for, or take it as it was kept; one report a data set and model."""
-    given = Arguments(arguments, (*COMMON, "k", "draws", "relays"))
+    given = Arguments(arguments, (*COMMON, "k", "draws", "relays"), FIXED)
     request = LargeRequest.of("client_removal", given)
     smoke = request.scale == "smoke"
     counts = given.numbers("k", *((3, 6, 9) if smoke else range(10, 100, 10)))
-    relays = given.among("relays", ("false", "true"), "false")[0] == "true"
-    draws = max(given.numbers("draws", 2 if smoke else 5))
-    for dataset, model in product(request.datasets, request.models):
-        runs = [request.run(dataset, model, seed) for seed in request.seeds]
-        without_shapley = [
-            request.run(dataset, model, seed, "contribution.semivalue=loo")
+    if max(counts) == 0:
+        raise InvalidSetting("k=0 removes nobody: give one k above 0.")
+    given.one("draws", "")
+    (draws,) = given.numbers("draws", 2 if smoke else 5)
+    if draws < 2:
+        raise InvalidSetting(f"draws must be at least 2, not {draws}.")
+    given.one("relays", "")
+    relays = given.among("relays", ("false", "true"), "false") == ("true",)
+    reports = {
+        (dataset, model): [
+            [request.run(dataset, model, seed, *other) for other in ((), LEAVE_ONE_OUT)]
             for seed in request.seeds
         ]
-        n = runs[0].config.n_clients
+        for dataset, model in product(request.datasets, request.models)
+    }
+    for (run, leave_one_out), *_ in reports.values():
+        n = run.config.n_clients
         if max(counts) >= n:
             raise InvalidSetting(f"k={max(counts)} leaves none of n_clients={n}: lower k.")
+        if not (leave_one_out.folder / "trip" / "summary.json").exists():
+            leave_one_out.simulation  # noqa: B018 - refuses what it can't enumerate, before all runs
+    for (dataset, model), pairs in reports.items():
+        runs = [run for run, _ in pairs]
         frames = []
-        scores = [_scores(*pair) for pair in zip(runs, without_shapley, strict=True)]
+        scores = [_scores(*pair) for pair in pairs]
         executions = _Removals(runs, relays)
         for run, by_criterion in zip(runs, scores, strict=True):
             which = _removals(by_criterion, sorted({0, *counts}), draws, run.config.seed)
@@ -87,6 +100,7 @@ def _scores(run: KeptRun, leave_one_out: KeptRun) -> dict[str, np.ndarray]:
     return {
         TRIP: run.trip_values("accuracy", "paper").mean(axis=0),
         "by loss": run.trip_values("loss", "paper").mean(axis=0),
+        "divided by m": run.trip_values("accuracy", "efficient").mean(axis=0),
         "leave-one-out": np.asarray(trace(alone, n)[0]).mean(axis=0),
         "not traced": summed,
     }
@@ -103,7 +117,7 @@ def _removals(
             what = {"criterion": criterion, "order": order, "draw": 0}
             permutations.append((np.argsort(sign * values, kind="stable"), what))
     for draw in range(draws):
-        shuffled = np.random.default_rng([seed, 4, draw]).permutation(n)
+        shuffled = np.random.default_rng([seed, 4, draw + 1]).permutation(n)
         permutations.append((shuffled, {"criterion": "", "order": "random", "draw": draw}))
     which = []
     for permutation, what in permutations:
@@ -171,54 +185,70 @@ def _frame(
     return pandas.DataFrame(rows)
 
 
-def curves(frame: pandas.DataFrame, criterion: str, measure: str = "accuracy") -> pandas.DataFrame:
-    """Mean over seeds and draws: a row a k, a column for each order."""
+def curves(frame: pandas.DataFrame, criterion: str) -> pandas.DataFrame:
+    """Accuracy, mean over draws: a row a seed and k, a column for each order."""
     rows = frame[frame.criterion.isin([criterion, ""])]
-    return rows.pivot_table(index="k", columns="order", values=measure)
+    return rows.pivot_table(index=["seed", "k"], columns="order", values="accuracy")
 
 
 def areas(frame: pandas.DataFrame, criterion: str) -> np.ndarray:
     """Accuracy between removing lowest and highest first, mean over k, for each seed."""
     found = []
-    for _, rows in frame[frame.criterion == criterion].groupby("seed"):
-        accuracy = rows.pivot(index="k", columns="order", values="accuracy")
+    for _, accuracy in curves(frame, criterion).groupby("seed"):
         gap = accuracy["lowest first"] - accuracy["highest first"]
-        k = accuracy.index.to_numpy()
+        k = accuracy.index.get_level_values("k").to_numpy()
         found.append(np.trapezoid(gap, k) / (k[-1] - k[0]))
     return np.array(found)
 
 
 def _report(frame: pandas.DataFrame, title: str) -> str:
-    n_seeds = frame.seed.nunique()
+    one_seed = frame.seed.nunique() == 1
     rows = curves(frame, TRIP)
-    random = frame[frame.order == "random"].groupby(["seed", "k"]).accuracy.std()
-    by_chance = random.groupby("k").mean()
-    lines = [["k removed", *ORDERS[:1], "random", *ORDERS[1:]]]
-    for k, row in rows.iterrows():
-        highest, lowest = f"{row['highest first']:.3f}", f"{row['lowest first']:.3f}"
-        lines.append([str(k), highest, f"{row['random']:.3f} ± {by_chance[k]:.3f}", lowest])
+    by_chance = frame[frame.order == "random"].groupby(["seed", "k"]).accuracy.std()
+    lines = [["k removed", ORDERS[0], "random", ORDERS[1], "random − highest", "lowest − random"]]
+    for k, at_k in rows.groupby("k"):
+        mean, deviation = at_k.mean(), by_chance.xs(k, level="k").mean()
+        gaps = [at_k["random"] - at_k[ORDERS[0]], at_k[ORDERS[1]] - at_k["random"]]
+        lines.append(
+            [
+                str(k),
+                f"{mean[ORDERS[0]]:.3f}",
+                f"{mean['random']:.3f} ± {deviation:.3f}",
+                f"{mean[ORDERS[1]]:.3f}",
+                *("–" if k == 0 else _gap(gap.to_numpy(), deviation) for gap in gaps),
+            ]
+        )
     summary = [["criterion", "area between", "95 % interval over seeds", "k in the expected order"]]
     for criterion in CRITERIA:
         area = areas(frame, criterion)
         low, high = interval_over_seeds(area)
-        interval = f"{low:+.4f} to {high:+.4f}" if n_seeds > 1 else "– (one seed)"
-        removed = curves(frame, criterion).drop(index=0)
-        ordered = (removed["lowest first"] > removed["random"]) & (
-            removed["random"] > removed["highest first"]
+        interval = "– (one seed)" if one_seed else f"{low:+.4f} to {high:+.4f}"
+        removed = curves(frame, criterion).groupby("k").mean().drop(index=0)
+        ordered = (removed[ORDERS[1]] > removed["random"]) & (
+            removed["random"] > removed[ORDERS[0]]
         )
         share = f"{ordered.sum()} of {len(ordered)}"
         summary.append([criterion, f"{area.mean():+.4f}", interval, share])
+    gap = "standard deviations over orders" if one_seed else "95 % intervals over seeds"
     sections = [
         "# Client removal: final accuracy of the clients that are left",
         f"Setting: {title}.",
         "By TRIP-Shapley's score (accuracy, Eq. 4 as printed); random: mean, and standard "
-        "deviation over the orders of a seed:",
+        f"deviation over the orders of a seed; differences with {gap}:",
         markdown(lines),
         "Mean accuracy between the curves of lowest and highest first, by what is removed; the "
         "expected order is lowest first above random above highest first:",
         markdown(summary),
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _gap(by_seed: np.ndarray, deviation: float) -> str:
+    """A difference with its interval over seeds; for one seed, how many deviations it is."""
+    if len(by_seed) == 1:
+        return f"{by_seed[0]:+.3f} ({by_seed[0] / deviation:+.1f} s.d.)"
+    low, high = interval_over_seeds(by_seed)
+    return f"{by_seed.mean():+.3f} ({low:+.3f} to {high:+.3f})"
 
 
 if __name__ == "__main__":

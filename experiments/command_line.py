@@ -73,7 +73,7 @@ class Arguments:
         for value in values:
             if not value.isdecimal():
                 raise InvalidSetting(f"{name} must be a whole number, not {value!r}.")
-        return tuple(map(int, values))
+        return tuple(dict.fromkeys(map(int, values)))
 
     def reals(self, name: str, *default: float) -> tuple[float, ...]:
         """Values that have to be numbers of at least 0."""
@@ -81,7 +81,7 @@ class Arguments:
         for value in values:
             if not re.fullmatch(r"\d*\.?\d+(e-?\d+)?", value):
                 raise InvalidSetting(f"{name} must be a number of at least 0, not {value!r}.")
-        return tuple(map(float, values))
+        return tuple(dict.fromkeys(map(float, values)))
 
     def scale(self) -> str:
         """smoke, cpu (the default) or paper."""

@@ -12,6 +12,7 @@ is kept and how to go on: as experiments.client_removal.
 
 from collections.abc import Callable, Sequence
 from itertools import product
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,10 @@ from scipy import stats
 
 from experiments.command_line import Arguments, beside, run_as_command
 from experiments.kept import KeptRun
-from experiments.large import COMMON, LargeRequest
+from experiments.large import COMMON, FIXED, LargeRequest
 from experiments.large_plots import draw_correlation
-from experiments.statistics import bootstrap, pearson, spearman
+from experiments.statistics import bootstrap, interval_over_seeds, pearson, spearman
 from experiments.tables import markdown
-from trip_jax.evaluation import UTILITIES
 
 PAPER = {
     ("cifar10", "sizes"): 0.246,
@@ -35,17 +35,31 @@ PAPER = {
 }
 """The coefficients that the paper prints, without saying of which kind."""
 
+LEVELLED = ("sizes", "noisy_images", "noisy_labels")
+"""Distributions that give clients different amounts or quality of data."""
+
+SCORES = {
+    "accuracy": ("accuracy", "paper"),
+    "accuracy, divided by m": ("accuracy", "efficient"),
+    "loss": ("loss", "paper"),
+    "probability": ("probability", "paper"),
+}
+"""Utility and normalisation of the scores, the paper's first."""
+
 
 def correlation(arguments: Sequence[str]) -> None:
     """Run what was asked for, or take it as it was kept; one report a data set and model."""
-    given = Arguments(arguments, (*COMMON, "distribution"))
+    given = Arguments(arguments, (*COMMON, "distribution"), FIXED)
     request = LargeRequest.of("correlation", given)
-    distributions = given.several("distribution", "sizes", "noisy_images")
-    for dataset, model in product(request.datasets, request.models):
-        runs = {
+    distributions = given.among("distribution", LEVELLED, "sizes", "noisy_images")
+    reports = {
+        (dataset, model): {
             (distribution, seed): request.run(dataset, model, seed, f"distribution={distribution}")
             for distribution, seed in product(distributions, request.seeds)
         }
+        for dataset, model in product(request.datasets, request.models)
+    }
+    for (dataset, model), runs in reports.items():
         frame = pandas.concat(
             [
                 pandas.DataFrame({"distribution": distribution, "seed": seed} | _clients(run))
@@ -53,12 +67,15 @@ def correlation(arguments: Sequence[str]) -> None:
             ],
             ignore_index=True,
         )
+        frame["paper"] = [
+            PAPER.get((dataset, distribution), nan) for distribution in frame.distribution
+        ]
         title = request.title(next(iter(runs.values())).config).replace(
             f", {distributions[0]},", f", {' and '.join(distributions)},"
         )
         stem = request.stem(dataset, model)
         frame.to_csv(beside(stem, ".csv"), index=False, float_format="%.6g")
-        beside(stem, ".md").write_text(_report(frame, title, dataset))
+        beside(stem, ".md").write_text(_report(frame, title))
         for ending in (".png", ".pdf"):
             draw_correlation(frame, title, beside(stem, ending))
         print(beside(stem, ".md").read_text())
@@ -69,10 +86,10 @@ def _clients(run: KeptRun) -> dict[str, Any]:
     """What is known of every client [n]: its data, its place in the graph and its scores."""
     data = run.trip()
     scores = {
-        f"score_{utility}": run.trip_values(utility, "paper").mean(axis=0) for utility in UTILITIES
+        f"score by {name}": run.trip_values(*choice).mean(axis=0) for name, choice in SCORES.items()
     }
     level = data.level.values.astype(float)
-    residual = residuals(level, scores["score_accuracy"])
+    residual = residuals(level, scores["score by accuracy"])
     robust = stats.median_abs_deviation(residual, scale="normal")
     return {
         "client": data.client.values,
@@ -81,6 +98,7 @@ def _clients(run: KeptRun) -> dict[str, Any]:
         "examples": data.examples.values,
         "degree": data["mask"].values[0].sum(axis=1) - 1,
         "given_weight": given_weight(data),
+        "score": scores["score by accuracy"],
         **scores,
         "residual": residual,
         "outlier": np.abs(residual) > 3 * robust,
@@ -89,7 +107,7 @@ def _clients(run: KeptRun) -> dict[str, Any]:
 
 def residuals(level: np.ndarray, score: np.ndarray) -> np.ndarray:
     """Distance of each score to the line of Theil and Sen, which outliers do not bend."""
-    line = stats.theilslopes(score, level)
+    line = stats.theilslopes(score, level, method="joint")
     return score - line.intercept - line.slope * level
 
 
@@ -103,36 +121,42 @@ def given_weight(run: xarray.Dataset) -> np.ndarray:
     return np.bincount(graph.members.values[mask], shares[mask], minlength=n)
 
 
-def _report(frame: pandas.DataFrame, title: str, dataset: str) -> str:
-    lines = [["distribution", "seed", "score by", "Pearson", "Spearman", "the paper's"]]
+def _report(frame: pandas.DataFrame, title: str) -> str:
+    lines = [["distribution", "score by", "seed", "Pearson", "Spearman", "the paper's"]]
     why = [["distribution", "seed", "residual with degree", "with weight given"]]
     outliers = [["distribution", "seed", "client", "level", "score", "degree", "weight given"]]
-    for (distribution, seed), rows in frame.groupby(["distribution", "seed"], sort=False):
-        level = rows.level.to_numpy()
-        for utility in UTILITIES:
-            score = rows[f"score_{utility}"].to_numpy()
-            both = [_with_interval(level, score, kind) for kind in (pearson, spearman)]
-            printed = PAPER.get((dataset, distribution)) if utility == "accuracy" else None
-            paper = "–" if printed is None else f"{printed:+.3f}"
-            lines.append([distribution, str(seed), utility, *both, paper])
-        residual = rows.residual.to_numpy()
-        why.append(
-            [
-                distribution,
-                str(seed),
-                _with_interval(rows.degree.to_numpy(float), residual, spearman),
-                _with_interval(rows.given_weight.to_numpy(), residual, spearman),
+    for distribution, columns in frame.groupby("distribution", sort=False):
+        by_seed = [rows for _, rows in columns.groupby("seed", sort=False)]
+        for name in SCORES:
+            printed = columns.paper.iloc[0] if name == "accuracy" else nan
+            paper = "–" if np.isnan(printed) else f"{printed:+.3f}"
+            for rows in by_seed:
+                both = [
+                    _with_interval(rows.level, rows[f"score by {name}"], kind)
+                    for kind in (pearson, spearman)
+                ]
+                lines.append([distribution, name, str(rows.seed.iloc[0]), *both, paper])
+            if len(by_seed) > 1:
+                both = [
+                    _over_seeds([kind(rows.level, rows[f"score by {name}"]) for rows in by_seed])
+                    for kind in (pearson, spearman)
+                ]
+                lines.append([distribution, name, "mean", *both, paper])
+        for rows in by_seed:
+            both = [
+                _with_interval(rows[place], rows.residual, spearman)
+                for place in ("degree", "given_weight")
             ]
-        )
-        for row in rows[rows.outlier].itertuples():
-            numbers = [f"{row.level:.3g}", f"{row.score_accuracy:.4f}", str(row.degree)]
-            where = [distribution, str(seed), str(row.client)]
-            outliers.append([*where, *numbers, f"{row.given_weight:.2f}"])
+            why.append([distribution, str(rows.seed.iloc[0]), *both])
+            for row in rows[rows.outlier].itertuples():
+                numbers = [f"{row.level:.3g}", f"{row.score:.4f}", str(row.degree)]
+                where = [distribution, str(row.seed), str(row.client)]
+                outliers.append([*where, *numbers, f"{row.given_weight:.2f}"])
     sections = [
         "# Scores against the amount and the quality of data",
         f"Setting: {title}.",
-        "Coefficients over clients with their 95 % bootstrap intervals; the paper does not say of "
-        "which kind its own are:",
+        "Coefficients over clients with their 95 % bootstrap intervals, means with Student's over "
+        "seeds; the paper does not say of which kind its own are:",
         markdown(lines),
         "What explains the rest: Spearman's coefficient of the residuals (accuracy) with a "
         "client's degree, and with the weight that it is given in all models of a round:",
@@ -143,9 +167,17 @@ def _report(frame: pandas.DataFrame, title: str, dataset: str) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def _with_interval(x: np.ndarray, y: np.ndarray, coefficient: Callable[..., np.ndarray]) -> str:
-    low, high = bootstrap(coefficient, x, y)
-    return f"{coefficient(x, y):+.3f} ({low:+.2f} to {high:+.2f})"
+def _with_interval(
+    x: pandas.Series, y: pandas.Series, coefficient: Callable[..., np.ndarray]
+) -> str:
+    sample = x.to_numpy(float), y.to_numpy(float)
+    low, high = bootstrap(coefficient, *sample)
+    return f"{coefficient(*sample):+.3f} ({low:+.2f} to {high:+.2f})"
+
+
+def _over_seeds(values: Sequence[np.ndarray]) -> str:
+    low, high = interval_over_seeds(np.array(values))
+    return f"**{np.mean(values):+.3f}** ({low:+.2f} to {high:+.2f})"
 
 
 if __name__ == "__main__":

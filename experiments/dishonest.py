@@ -22,15 +22,21 @@ import pandas
 
 from experiments.command_line import Arguments, beside, run_as_command
 from experiments.kept import KeptRun
-from experiments.large import COMMON, LargeRequest
+from experiments.large import COMMON, FIXED, LargeRequest
 from experiments.large_plots import draw_lies, draw_sweeps
 from experiments.rescoring import evaluated, scored
-from experiments.statistics import bootstrap
+from experiments.statistics import bootstrap, interval_over_seeds
 from experiments.tables import markdown
 from trip_jax.adversary import choose_liars
 from trip_jax.config import Adversary
 from trip_jax.errors import InvalidSetting
 
+OWN = {
+    "adversary.fraction": "Say fraction={value} instead of adversary.fraction.",
+    "adversary.amount": "Say amount={value} instead of adversary.amount.",
+    "adversary.clients": "Liars are drawn by fraction here: leave out adversary.clients.",
+    "adversary.collude": "Colluding is a scenario of its own here: leave out adversary.collude.",
+}
 FRACTIONS = (0.2, 0.1, 0.3, 0.4, 0.5)
 AMOUNTS = (0.1, 0.01, 0.02, 0.05, 0.2, 0.5, 1.0)
 
@@ -81,17 +87,24 @@ def scenarios(fractions: Sequence[float], amounts: Sequence[float]) -> list[Scen
 
 def dishonest(arguments: Sequence[str]) -> None:
     """Run what was asked for, or take it as it was kept; one report a data set and model."""
-    given = Arguments(arguments, (*COMMON, "fraction", "amount"))
+    given = Arguments(arguments, (*COMMON, "fraction", "amount"), FIXED | OWN)
     request = LargeRequest.of("dishonest", given)
     smoke = request.scale == "smoke"
     fractions = given.reals("fraction", *(FRACTIONS[:1] if smoke else FRACTIONS))
     amounts = given.reals("amount", *(AMOUNTS[:2] if smoke else AMOUNTS))
     if not all(0 < fraction <= 0.5 for fraction in fractions):
         raise InvalidSetting("fraction must lie above 0 and at 0.5 or below.")
-    for dataset, model in product(request.datasets, request.models):
-        runs = [request.run(dataset, model, seed) for seed in request.seeds]
-        if any(run.config.adversary.kind != "none" for run in runs):
-            raise InvalidSetting("The lies are this experiment's own: leave out adversary.kind.")
+    reports = {
+        (dataset, model): [request.run(dataset, model, seed) for seed in request.seeds]
+        for dataset, model in product(request.datasets, request.models)
+    }
+    for runs in reports.values():
+        n = runs[0].config.n_clients
+        if round(min(fractions) * n) < 1:
+            raise InvalidSetting(
+                f"fraction={min(fractions):g} of n_clients={n} is less than one client: raise it."
+            )
+    for (dataset, model), runs in reports.items():
         frame = pandas.concat(
             [_scored(run, scenarios(fractions, amounts)) for run in runs], ignore_index=True
         )
@@ -101,8 +114,8 @@ def dishonest(arguments: Sequence[str]) -> None:
         frame.to_csv(beside(stem, ".csv"), index=False, float_format="%.6g")
         beside(stem, ".md").write_text(_report(frame, title))
         for ending in (".png", ".pdf"):
-            draw_lies(_main(frame), title, beside(stem, ending))
-            draw_sweeps(frame, title, beside(stem, f"_sweeps{ending}"))
+            draw_lies(_main(summarised(frame)), title, beside(stem, ending))
+            draw_sweeps(summarised(frame), title, beside(stem, f"_sweeps{ending}"))
         print(beside(stem, ".md").read_text())
         print(f"results in {request.folder}")
 
@@ -161,6 +174,7 @@ def _standing(scores: np.ndarray, honest: np.ndarray, is_liar: np.ndarray) -> di
     """Scores of liars and honest clients, and what each has gained over its honest score."""
     gain = (scores - honest)[is_liar]
     low, high = bootstrap(partial(np.mean, axis=-1), gain)
+    honest_low, honest_high = bootstrap(partial(np.mean, axis=-1), (scores - honest)[~is_liar])
     return {
         "liars": scores[is_liar].mean(),
         "liars_deviation": scores[is_liar].std(),
@@ -170,6 +184,8 @@ def _standing(scores: np.ndarray, honest: np.ndarray, is_liar: np.ndarray) -> di
         "gain_low": low,
         "gain_high": high,
         "honest_change": (scores - honest)[~is_liar].mean(),
+        "honest_change_low": honest_low,
+        "honest_change_high": honest_high,
     }
 
 
@@ -177,7 +193,7 @@ def _detection(name: str, found: np.ndarray, true: np.ndarray) -> dict[str, Any]
     """Precision, recall and the rate among the innocent; none where nothing is to be found."""
     hit = (found & true).sum()
     return {
-        f"{name}_precision": hit / found.sum() if found.any() else np.nan,
+        f"{name}_precision": hit / found.sum() if true.any() and found.any() else np.nan,
         f"{name}_recall": hit / true.sum() if true.any() else np.nan,
         f"{name}_false": (found & ~true).sum() / (~true).sum(),
     }
@@ -190,31 +206,44 @@ def _main(frame: pandas.DataFrame) -> pandas.DataFrame:
     return frame[same & (frame.variant == "")]
 
 
+KEYS = ["lie", "defended", "fraction", "amount", "variant"]
+
+
+def summarised(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """A row a scenario: means over seeds, and the intervals of what lies change.
+
+    With several seeds these are Student's over seeds, with one the bootstrap's over clients.
+    """
+    grouped = frame.groupby(KEYS, sort=False)
+    means = grouped.mean(numeric_only=True)
+    if frame.seed.nunique() > 1:
+        for name in ("gain", "honest_change"):
+            intervals = grouped[name].apply(lambda values: interval_over_seeds(values.to_numpy()))
+            means[f"{name}_low"], means[f"{name}_high"] = zip(*intervals, strict=True)
+    return means.reset_index()
+
+
 def _report(frame: pandas.DataFrame, title: str) -> str:
-    keys = ["lie", "defended", "fraction", "amount", "variant"]
-    means = frame.groupby(keys, sort=False).mean(numeric_only=True).reset_index()
-    head = ["lie", "defences", "liars", "size of lie", "score of liars", "of honest", "liars' gain"]
-    head += ["95 % interval", "C1 precision", "recall", "C2 precision", "recall", "C1, C2 false"]
+    over = "Student's over seeds" if frame.seed.nunique() > 1 else "the bootstrap's over clients"
+    head = ["lie", "defences", "liars", "size of lie", "score of liars", "of honest"]
+    head += ["liars' gain", "honest clients' change"]
+    head += ["C1 precision", "recall", "C2 precision", "recall", "C1, C2 false"]
     lines = [head]
-    for row in means.itertuples():
-        told = f"{row.lie} {row.variant}".strip()
-        precision = [
-            "–" if np.isnan(value) else f"{value:.2f}"
-            for value in (row.c1_precision, row.c1_recall, row.c2_precision, row.c2_recall)
-        ]
-        if not row.defended:
-            precision = ["–"] * 4
+    for row in summarised(frame).itertuples():
+        found = (row.c1_precision, row.c1_recall, row.c2_precision, row.c2_recall)
+        detection = ["–" if np.isnan(value) else f"{value:.2f}" for value in found]
         lines.append(
             [
-                told,
+                f"{row.lie} {row.variant}".strip(),
                 "C1, C2" if row.defended else "none",
                 f"{row.fraction:.0%}",
                 f"{row.amount:g}",
                 f"{row.liars:.4f} ± {row.liars_deviation:.4f}",
                 f"{row.honest:.4f} ± {row.honest_deviation:.4f}",
-                f"{row.gain:+.4f}",
-                f"{row.gain_low:+.4f} to {row.gain_high:+.4f}",
-                *precision,
+                f"{row.gain:+.4f} ({row.gain_low:+.4f} to {row.gain_high:+.4f})",
+                f"{row.honest_change:+.4f} "
+                f"({row.honest_change_low:+.4f} to {row.honest_change_high:+.4f})",
+                *(detection if row.defended else ["–"] * 4),
                 f"{row.c1_false:.2%}, {row.c2_false:.2%}" if row.defended else "–",
             ]
         )
@@ -222,9 +251,9 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
         "# Dishonest clients",
         f"Setting: {title}.",
         "Scores are means ± standard deviations over clients, averaged over seeds. A liar's gain "
-        "is the difference to its own score where nobody lies and nobody defends, with a bootstrap "
-        "interval over liars, averaged over seeds. C1's precision and recall count received "
-        "pre-training models, C2's count reports; false: the innocent that were replaced.",
+        "and an honest client's change are differences to the same client's score where nobody "
+        f"lies and nobody defends; 95 % intervals are {over}. C1's precision and recall count "
+        "received pre-training models, C2's count reports; false: the innocent that were replaced.",
         markdown(lines),
     ]
     return "\n\n".join(sections) + "\n"

@@ -7,10 +7,17 @@ from pathlib import Path
 from experiments.command_line import Arguments, report_stem
 from experiments.kept import KeptRun, compose_config
 from trip_jax.config import Config
+from trip_jax.errors import InvalidSetting
 from trip_jax.prepare import describe
 
 COMMON = ("scale", "dataset", "model", "seed", "out")
 """Settings of all of them, beside those of the configuration."""
+
+FIXED = {
+    f"contribution.{name}": f"The experiment compares these itself: leave out {name}={{value}}."
+    for name in ("utility", "normalization", "semivalue")
+}
+"""What none of them lets the user choose."""
 
 SMOKE: tuple[str, ...] = ("n_clients=12", "dataset.train_size=480", "dataset.test_size=200")
 SMOKE += ("training.rounds=3", "training.learning_rate=0.05")
@@ -54,7 +61,12 @@ class LargeRequest:
         """The kept run of the paper's small world, as large as the scale makes it."""
         smaller = {"smoke": SMOKE, "cpu": CPU.get(model, CPU["mlp"]), "paper": ()}[self.scale]
         which = (f"dataset={dataset}", f"model={model}", f"seed={seed}")
-        config = compose_config("ws100", [*which, *smaller, *overrides, *self.overrides])
+        config = compose_config("ws100", [*which, *smaller, *self.overrides, *overrides])
+        if config.adversary.kind != "none" or config.defence.c1 or config.defence.c2:
+            raise InvalidSetting(
+                "Federations are honest and undefended here: leave out adversary.kind, defence.c1 "
+                "and defence.c2 (experiments.dishonest has lies and defences of its own)."
+            )
         name = f"{self.experiment} scale={self.scale}"
         return KeptRun(self.folder / "runs", config, name)
 

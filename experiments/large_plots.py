@@ -6,6 +6,7 @@ from typing import Any
 import pandas
 
 from experiments.plots import COLOURS, MARKERS
+from experiments.statistics import pearson, spearman
 from trip_jax.figures import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
 
 ORDERS = {
@@ -33,7 +34,8 @@ def draw_removal(frame: pandas.DataFrame, title: str, path: Path) -> None:
         left.plot(mean.index, mean, marker + "-", ms=3.5, lw=1.2, color=colour, label=order)
         band = mean - deviation, mean + deviation
         left.fill_between(mean.index, *band, color=colour, alpha=0.15, lw=0)
-    left.set(xlabel="clients removed, k", ylabel="test accuracy, mean ± s.d. over models")
+    what = "test accuracy, mean ± s.d. over models"
+    left.set(xlabel=f"clients removed by {criteria[0]}, k", ylabel=what)
     add_legend(left)
     for k, criterion in enumerate(criteria):
         rows = frame[frame.criterion == criterion]
@@ -44,7 +46,8 @@ def draw_removal(frame: pandas.DataFrame, title: str, path: Path) -> None:
         right.plot(mean.index, mean, MARKERS[k] + "-", **look)
         right.vlines(mean.index, gap.min(), gap.max(), color=COLOURS[k], lw=0.7)
     right.axhline(0, color="black", lw=0.6)
-    right.set(xlabel="clients removed, k", ylabel="accuracy, lowest first − highest first")
+    spread = "\nmean and range over seeds" if frame.seed.nunique() > 1 else ""
+    right.set(xlabel="clients removed, k", ylabel=f"accuracy, lowest − highest first{spread}")
     add_legend(right, ncols=2)
     for axes in (left, right):
         axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
@@ -55,8 +58,8 @@ def draw_correlation(frame: pandas.DataFrame, title: str, path: Path) -> None:
     """Score against level, a panel a distribution; outliers named with their degree.
 
     Args:
-        frame: a row a client with distribution, seed, client, level, level_name, score_accuracy,
-            degree and outlier; the first seed is shown.
+        frame: a row a client with distribution, seed, client, level, level_name, score, degree,
+            outlier and the paper's coefficient; the first seed is shown.
     """
     first = frame[frame.seed == frame.seed.iloc[0]]
     distributions = first.distribution.unique()
@@ -67,14 +70,14 @@ def draw_correlation(frame: pandas.DataFrame, title: str, path: Path) -> None:
     for axes, distribution in zip(map(plain, panels), distributions, strict=True):
         rows = first[first.distribution == distribution]
         usual, odd = rows[~rows.outlier], rows[rows.outlier]
-        axes.plot(usual.level, usual.score_accuracy, "o", ms=3, mew=0, color=HONEST)
-        axes.plot(odd.level, odd.score_accuracy, "D", ms=3.5, mew=0, color=LIAR)
+        axes.plot(usual.level, usual.score, "o", ms=3, mew=0, color=HONEST)
+        axes.plot(odd.level, odd.score, "D", ms=3.5, mew=0, color=LIAR)
         for row in odd.itertuples():
             text = f"{row.client} (degree {row.degree})"
             left = row.level < rows.level.mean()
             axes.annotate(
                 text,
-                (row.level, row.score_accuracy),
+                (row.level, row.score),
                 (4 if left else -4, 0),
                 textcoords="offset points",
                 ha="left" if left else "right",
@@ -83,6 +86,11 @@ def draw_correlation(frame: pandas.DataFrame, title: str, path: Path) -> None:
             )
         axes.axhline(0, color="black", lw=0.6)
         axes.set(xlabel=rows.level_name.iloc[0], ylabel="score (test accuracy)")
+        both = [float(kind(rows.level, rows.score)) for kind in (pearson, spearman)]
+        text = f"Pearson {both[0]:+.2f}, Spearman {both[1]:+.2f}"
+        if rows.paper.notna().all():
+            text += f" (the paper's {rows.paper.iloc[0]:+.2f})"
+        axes.set_title(text, size=7, loc="left")
         axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
     figure.savefig(path, dpi=300)
 
@@ -94,12 +102,12 @@ def draw_lies(frame: pandas.DataFrame, title: str, path: Path) -> None:
     """Scores of liars and honest clients under every lie, undefended and defended.
 
     Args:
-        frame: a row a scenario and seed with lie, defended, liars, liars_deviation, honest and
+        frame: a row a scenario with lie, defended, liars, liars_deviation, honest and
             honest_deviation.
     """
     figure = titled_figure("Scores of dishonest and honest clients", title, 7.0, 2.6)
     axes = plain(figure.add_subplot())
-    means = frame.groupby(["defended", "lie"], sort=False).mean(numeric_only=True)
+    means = frame.set_index(["defended", "lie"])
     baseline = means.loc[(False, "honest")]
     ticks = []
     for x, ((defended, lie), row) in enumerate(means.iterrows()):
@@ -119,7 +127,7 @@ def draw_lies(frame: pandas.DataFrame, title: str, path: Path) -> None:
             )
     axes.axhline(baseline.liars, color=LIAR, lw=0.6, ls=":")
     axes.set_xticks(range(len(ticks)), ticks)
-    axes.set(xlabel="who lies how", ylabel="score, mean ± s.d. over clients")
+    axes.set(xlabel="who lies how", ylabel="score, mean ± s.d.\nover clients (test accuracy)")
     axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
     add_legend(axes)
     figure.savefig(path, dpi=300)
@@ -129,8 +137,8 @@ def draw_sweeps(frame: pandas.DataFrame, title: str, path: Path) -> None:
     """What liars gain against their fraction (left) and the size of their lie (right).
 
     Args:
-        frame: a row a scenario and seed with lie, defended, fraction, amount, variant, gain,
-            gain_low and gain_high.
+        frame: a row a scenario with lie, defended, fraction, amount, variant, gain, gain_low and
+            gain_high; its first row has the fraction and the amount that stay while another varies.
     """
     figure = titled_figure("What a lie brings", title, 7.0, 2.7)
     left, right = map(plain, figure.subplots(1, 2))
@@ -146,13 +154,13 @@ def draw_sweeps(frame: pandas.DataFrame, title: str, path: Path) -> None:
                 chosen = rows[(rows.lie == lie) & (rows.defended == defended)]
                 if not len(chosen):
                     continue
-                by_x = chosen.groupby(x)[["gain", "gain_low", "gain_high"]].mean()
+                by_x = chosen.set_index(x).sort_index()
                 look: dict[str, Any] = {"color": COLOURS[k - 1], "ls": style}
                 text = name + (", defended" if defended else "")
                 axes.plot(by_x.index, by_x.gain, MARKERS[k - 1], ms=3.5, lw=1, label=text, **look)
                 axes.vlines(by_x.index, by_x.gain_low, by_x.gain_high, color=COLOURS[k - 1], lw=0.7)
         axes.axhline(0, color="black", lw=0.6)
-        axes.set(xlabel=label or "size of the lie (D2)", ylabel="gain of liars over honesty")
+        axes.set(xlabel=label or "size of the lie (D2)", ylabel="gain of liars (test accuracy)")
         axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
         add_legend(axes, ncols=2)
     right.set_xscale("symlog" if (frame.amount == 0).any() else "log")

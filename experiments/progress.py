@@ -33,7 +33,7 @@ class ExecutionProgress:
         if self._bar is not None:
             self._bar.total = progress.total
             self._bar.update(progress.done - self._bar.n)
-        elif progress.seconds > self._last + SECONDS_A_LINE:
+        elif progress.done_now and progress.seconds > self._last + SECONDS_A_LINE:
             self._last = progress.seconds
             rate = progress.done_now / progress.seconds
             left = duration((progress.total - progress.done) / rate)

@@ -17,6 +17,7 @@ from experiments.kept import Arrays, KeptRun, read, write
 from trip_jax.adversary import falsify_lcvs
 from trip_jax.config import Adversary, Contribution, Defence
 from trip_jax.coordinator import Reports, trace
+from trip_jax.errors import Diverged
 from trip_jax.evaluation import ACCURACY, UTILITIES
 from trip_jax.progress import duration
 from trip_jax.records import State
@@ -70,6 +71,9 @@ def _evaluate(run: KeptRun, lies: Mapping[str, tuple[Adversary, Defence]], folde
             lcv, _, filtered, _, utility = contribute[name](
                 state, trained, lead.data, lead.topology, one.rows
             )
+            finite = np.isfinite(lcv).all(axis=(1, 2))
+            if not finite.all():
+                raise Diverged(t, int(np.argmin(finite)), None)
             found[f"{name}/lcv"].append(np.asarray(lcv))
             found[f"{name}/filtered"].append(np.asarray(filtered))
         state = State(models, utility, state.phi, state.key, state.round + 1)
@@ -117,6 +121,8 @@ def scored(
 
     values = jnp.asarray(lcv[..., UTILITIES.index(contribution.utility)])
     reports = jax.vmap(told)(jnp.arange(len(values)), values)
-    calibrated = defence.calibrated(contribution.utility, contribution.normalization)
+    calibrated = defence.calibrated(
+        contribution.utility, contribution.normalization, contribution.semivalue
+    )
     phi, verdict = trace(reports, topology.n_clients, calibrated)
     return np.asarray(phi).mean(axis=0), np.asarray(verdict.flagged)

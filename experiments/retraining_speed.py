@@ -33,7 +33,8 @@ from trip_jax.simulation import Simulation
 def seconds_a_pair(simulation: Simulation, n_pairs: int, memory: float | None = None) -> float:
     """Of re-execution, over `n_pairs` pairs rounded up to whole chunks."""
     executor = Executor(simulation, decentralised_process(simulation.n), memory)
-    warm_up = max(1, executor.at_once(2**simulation.n) // 2)  # pairs
+    executor.most_at_once = executor.at_once(2**simulation.n)  # as in a whole cell
+    warm_up = max(1, executor.most_at_once // 2)  # pairs
     timed = -(-n_pairs // warm_up) * warm_up  # whole chunks
     done: list[tuple[int, float]] = []
     executor.execute(

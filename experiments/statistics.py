@@ -39,7 +39,7 @@ def bootstrap(statistic: Callable[..., Any], *samples: np.ndarray) -> tuple[floa
 
 def pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Pearson's coefficient along the last axis; not a number where one side is constant."""
-    x, y = (v - v.mean(axis=-1, keepdims=True) for v in (x, y))
+    x, y = (v - v.mean(axis=-1, keepdims=True) for v in (np.asarray(x), np.asarray(y)))
     norm = np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1))
     return np.divide((x * y).sum(axis=-1), norm, where=norm > 0, out=np.full(norm.shape, nan))
 

@@ -25,7 +25,7 @@ from trip_jax.execution import Executor
 FEW = ("scale=smoke", "n_clients=6", "dataset.train_size=120", "dataset.test_size=60")
 FEW += ("training.rounds=2", "model.hidden=[8]", "training.learning_rate=0.2")
 FEW += ("training.local_epochs=1",)
-REMOVAL = (*FEW, "seed=0,1", "k=2,4", "draws=1")
+REMOVAL = (*FEW, "seed=0,1", "k=2,4", "draws=2")
 LIES = (*FEW, "fraction=0.34", "amount=0.1,0.4")
 
 
@@ -55,8 +55,8 @@ def first_run(folder: Path) -> KeptRun:
 
 def test_removals_follow_the_scores(removed: Path) -> None:
     frame = pandas.read_csv(only(removed, "*.csv"), keep_default_na=False)
-    # Four criteria in two orders and one random order, k of 0, 2 and 4, two seeds.
-    assert len(frame) == (4 * 2 + 1) * 3 * 2
+    # Five criteria in two orders and two random orders, k of 0, 2 and 4, two seeds.
+    assert len(frame) == (5 * 2 + 2) * 3 * 2
     for _, rows in frame[frame.k == 0].groupby("seed"):
         assert rows.accuracy.nunique() == 1
     run = first_run(removed)
@@ -87,7 +87,7 @@ def test_only_new_removals_are_executed(removed: Path, monkeypatch: pytest.Monke
     before = only(removed, "*.csv").read_text()
     client_removal([*REMOVAL, f"out={removed}"])
     assert executed == [] and only(removed, "*.csv").read_text() == before
-    client_removal([*FEW, "k=2,4", "draws=2", f"out={removed}"])
+    client_removal([*FEW, "k=2,4", "draws=3", f"out={removed}"])
     assert executed and executed[0] <= 2
 
 
@@ -123,8 +123,8 @@ def test_correlation_names_who_is_off_the_line(tmp_path: Path) -> None:
     frame = pandas.read_csv(only(tmp_path, "*.csv"))
     assert frame.level.tolist() == frame.examples.tolist()
     assert frame.given_weight.sum() == pytest.approx(6, rel=1e-5)
-    pearson = stats.pearsonr(frame.level, frame.score_accuracy).statistic
-    assert f"{pearson:+.3f}" in only(tmp_path, "*.md").read_text()
+    pearson = stats.pearsonr(frame.level, frame.score).statistic
+    assert f"| {pearson:+.3f} (" in only(tmp_path, "*.md").read_text()
     # A line through all but one, which alone is far from it.
     level = np.arange(20.0)
     score = 3 + 2 * level
@@ -206,6 +206,12 @@ def test_interrupted_evaluations_go_on(
     [
         (client_removal, "k=2,6", "k=6 leaves none of n_clients=6"),
         (client_removal, "k=two", "k must be a whole number, not 'two'"),
+        (client_removal, "draws=1", "draws must be at least 2, not 1"),
+        (client_removal, "contribution.semivalue=banzhaf", "leave out semivalue=banzhaf"),
+        (client_removal, "contribution.budget=8", "semivalue=loo"),
+        (correlation, "adversary=d2", "leave out adversary.kind"),
+        (dishonest, "fraction=0.01", "fraction=0.01 of n_clients=6 is less than one client"),
+        (dishonest, "adversary.clients=[1]", "leave out adversary.clients"),
         (client_removal, "scale=large", "scale must be one of smoke, cpu, paper"),
         (correlation, "distribution=pareto", "distribution"),
         (dishonest, "fraction=0.7", "fraction must lie above 0"),

@@ -161,7 +161,7 @@ def _programs(
 
     @jax.jit
     def first_round(theta, root, trains, data, topology):
-        # All executions start from one model, so that each client trains once for all of them.
+        # All executions start from one model, so that each client trains once for a chunk of them.
         keys = round_keys(root, clients, 0)
         trained, _ = simulation.local_training(jnp.tile(theta, (n, 1)), clients, keys, data)
         start = jnp.broadcast_to(theta, (h, len(theta)))
