@@ -6,15 +6,16 @@
 From the scores of a whole run, k clients are removed, the highest scores first, the lowest first,
 and at random (`draws` orders a seed), and the federation runs again without them. Scores are those
 of TRIP-Shapley by accuracy and Eq. 4 as printed, as in the paper. Beside them, not in the paper,
-stand scores by loss, with Eq. 4 divided by m, from leave-one-out instead of Shapley values (m times,
-like Eq. 4 as printed), and local contributions summed up without tracing how they propagate. With
-relays=true removed clients stay, and exchange and average models without training. scale=paper is
-the paper's setting; scale=cpu has fewer examples and rounds; scale=smoke is a test. What is
+stand scores by loss, with Eq. 4 divided by m, from leave-one-out instead of Shapley values (m
+times, like Eq. 4 as printed), and local contributions summed up without tracing how they propagate.
+With relays=true removed clients stay, and exchange and average models without training. scale=paper
+is the paper's setting; scale=cpu has fewer examples and rounds; scale=smoke is a test. What is
 finished is kept in DIR/runs; interrupted, the same command goes on.
 """
 
 from collections.abc import Sequence
 from itertools import product
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -246,7 +247,8 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
 def _gap(by_seed: np.ndarray, deviation: float) -> str:
     """A difference with its interval over seeds; for one seed, how many deviations it is."""
     if len(by_seed) == 1:
-        return f"{by_seed[0]:+.3f} ({by_seed[0] / deviation:+.1f} s.d.)"
+        deviations = by_seed[0] / deviation if deviation > 1e-6 else nan
+        return f"{by_seed[0]:+.3f} ({deviations:+.1f} s.d.)"
     low, high = interval_over_seeds(by_seed)
     return f"{by_seed.mean():+.3f} ({low:+.3f} to {high:+.3f})"
 
