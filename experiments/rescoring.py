@@ -48,8 +48,8 @@ def _evaluate(run: KeptRun, lies: Mapping[str, tuple[Adversary, Defence]], folde
     }
     lead, rounds = run.simulation, run.config.training.rounds
     state = lead.start()
-    train = lead.compile(state)[0]
-    contribute = {name: one.compile(state)[1] for name, one in simulations.items()}
+    train = lead.compile_training(state)
+    contribute = {name: one.compile_contributions(state) for name, one in simulations.items()}
     partial = folder / "unfinished.partial.npz"
     found: dict[str, list[np.ndarray]] = {f"{name}/lcv": [] for name in lies}
     found |= {f"{name}/filtered": [] for name in lies}

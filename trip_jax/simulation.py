@@ -5,7 +5,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -175,16 +175,28 @@ class Simulation:
 
     def compile(self, state: State) -> tuple[Callable, Callable, Callable]:
         """Each phase compiled once, for the shapes of this federation."""
-        train = jax.jit(self._train).lower(state, self.data, self.topology)
-        _, trained, _ = train.out_info
-        contribute = jax.jit(self._contribute).lower(
-            state, trained, self.data, self.topology, self.rows
-        )
-        reported = contribute.out_info[3]
+        reported = jnp.zeros(self.topology.graphs.mask.shape[1:])
         coordination = jax.jit(partial(_coordinate, defence=self.defence)).lower(
             state.phi, reported, state.round, self.topology, self.arcs
         )
-        return train.compile(), contribute.compile(), coordination.compile()
+        return (
+            self.compile_training(state),
+            self.compile_contributions(state),
+            coordination.compile(),
+        )
+
+    def compile_training(self, state: State) -> Callable:
+        """`(state, data, topology) -> (next models, trained models, training losses)`."""
+        train = jax.jit(self._train).lower(state, self.data, self.topology)
+        return cast(Callable, train.compile())
+
+    def compile_contributions(self, state: State) -> Callable:
+        """`(state, trained models, data, topology, rows) ->` what clients find and report."""
+        trained = state.models  # of the same shape
+        contribute = jax.jit(self._contribute).lower(
+            state, trained, self.data, self.topology, self.rows
+        )
+        return cast(Callable, contribute.compile())
 
     def _round(
         self, state: State, train: Callable, contribute: Callable, coordination: Callable
