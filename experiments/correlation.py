@@ -98,6 +98,7 @@ def _clients(run: KeptRun) -> dict[str, Any]:
         "examples": data.examples.values,
         "degree": data["mask"].values[0].sum(axis=1) - 1,
         "given_weight": given_weight(data),
+        "last_minibatch": (data.examples.values - 1) % run.config.training.batch_size + 1,
         "score": scores["score by accuracy"],
         **scores,
         "residual": residual,
@@ -124,7 +125,9 @@ def given_weight(run: xarray.Dataset) -> np.ndarray:
 def _report(frame: pandas.DataFrame, title: str) -> str:
     lines = [["distribution", "score by", "seed", "Pearson", "Spearman", "the paper's"]]
     why = [["distribution", "seed", "residual with degree", "with weight given"]]
+    why[0] += ["mean residual, last minibatch of 1 or 2 (clients)", "larger"]
     outliers = [["distribution", "seed", "client", "level", "score", "degree", "weight given"]]
+    outliers[0] += ["last minibatch"]
     for distribution, columns in frame.groupby("distribution", sort=False):
         by_seed = [rows for _, rows in columns.groupby("seed", sort=False)]
         for name in SCORES:
@@ -147,11 +150,17 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
                 _with_interval(rows[place], rows.residual, spearman)
                 for place in ("degree", "given_weight")
             ]
-            why.append([distribution, str(rows.seed.iloc[0]), *both])
+            short = rows.last_minibatch <= 2
+            means = [
+                f"{rows.residual[which].mean():+.4f} ({which.sum()})" if which.any() else "–"
+                for which in (short, ~short)
+            ]
+            why.append([distribution, str(rows.seed.iloc[0]), *both, *means])
             for row in rows[rows.outlier].itertuples():
                 numbers = [f"{row.level:.3g}", f"{row.score:.4f}", str(row.degree)]
                 where = [distribution, str(row.seed), str(row.client)]
-                outliers.append([*where, *numbers, f"{row.given_weight:.2f}"])
+                place = [f"{row.given_weight:.2f}", str(row.last_minibatch)]
+                outliers.append([*where, *numbers, *place])
     sections = [
         "# Scores against the amount and the quality of data",
         f"Setting: {title}.",
@@ -159,7 +168,9 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
         "seeds; the paper does not say of which kind its own are:",
         markdown(lines),
         "What explains the rest: Spearman's coefficient of the residuals (accuracy) with a "
-        "client's degree, and with the weight that it is given in all models of a round:",
+        "client's degree, and with the weight that it is given in all models of a round; and the "
+        "mean residual of clients whose last minibatch has one or two examples, which makes it a "
+        "step along a noisy gradient:",
         markdown(why),
         "Clients more than three robust standard deviations off the line:",
         markdown(outliers) if len(outliers) > 1 else "none.",

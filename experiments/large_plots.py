@@ -42,9 +42,12 @@ def draw_removal(frame: pandas.DataFrame, title: str, path: Path) -> None:
         by_order = rows.pivot_table(index=["seed", "k"], columns="order", values="accuracy")
         gap = (by_order["lowest first"] - by_order["highest first"]).groupby("k")
         mean = gap.mean()
+        beside = (
+            mean.index + (k - (len(criteria) - 1) / 2) * mean.index.max() / 90
+        )  # not to overlap
         look = {"ms": 3.5, "lw": 1.0, "color": COLOURS[k], "label": criterion}
-        right.plot(mean.index, mean, MARKERS[k] + "-", **look)
-        right.vlines(mean.index, gap.min(), gap.max(), color=COLOURS[k], lw=0.7)
+        right.plot(beside, mean, MARKERS[k] + "-", **look)
+        right.vlines(beside, gap.min(), gap.max(), color=COLOURS[k], lw=0.7)
     right.axhline(0, color="black", lw=0.6)
     spread = "\nmean and range over seeds" if frame.seed.nunique() > 1 else ""
     right.set(xlabel="clients removed, k", ylabel=f"accuracy, lowest − highest first{spread}")
