@@ -14,6 +14,7 @@ finished is kept in DIR/runs; interrupted, the same command goes on.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from math import nan
 from typing import Any
@@ -21,9 +22,9 @@ from typing import Any
 import numpy as np
 import pandas
 
-from experiments.command_line import Arguments, beside, run_as_command
+from experiments.command_line import Arguments, run_as_command
 from experiments.kept import KeptRun, read, write
-from experiments.large import COMMON, FIXED, LargeRequest
+from experiments.large import COMMON, FIXED, LargeRequest, draw_report, write_report
 from experiments.large_plots import draw_removal
 from experiments.progress import ExecutionProgress
 from experiments.statistics import interval_over_seeds
@@ -81,12 +82,8 @@ def client_removal(arguments: Sequence[str]) -> None:
         more = [f"{draws} random orders a seed"] + ["removed clients relay models"] * relays
         title = request.title(runs[0].config, *more)
         stem = request.stem(dataset, model)
-        frame.to_csv(beside(stem, ".csv"), index=False, float_format="%.6g")
-        beside(stem, ".md").write_text(_report(frame, title))
-        for ending in (".png", ".pdf"):
-            draw_removal(frame, title, beside(stem, ending))
-        print(beside(stem, ".md").read_text())
-        print(f"results in {request.folder}")
+        write_report(stem, frame, _report(frame, title))
+        draw_report(stem, partial(draw_removal, frame, title))
 
 
 def _scores(run: KeptRun, leave_one_out: KeptRun) -> dict[str, np.ndarray]:

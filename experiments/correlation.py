@@ -11,6 +11,7 @@ is kept and how to go on: as experiments.client_removal.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from math import nan
 from typing import Any
@@ -20,9 +21,9 @@ import pandas
 import xarray
 from scipy import stats
 
-from experiments.command_line import Arguments, beside, run_as_command
+from experiments.command_line import Arguments, run_as_command
 from experiments.kept import KeptRun
-from experiments.large import COMMON, FIXED, LargeRequest
+from experiments.large import COMMON, FIXED, LargeRequest, draw_report, write_report
 from experiments.large_plots import draw_correlation
 from experiments.statistics import bootstrap, interval_over_seeds, pearson, spearman
 from experiments.tables import markdown
@@ -74,12 +75,8 @@ def correlation(arguments: Sequence[str]) -> None:
             f", {distributions[0]},", f", {' and '.join(distributions)},"
         )
         stem = request.stem(dataset, model)
-        frame.to_csv(beside(stem, ".csv"), index=False, float_format="%.6g")
-        beside(stem, ".md").write_text(_report(frame, title))
-        for ending in (".png", ".pdf"):
-            draw_correlation(frame, title, beside(stem, ending))
-        print(beside(stem, ".md").read_text())
-        print(f"results in {request.folder}")
+        write_report(stem, frame, _report(frame, title))
+        draw_report(stem, partial(draw_correlation, frame, title))
 
 
 def _clients(run: KeptRun) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import pandas
 
 from experiments.command_line import Arguments, beside, run_as_command
 from experiments.kept import KeptRun
-from experiments.large import COMMON, FIXED, LargeRequest
+from experiments.large import COMMON, FIXED, LargeRequest, draw_report, write_report
 from experiments.large_plots import draw_lies, draw_sweeps
 from experiments.rescoring import evaluated, scored
 from experiments.statistics import bootstrap, interval_over_seeds
@@ -111,13 +111,9 @@ def dishonest(arguments: Sequence[str]) -> None:
         more = f"{fractions[0]:.0%} liars and a lie of {amounts[0]:g} where nothing else is said"
         title = request.title(runs[0].config, more)
         stem = request.stem(dataset, model)
-        frame.to_csv(beside(stem, ".csv"), index=False, float_format="%.6g")
-        beside(stem, ".md").write_text(_report(frame, title))
-        for ending in (".png", ".pdf"):
-            draw_lies(_main(summarised(frame)), title, beside(stem, ending))
-            draw_sweeps(summarised(frame), title, beside(stem, f"_sweeps{ending}"))
-        print(beside(stem, ".md").read_text())
-        print(f"results in {request.folder}")
+        write_report(stem, frame, _report(frame, title))
+        draw_report(stem, partial(draw_lies, _main(summarised(frame)), title))
+        draw_report(beside(stem, "_sweeps"), partial(draw_sweeps, summarised(frame), title))
 
 
 def _scored(run: KeptRun, wanted: Sequence[Scenario]) -> pandas.DataFrame:

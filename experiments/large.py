@@ -1,10 +1,12 @@
 """What the experiments with 100 clients share: how a command line asks for their runs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.command_line import Arguments, report_stem
+import pandas
+
+from experiments.command_line import Arguments, beside, report_stem
 from experiments.kept import KeptRun, compose_config
 from trip_jax.config import Config
 from trip_jax.errors import InvalidSetting
@@ -80,3 +82,16 @@ class LargeRequest:
     def stem(self, dataset: str, model: str) -> Path:
         """Where the report goes, but for the files' endings."""
         return report_stem(self.folder, self.experiment, self.scale, dataset, model, self.variation)
+
+
+def write_report(stem: Path, frame: pandas.DataFrame, text: str) -> None:
+    """The rows as CSV and the report as Markdown, which is printed as well."""
+    frame.to_csv(beside(stem, ".csv"), index=False, float_format="%.6g")
+    beside(stem, ".md").write_text(text)
+    print(f"{text}\nreport in {stem.parent}")
+
+
+def draw_report(stem: Path, draw: Callable[[Path], None]) -> None:
+    """A figure as PNG and PDF."""
+    for ending in (".png", ".pdf"):
+        draw(beside(stem, ending))

@@ -248,9 +248,10 @@ def test_c1_looks_at_accuracy_even_where_the_loss_is_terrible():
 
 def test_falsified_lcv_by_hand():
     lcv = {0: 1.0, 4: 2.0, 6: 0.0}
-    assert ref.falsify_lcv(lcv, 4, 0.5, False) == {0: 1.0, 4: 2.5, 6: 0.0}
-    assert ref.falsify_lcv(lcv, 4, 0.5, True) == {0: 0.5, 4: 2.5, 6: -0.5}
+    assert ref.falsify_lcv(lcv, {4}, 0.5, False) == {0: 1.0, 4: 2.5, 6: 0.0}
+    assert ref.falsify_lcv(lcv, {4}, 0.5, True) == {0: 0.5, 4: 2.5, 6: -0.5}
     assert lcv == {0: 1.0, 4: 2.0, 6: 0.0}
+    assert ref.falsify_lcv(lcv, {4, 6, 9}, 0.5, True) == {0: 0.5, 4: 2.5, 6: 0.5}
 
 
 def test_thresholding_by_hand():
