@@ -164,7 +164,7 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
         "Coefficients over clients with their 95 % bootstrap intervals, means with Student's over "
         "seeds; the paper does not say of which kind its own are:",
         markdown(lines),
-        "What explains the rest: Spearman's coefficient of the residuals (accuracy) with a "
+        "What goes with the rest: Spearman's coefficient of the residuals (accuracy) with a "
         "client's degree, and with the weight that it is given in all models of a round; and the "
         "mean residual of clients whose last minibatch has one or two examples, which makes it a "
         "step along a noisy gradient:",
