@@ -8,9 +8,12 @@ from experiments.command_line import Arguments
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import UTILITIES
 
-EXAMPLES_PER_CLIENT = {("fashion_mnist", "cnn"): 160, ("cifar10", "cnn"): 64}
+EXAMPLES_PER_CLIENT = {("fashion_mnist", "cnn"): 160, ("cifar10", "cnn"): 32}
 EXAMPLES_PER_CLIENT |= {("fashion_mnist", "mlp"): 960, ("cifar10", "mlp"): 320}
 """scale=cpu: so many that a cell takes about ten minutes (CNN) or two (MLP) on two idle cores."""
+
+BATCH_SIZE = {("cifar10", "cnn"): 4}
+"""scale=cpu: smaller minibatches, where the usual 32 examples would make ten steps in all."""
 
 N_CLIENTS = 8
 
@@ -39,11 +42,18 @@ class Request:
     overrides: tuple[str, ...]  # of the configuration of every cell
     variation: str  # what was asked for beyond scale, data set, model, seeds and folder
 
-    def overrides_of_scale(self, dataset: str, model: str) -> list[str]:
-        """How much smaller than the paper's setting the scale makes a cell."""
+    def settings(self, dataset: str, model: str) -> list[str]:
+        """What a cell's configuration differs in: by its scale and, before that, as asked for."""
+        every = [*self._settings_of_scale(dataset, model), *self.overrides]
+        return list({one.partition("=")[0]: one for one in every}.values())
+
+    def _settings_of_scale(self, dataset: str, model: str) -> list[str]:
         if self.scale == "cpu":
             examples = EXAMPLES_PER_CLIENT.get((dataset, model), 160)
-            return [f"dataset.train_size={N_CLIENTS * examples}"]
+            smaller = [f"dataset.train_size={N_CLIENTS * examples}"]
+            if batch_size := BATCH_SIZE.get((dataset, model)):
+                smaller.append(f"training.batch_size={batch_size}")
+            return smaller
         if self.scale == "smoke":
             smaller = ("n_clients=6", "training.rounds=3", "dataset.train_size=384")
             return [*smaller, "dataset.test_size=200", "training.learning_rate=0.05"]

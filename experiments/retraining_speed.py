@@ -127,10 +127,8 @@ def retraining_speed(arguments: Sequence[str]) -> None:
             others.append(argument)
     request = parse(others)
     dataset, model = request.datasets[0], request.models[0]
-    choices = [f"dataset={dataset}", f"model={model}"]
-    config = compose_config(
-        "vs_shapley", [*choices, *request.overrides_of_scale(dataset, model), *request.overrides]
-    )
+    choices = [f"dataset={dataset}", f"model={model}", *request.settings(dataset, model)]
+    config = compose_config("vs_shapley", choices)
     simulation, _ = prepare(config)
     execute = torch_loop(config, simulation, coalitions(simulation.n, pairs))
     seconds = {

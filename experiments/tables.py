@@ -81,8 +81,7 @@ def _cell(table: Table, request: Request, dataset: str, model: str, seed: str, c
     overrides = [
         *table.overrides_of_column(column),
         *(f"dataset={dataset}", f"model={model}", f"seed={seed}"),
-        *request.overrides_of_scale(dataset, model),
-        *request.overrides,
+        *request.settings(dataset, model),
     ]
     name = f"{table.name} scale={request.scale}"
     config = compose_config("vs_shapley", overrides)
@@ -101,7 +100,7 @@ def _title(table: Table, request: Request, dataset: str, model: str, cost: panda
         + " (smaller than the paper's setting)" * smaller
         + f": {examples} training examples in all",
         f"seed{'s' * (len(request.seeds) > 1)} {', '.join(request.seeds)}",
-        *request.overrides,
+        *request.settings(dataset, model),
     ]
     if request.samples is not None:
         parts.append(f"Shapley values from {request.samples:,} sampled coalitions")

@@ -146,13 +146,18 @@ def test_cells_of_different_settings_do_not_share_a_folder(tmp_path: Path) -> No
 
 def test_the_papers_setting_is_run_at_its_scale() -> None:
     request = parse(["scale=paper"], distribution=DISTRIBUTIONS)
-    config = cell_config(request.overrides_of_scale("fashion_mnist", "cnn"))
+    config = cell_config(request.settings("fashion_mnist", "cnn"))
     training = config.training
     assert (config.n_clients, training.rounds, training.local_epochs) == (8, 10, 1)
     assert config.dataset.train_size is None and config.model.kind == "cnn"
     assert config.contribution == Contribution()
-    smaller = parse(["scale=cpu"]).overrides_of_scale("fashion_mnist", "cnn")
+    smaller = parse(["scale=cpu"]).settings("fashion_mnist", "cnn")
     assert cell_config(smaller).dataset.train_size == 8 * 160
+
+
+def test_what_is_asked_for_comes_before_the_scale() -> None:
+    smaller = parse(["scale=cpu", "training.batch_size=16", "seed=3"]).settings("cifar10", "cnn")
+    assert smaller == ["dataset.train_size=256", "training.batch_size=16"]
 
 
 def test_the_papers_means_are_those_that_it_states() -> None:
