@@ -27,6 +27,7 @@ from experiments.large import COMMON, FIXED, LargeRequest, draw_report, write_re
 from experiments.large_plots import draw_correlation
 from experiments.statistics import bootstrap, interval_over_seeds, pearson, spearman
 from experiments.tables import markdown
+from trip_jax.data.federation import ClientData
 
 PAPER = {
     ("cifar10", "sizes"): 0.246,
@@ -38,6 +39,9 @@ PAPER = {
 
 LEVELLED = ("sizes", "noisy_images", "noisy_labels")
 """Distributions that give clients different amounts or quality of data."""
+
+EXCESS = "excess of class"
+"""How columns of the report's table begin that count a client's examples of a class."""
 
 SCORES = {
     "accuracy": ("accuracy", "paper"),
@@ -100,6 +104,7 @@ def _clients(run: KeptRun) -> dict[str, Any]:
         **scores,
         "residual": residual,
         "outlier": np.abs(residual) > 3 * robust,
+        **{f"{EXCESS} {c}": excess for c, excess in enumerate(class_excess(run.simulation.data).T)},
     }
 
 
@@ -119,10 +124,21 @@ def given_weight(run: xarray.Dataset) -> np.ndarray:
     return np.bincount(graph.members.values[mask], shares[mask], minlength=n)
 
 
+def class_excess(data: ClientData) -> np.ndarray:
+    """How many examples of each class a client owns beyond the class's share in all, [n, C]."""
+    labels, examples, sizes = map(np.asarray, (data.labels, data.examples, data.sizes))
+    n_classes = labels.max() + 1
+    owned = [labels[row[:size]] for row, size in zip(examples, sizes, strict=True)]
+    counts = np.stack([np.bincount(own, minlength=n_classes) for own in owned])
+    return counts - np.outer(sizes, counts.sum(axis=0) / counts.sum())
+
+
 def _report(frame: pandas.DataFrame, title: str) -> str:
     lines = [["distribution", "score by", "seed", "Pearson", "Spearman", "the paper's"]]
     why = [["distribution", "seed", "residual with degree", "with weight given"]]
     why[0] += ["mean residual, last minibatch of 1 or 2 (clients)", "larger"]
+    excess = [name for name in frame if name.startswith(EXCESS)]
+    classes = [["distribution", "seed", *(name.removeprefix(EXCESS) for name in excess)]]
     outliers = [["distribution", "seed", "client", "level", "score", "degree", "weight given"]]
     outliers[0] += ["last minibatch"]
     for distribution, columns in frame.groupby("distribution", sort=False):
@@ -152,12 +168,13 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
                 f"{rows.residual[which].mean():+.4f} ({which.sum()})" if which.any() else "–"
                 for which in (short, ~short)
             ]
-            why.append([distribution, str(rows.seed.iloc[0]), *both, *means])
+            where = [distribution, str(rows.seed.iloc[0])]
+            why.append([*where, *both, *means])
+            classes.append([*where, *(f"{pearson(rows[c], rows.residual):+.2f}" for c in excess)])
             for row in rows[rows.outlier].itertuples():
                 numbers = [f"{row.level:.3g}", f"{row.score:.4f}", str(row.degree)]
-                where = [distribution, str(row.seed), str(row.client)]
                 place = [f"{row.given_weight:.2f}", str(row.last_minibatch)]
-                outliers.append([*where, *numbers, *place])
+                outliers.append([*where, str(row.client), *numbers, *place])
     sections = [
         "# Scores against the amount and the quality of data",
         f"Setting: {title}.",
@@ -169,6 +186,9 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
         "mean residual of clients whose last minibatch has one or two examples, which makes it a "
         "step along a noisy gradient:",
         markdown(why),
+        "Pearson's coefficient of the residuals with how many examples of a class a client has "
+        "beyond the class's share, by class:",
+        markdown(classes),
         "Clients more than three robust standard deviations off the line:",
         markdown(outliers) if len(outliers) > 1 else "none.",
     ]

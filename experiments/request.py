@@ -8,14 +8,16 @@ from experiments.command_line import Arguments
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import UTILITIES
 
-EXAMPLES_PER_CLIENT = {("fashion_mnist", "cnn"): 160, ("cifar10", "cnn"): 32}
-EXAMPLES_PER_CLIENT |= {("fashion_mnist", "mlp"): 960, ("cifar10", "mlp"): 320}
-"""scale=cpu: so many that a cell takes about ten minutes (CNN) or two (MLP) on two idle cores."""
-
-BATCH_SIZE = {("cifar10", "cnn"): 4}
-"""scale=cpu: smaller minibatches, where the usual 32 examples would make ten steps in all."""
-
-N_CLIENTS = 8
+SMOKE: tuple[str, ...] = ("n_clients=6", "training.rounds=3", "dataset.train_size=384")
+SMOKE += ("dataset.test_size=200", "training.learning_rate=0.05")
+CPU: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("fashion_mnist", "cnn"): ("dataset.train_size=1280",),
+    ("fashion_mnist", "mlp"): ("dataset.train_size=7680",),
+    # In minibatches of the usual 32, a client's 32 examples would make ten steps in all.
+    ("cifar10", "cnn"): ("dataset.train_size=256", "training.batch_size=4"),
+    ("cifar10", "mlp"): ("dataset.train_size=2560",),
+}
+"""scale=cpu: a cell takes some ten minutes (CNN) or two (MLP) on two cores."""
 
 DEFAULTS: Mapping[str, tuple[str, str]] = {
     "smoke": ("digits", "mlp"),
@@ -44,20 +46,10 @@ class Request:
 
     def settings(self, dataset: str, model: str) -> list[str]:
         """What a cell's configuration differs in: by its scale and, before that, as asked for."""
-        every = [*self._settings_of_scale(dataset, model), *self.overrides]
+        cpu = CPU.get((dataset, model), CPU["fashion_mnist", "cnn"])
+        of_scale = {"smoke": SMOKE, "cpu": cpu, "paper": ()}[self.scale]
+        every = (*of_scale, *self.overrides)
         return list({one.partition("=")[0]: one for one in every}.values())
-
-    def _settings_of_scale(self, dataset: str, model: str) -> list[str]:
-        if self.scale == "cpu":
-            examples = EXAMPLES_PER_CLIENT.get((dataset, model), 160)
-            smaller = [f"dataset.train_size={N_CLIENTS * examples}"]
-            if batch_size := BATCH_SIZE.get((dataset, model)):
-                smaller.append(f"training.batch_size={batch_size}")
-            return smaller
-        if self.scale == "smoke":
-            smaller = ("n_clients=6", "training.rounds=3", "dataset.train_size=384")
-            return [*smaller, "dataset.test_size=200", "training.learning_rate=0.05"]
-        return []
 
 
 def parse(arguments: Sequence[str], **defaults: Sequence[str]) -> Request:

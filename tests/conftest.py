@@ -21,12 +21,14 @@ from trip_jax.records import Record, State
 from trip_jax.simulation import Simulation
 from trip_jax.training import epoch_order, round_keys
 
-# Most tests, and the commands that they start, run programs that another has compiled already.
+# Compilation takes most of the tests' time: programs are kept for other tests and for the commands
+# that they start, and compiled with little effort, as they run for a moment only.
 _CACHE = tempfile.TemporaryDirectory()
 for name, value in (
     ("jax_compilation_cache_dir", _CACHE.name),
     ("jax_persistent_cache_min_compile_time_secs", 0),
     ("jax_persistent_cache_min_entry_size_bytes", -1),
+    ("jax_disable_most_optimizations", True),
 ):
     jax.config.update(name, value)
     os.environ[name.upper()] = str(value)

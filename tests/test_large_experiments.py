@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pandas
 import pytest
@@ -13,12 +14,13 @@ from experiments import client_removal as removal
 from experiments import rescoring
 from experiments.client_removal import client_removal
 from experiments.command_line import run_as_command
-from experiments.correlation import correlation, given_weight, residuals
+from experiments.correlation import class_excess, correlation, given_weight, residuals
 from experiments.dishonest import dishonest
 from experiments.kept import KeptRun, compose_config
 from experiments.large import LargeRequest
 from experiments.statistics import bootstrap, interval_over_seeds, pearson, spearman
 from trip_jax import Adversary, Defence
+from trip_jax.data.federation import ClientData
 from trip_jax.evaluation import ACCURACY
 from trip_jax.execution import Executor
 
@@ -125,11 +127,23 @@ def test_correlation_names_who_is_off_the_line(tmp_path: Path) -> None:
     assert frame.given_weight.sum() == pytest.approx(6, rel=1e-5)
     pearson = stats.pearsonr(frame.level, frame.score).statistic
     assert f"| {pearson:+.3f} (" in only(tmp_path, "*.md").read_text()
+    excess = frame.filter(like="excess of class").to_numpy()
+    np.testing.assert_allclose(excess.sum(axis=0), 0, atol=1e-4)
     # A line through all but one, which alone is far from it.
     level = np.arange(20.0)
     score = 3 + 2 * level
     score[7] = -50
     assert np.flatnonzero(np.abs(residuals(level, score)) > 1e-9).tolist() == [7]
+
+
+def test_the_excess_of_a_class_is_over_its_share_in_all() -> None:
+    labels, examples = jnp.array([0, 0, 0, 1, 1, 2]), jnp.array([[0, 1, 3, 4], [5, 2, 0, 0]])
+    images = jnp.zeros((6, 1, 1, 1))
+    data = ClientData(images, labels, examples, jnp.array([4, 2]), images, labels)
+    # Classes 0, 1 and 2 are 3/6, 2/6 and 1/6 of all; the clients own 2, 2, 0 and 1, 0, 1 of them.
+    np.testing.assert_allclose(
+        class_excess(data), [[0, 2 / 3, -2 / 3], [0, -2 / 3, 2 / 3]], atol=1e-12
+    )
 
 
 def test_weight_given_to_the_hub_of_a_star(tmp_path: Path) -> None:
