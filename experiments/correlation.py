@@ -138,7 +138,7 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
     why = [["distribution", "seed", "residual with degree", "with weight given"]]
     why[0] += ["mean residual, last minibatch of 1 or 2 (clients)", "larger"]
     excess = [name for name in frame if name.startswith(EXCESS)]
-    classes = [["distribution", "seed", *(name.removeprefix(EXCESS) for name in excess)]]
+    classes = [["distribution", "seed", *(name.removeprefix("excess of ") for name in excess)]]
     outliers = [["distribution", "seed", "client", "level", "score", "degree", "weight given"]]
     outliers[0] += ["last minibatch"]
     for distribution, columns in frame.groupby("distribution", sort=False):
