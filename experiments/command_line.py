@@ -1,5 +1,6 @@
 """The command line of the experiments: NAME=VALUE, commas for several, as in a Hydra multirun."""
 
+import hashlib
 import re
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -8,6 +9,20 @@ from pathlib import Path
 from trip_jax.config_errors import no_choice, one_line
 from trip_jax.errors import InvalidSetting
 from trip_jax.run import CONF, USER_ERRORS
+
+CHOSEN_BY_GROUP = {
+    f"{group}.{key}": f"{group}.{key} follows from its group: give {group}={{value}}."
+    for group, key in (
+        ("dataset", "name"),
+        ("model", "kind"),
+        ("distribution", "kind"),
+        ("topology", "kind"),
+    )
+}
+"""Settings under which runs are named, which would be misnamed by a second choice."""
+
+LONGEST_NAME = 150
+"""Characters of what a command line asks for that go into a file name."""
 
 SCALES = ("smoke", "cpu", "paper")
 
@@ -33,12 +48,12 @@ class Arguments:
         self._given: dict[str, str] = {}
         self.overrides: tuple[str, ...] = ()
         for argument in arguments:
-            name, equals, value = argument.partition("=")
+            name, equals, value = argument.lstrip("+").partition("=")
             if not equals or not value:
                 raise InvalidSetting(f"Cannot read {argument!r}: a setting is written NAME=VALUE.")
             if name in names:
                 self._given[name] = value
-            elif name.lstrip("+") == "experiment":
+            elif name == "experiment":
                 raise InvalidSetting("experiment is fixed here: give single settings instead.")
             elif fixed and name in fixed:
                 raise InvalidSetting(fixed[name].format(value=value))
@@ -92,7 +107,10 @@ class Arguments:
         """What is asked for beyond scale, data set, model, seeds and folder, for a file name."""
         usual = ("scale", "dataset", "model", "seed", "out")
         beyond = [one for one in sorted(self._all) if one.partition("=")[0] not in usual]
-        return re.sub(r"[^\w=,.]+", "-", " ".join(beyond))[:150]
+        name = re.sub(r"[^\w=,.]+", "-", " ".join(beyond))
+        if len(name) <= LONGEST_NAME:
+            return name
+        return f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def report_stem(folder: Path, *parts: str) -> Path:

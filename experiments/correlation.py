@@ -133,12 +133,29 @@ def class_excess(data: ClientData) -> np.ndarray:
     return counts - np.outer(sizes, counts.sum(axis=0) / counts.sum())
 
 
+def without(given: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """What a linear regression on `given` [n, K] and a constant leaves of the values [n]."""
+    given = np.column_stack([np.ones(len(given)), given])
+    return values - given @ np.linalg.lstsq(given, values)[0]
+
+
+def explained(given: np.ndarray, values: np.ndarray) -> float:
+    """The share of the variance that such a regression explains, adjusted for its K columns; not a
+    number where there are too few values."""
+    n, k = len(given), np.linalg.matrix_rank(given)
+    if n <= k + 1:
+        return nan
+    left = (without(given, values) ** 2).sum() / (n - k - 1)
+    return float(1 - left / values.var(ddof=1))
+
+
 def _report(frame: pandas.DataFrame, title: str) -> str:
     lines = [["distribution", "score by", "seed", "Pearson", "Spearman", "the paper's"]]
     why = [["distribution", "seed", "residual with degree", "with weight given"]]
     why[0] += ["mean residual, last minibatch of 1 or 2 (clients)", "larger"]
     excess = [name for name in frame if name.startswith(EXCESS)]
     classes = [["distribution", "seed", *(name.removeprefix("excess of ") for name in excess)]]
+    classes[0] += ["R², adjusted", "Pearson of score and level, classes held equal"]
     outliers = [["distribution", "seed", "client", "level", "score", "degree", "weight given"]]
     outliers[0] += ["last minibatch"]
     for distribution, columns in frame.groupby("distribution", sort=False):
@@ -170,7 +187,10 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
             ]
             where = [distribution, str(rows.seed.iloc[0])]
             why.append([*where, *both, *means])
+            owned, level, score = (rows[name].to_numpy() for name in (excess, "level", "score"))
+            equal = pearson(without(owned, level), without(owned, score))
             classes.append([*where, *(f"{pearson(rows[c], rows.residual):+.2f}" for c in excess)])
+            classes[-1] += [f"{explained(owned, rows.residual):.2f}", f"{equal:+.3f}"]
             for row in rows[rows.outlier].itertuples():
                 numbers = [f"{row.level:.3g}", f"{row.score:.4f}", str(row.degree)]
                 place = [f"{row.given_weight:.2f}", str(row.last_minibatch)]
@@ -187,7 +207,9 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
         "step along a noisy gradient:",
         markdown(why),
         "Pearson's coefficient of the residuals with how many examples of a class a client has "
-        "beyond the class's share, by class:",
+        "beyond the class's share, by class; the share of their variance that a linear regression "
+        "on all classes explains; and Pearson's coefficient of what such regressions leave of "
+        "score and level:",
         markdown(classes),
         "Clients more than three robust standard deviations off the line:",
         markdown(outliers) if len(outliers) > 1 else "none.",

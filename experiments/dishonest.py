@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas
@@ -155,12 +154,13 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario]) -> pandas.DataFrame:
             | vars(scenario)
             | _standing(scores, honest, is_liar)
             | _detection(
-                "c1",
-                found["filtered"][received],
-                is_liar[members][received] & adversary.fakes_models,
+                "c1", found["filtered"], is_liar[members] & adversary.fakes_models, received
             )
             | _detection(
-                "c2", flagged.ravel(), np.tile(is_liar & adversary.fakes_reports, len(rounds))
+                "c2",
+                flagged,
+                np.broadcast_to(is_liar & adversary.fakes_reports, flagged.shape),
+                np.ones_like(flagged),
             )
         )
     return pandas.DataFrame(rows)
@@ -180,18 +180,29 @@ def _standing(scores: np.ndarray, honest: np.ndarray, is_liar: np.ndarray) -> di
         "gain_low": low,
         "gain_high": high,
         "honest_change": (scores - honest)[~is_liar].mean(),
+        "largest_honest_change": np.abs(scores - honest)[~is_liar].max(),
         "honest_change_low": honest_low,
         "honest_change_high": honest_high,
     }
 
 
-def _detection(name: str, found: np.ndarray, true: np.ndarray) -> dict[str, Any]:
-    """Precision, recall and the rate among the innocent; none where nothing is to be found."""
-    hit = (found & true).sum()
+def _detection(
+    name: str, found: np.ndarray, true: np.ndarray, counted: np.ndarray
+) -> dict[str, float]:
+    """Precision, recall and the rate among the innocent, this also in the later half of the rounds.
+
+    Args:
+        found: [T, ...] what a defence replaced.
+        true: what it should have replaced; precision and recall are not numbers where that is none.
+        counted: what can be replaced at all.
+    """
+    found, true, innocent = found & counted, true & counted, ~true & counted
+    hit, later = (found & true).sum(), slice(len(found) // 2, None)
     return {
         f"{name}_precision": hit / found.sum() if true.any() and found.any() else np.nan,
         f"{name}_recall": hit / true.sum() if true.any() else np.nan,
-        f"{name}_false": (found & ~true).sum() / (~true).sum(),
+        f"{name}_false": (found & innocent).sum() / innocent.sum(),
+        f"{name}_false_later": (found & innocent)[later].sum() / innocent[later].sum(),
     }
 
 
@@ -223,7 +234,8 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
     over = "Student's over seeds" if frame.seed.nunique() > 1 else "the bootstrap's over clients"
     head = ["lie", "defences", "liars", "size of lie", "score of liars", "of honest"]
     head += ["liars' gain", "honest clients' change"]
-    head += ["C1 precision", "recall", "C2 precision", "recall", "C1, C2 false"]
+    head += ["largest of one", "C1 precision", "recall", "C2 precision", "recall"]
+    head += ["C1, C2 false", "in the later half"]
     lines = [head]
     for row in summarised(frame).itertuples():
         found = (row.c1_precision, row.c1_recall, row.c2_precision, row.c2_recall)
@@ -239,18 +251,32 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
                 f"{row.gain:+.4f} ({row.gain_low:+.4f} to {row.gain_high:+.4f})",
                 f"{row.honest_change:+.4f} "
                 f"({row.honest_change_low:+.4f} to {row.honest_change_high:+.4f})",
+                f"{row.largest_honest_change:.4f}",
                 *(detection if row.defended else ["–"] * 4),
                 f"{row.c1_false:.2%}, {row.c2_false:.2%}" if row.defended else "–",
+                f"{row.c1_false_later:.2%}, {row.c2_false_later:.2%}" if row.defended else "–",
             ]
         )
+    seeds = [str(seed) for seed in frame.seed.unique()]
+    by_seed = [["lie", "liars", "size of lie", *(f"gain, seed {seed}" for seed in seeds)]]
+    for _, rows in frame[frame.defended & (frame.lie != "honest")].groupby(KEYS, sort=False):
+        first = rows.iloc[0]
+        gains = [
+            f"{r.gain:+.4f} ({r.gain_low:+.4f} to {r.gain_high:+.4f})" for r in rows.itertuples()
+        ]
+        name = f"{first.lie} {first.variant}".strip()
+        by_seed.append([name, f"{first.fraction:.0%}", f"{first.amount:g}", *gains])
     sections = [
         "# Dishonest clients",
         f"Setting: {title}.",
         "Scores are means ± standard deviations over clients, averaged over seeds. A liar's gain "
         "and an honest client's change are differences to the same client's score where nobody "
         f"lies and nobody defends; 95 % intervals are {over}. C1's precision and recall count "
-        "received pre-training models, C2's count reports; false: the innocent that were replaced.",
+        "received pre-training models, C2's count reports; false: the innocent that were replaced, "
+        "in all rounds and in the later half of them.",
         markdown(lines),
+        "Liars' gains under C1 and C2 with the bootstrap's 95 % intervals over liars:",
+        markdown(by_seed),
     ]
     return "\n\n".join(sections) + "\n"
 

@@ -91,7 +91,7 @@ def _digest(config: Config, beyond: dict[str, Any]) -> str:
     changed = {name: value for name, value in settings.items() if value != defaults[name]}
     changed |= {name: value for name, value in beyond.items() if value is not None}
     for file in config.topology.files:
-        changed[f"topology.files {file}"] = Path(file).read_text()
+        changed[f"topology.files {file}"] = Path(file).read_bytes().hex()
     return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
 
 

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import matplotlib
 import pandas
 
-from experiments.command_line import Arguments, beside, report_stem
+from experiments.command_line import CHOSEN_BY_GROUP, Arguments, beside, report_stem
 from experiments.kept import KeptRun, compose_config
 from trip_jax.config import Config
 from trip_jax.errors import InvalidSetting
@@ -15,7 +16,7 @@ from trip_jax.prepare import describe
 COMMON = ("scale", "dataset", "model", "seed", "out")
 """Settings of all of them, beside those of the configuration."""
 
-FIXED = {
+FIXED = CHOSEN_BY_GROUP | {
     f"contribution.{name}": f"The experiment compares these itself: leave out {name}={{value}}."
     for name in ("utility", "normalization", "semivalue")
 }
@@ -92,6 +93,7 @@ def write_report(stem: Path, frame: pandas.DataFrame, text: str) -> None:
 
 
 def draw_report(stem: Path, draw: Callable[[Path], None]) -> None:
-    """A figure as PNG and PDF."""
-    for ending in (".png", ".pdf"):
-        draw(beside(stem, ending))
+    """A figure as PNG and PDF, with fonts of the kind that publishers take (TrueType)."""
+    with matplotlib.rc_context({"pdf.fonttype": 42}):
+        for ending in (".png", ".pdf"):
+            draw(beside(stem, ending))

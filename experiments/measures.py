@@ -7,8 +7,12 @@ import numpy as np
 from experiments.cells import Cell
 from experiments.request import Request
 from trip_jax.centralized import Game, gtg_shapley, mr, one_round, tmr
-from trip_jax.evaluation import UTILITIES
+from trip_jax.errors import InvalidSetting
+from trip_jax.evaluation import ACCURACY, UTILITIES
 from trip_jax.metrics import cosine_distance
+
+SAME_ACCURACY = 0.02
+"""How far apart accuracies of one model may be, computed in chunks of different shapes."""
 
 BASELINES = ("MR", "TMR", "GTG-Shapley", "OR")
 TRIP = "TRIP-Shapley"
@@ -19,8 +23,14 @@ def trip_rows(cell: Cell, request: Request) -> list[dict[str, Any]]:
 
     Each utility is compared with the Shapley value of the same utility, and with that of accuracy.
     """
-    cell.trip()  # first, because it is cheap and shows what cannot work
-    truth = cell.decentralised()["values"]
+    run = cell.trip()  # first, because it is cheap and shows what cannot work
+    kept = cell.decentralised()
+    everyone = kept["utilities"][kept["inside"].all(axis=1)][..., ACCURACY]
+    if not np.allclose(everyone, run.accuracy[-1], atol=SAME_ACCURACY):
+        raise InvalidSetting(
+            f"The run and the ground truth in {cell.folder} are not of one federation: delete it."
+        )
+    truth = kept["values"]
     rows = []
     for utility in request.utilities:
         for normalization in request.normalizations:
@@ -82,6 +92,11 @@ def cost_row(cell: Cell) -> dict[str, Any]:
     """Seconds spent on a cell, and what its federation reached."""
     run = cell.trip()
     row = {"accuracy": float(run.accuracy[-1].mean()), "examples": int(run.examples.sum())}
+    if cell.samples:
+        truth = cell.decentralised()
+        error, values = (truth[part][..., ACCURACY] for part in ("standard_error", "values"))
+        relative = np.linalg.norm(error) / np.linalg.norm(values)
+        row["relative standard error of Shapley values"] = float(relative)
     for part in ("decentralised", "centralised", "fedavg_tables"):
         if (cell.folder / f"{part}.npz").exists():
             row[f"seconds_{part}"] = float(getattr(cell, part)()["seconds"])

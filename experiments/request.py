@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.command_line import Arguments
+from experiments.command_line import CHOSEN_BY_GROUP, Arguments
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import UTILITIES
 
@@ -13,8 +13,7 @@ SMOKE += ("dataset.test_size=200", "training.learning_rate=0.05")
 CPU: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("fashion_mnist", "cnn"): ("dataset.train_size=1280",),
     ("fashion_mnist", "mlp"): ("dataset.train_size=7680",),
-    # In minibatches of the usual 32, a client's 32 examples would make ten steps in all.
-    ("cifar10", "cnn"): ("dataset.train_size=256", "training.batch_size=4"),
+    ("cifar10", "cnn"): ("dataset.train_size=1280",),
     ("cifar10", "mlp"): ("dataset.train_size=2560",),
 }
 """scale=cpu: a cell takes some ten minutes (CNN) or two (MLP) on two cores."""
@@ -27,6 +26,14 @@ DEFAULTS: Mapping[str, tuple[str, str]] = {
 """Data set and model of a scale where nothing else is asked for."""
 
 
+FIXED = CHOSEN_BY_GROUP | {
+    f"contribution.{name}": f"All are measured; {name}={{value}} chooses what is reported."
+    for name in ("utility", "normalization")
+}
+FIXED["contribution.semivalue"] = "Tables are of Shapley values: leave out semivalue={value}."
+"""What the user can't choose."""
+
+
 @dataclass(frozen=True)
 class Request:
     """Which cells an experiment is asked for."""
@@ -36,7 +43,7 @@ class Request:
     models: tuple[str, ...]
     distributions: tuple[str, ...]
     topologies: tuple[str, ...]
-    seeds: tuple[str, ...]
+    seeds: tuple[int, ...]
     normalizations: tuple[str, ...]
     utilities: tuple[str, ...]
     samples: int | None  # coalitions drawn for ground truths; None: all are executed
@@ -63,11 +70,7 @@ def parse(arguments: Sequence[str], **defaults: Sequence[str]) -> Request:
         InvalidSetting: an argument without "=", or a value that does not exist.
     """
     names = ("scale", "dataset", "model", "distribution", "topology", "seed", "normalization")
-    fixed = {
-        f"contribution.{name}": f"All are measured; {name}={{value}} chooses what is reported."
-        for name in ("utility", "normalization")
-    }
-    given = Arguments(arguments, (*names, "utility", "samples", "out"), fixed)
+    given = Arguments(arguments, (*names, "utility", "samples", "out"), FIXED)
     for name, values in defaults.items():
         if len(values) == 1:
             given.one(name, values[0])
@@ -82,7 +85,7 @@ def parse(arguments: Sequence[str], **defaults: Sequence[str]) -> Request:
         models=given.several("model", model),
         distributions=given.several("distribution", *defaults.get("distribution", ("iid",))),
         topologies=given.several("topology", *defaults.get("topology", ("regular",))),
-        seeds=given.several("seed", "0"),
+        seeds=given.numbers("seed", 0),
         normalizations=given.among("normalization", ("paper", "efficient")),
         utilities=given.among("utility", UTILITIES),
         samples=int(samples) if samples else None,

@@ -11,23 +11,25 @@ compiles, over as many further whole chunks as hold `pairs`. Needs the extra `be
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from timeit import timeit
 
 import jax
 import numpy as np
-import torch
-from torch import nn
 
-from experiments.command_line import run_as_command
+from experiments.command_line import Arguments, run_as_command
 from experiments.kept import compose_config
 from experiments.request import parse
-from trip_jax.config import Config
 from trip_jax.errors import InvalidSetting
 from trip_jax.execution import Executor
 from trip_jax.prepare import prepare
 from trip_jax.retraining import decentralised_process
 from trip_jax.simulation import Simulation
+
+NO_PART = {
+    name: f"{name} plays no part in what is timed: leave out {name}={{value}}."
+    for name in ("samples", "out", "utility", "normalization")
+}
 
 
 def seconds_a_pair(simulation: Simulation, n_pairs: int, memory: float | None = None) -> float:
@@ -52,83 +54,23 @@ def coalitions(n: int, n_pairs: int) -> np.ndarray:
     return np.stack([inside, ~inside], axis=1).reshape(-1, n)
 
 
-def torch_network(config: Config, image_shape: Sequence[int], n_classes: int) -> nn.Module:
-    """The configured network; images [B, C, H, W]."""
-    height, width, channels = image_shape
-    layers: list[nn.Module] = []
-    if config.model.kind == "cnn":
-        for features in config.model.channels:
-            layers += [nn.Conv2d(channels, features, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-            channels, height, width = features, height // 2, width // 2
-    layers.append(nn.Flatten())
-    inputs = channels * height * width
-    for hidden in config.model.hidden:
-        layers += [nn.Linear(inputs, hidden), nn.ReLU()]
-        inputs = hidden
-    return nn.Sequential(*layers, nn.Linear(inputs, n_classes))
-
-
-def torch_loop(config: Config, simulation: Simulation, inside: np.ndarray) -> Callable[[], object]:
-    """What one would write without this package: coalitions, rounds and clients in loops."""
-    data, training = simulation.data, config.training
-    images = torch.tensor(np.asarray(data.images), dtype=torch.float32)
-    images = images.permute(0, 3, 1, 2).contiguous() / (255 if images.max() > 1 else 1)
-    labels = torch.tensor(np.asarray(data.labels), dtype=torch.long)
-    owned = [
-        torch.tensor(row[:size])
-        for row, size in zip(np.asarray(data.examples), np.asarray(data.sizes), strict=True)
-    ]
-    graph = simulation.topology.at(0)
-    shares = torch.tensor(np.asarray(graph.shares))
-    members = np.asarray(graph.members)
-    network = torch_network(config, data.images.shape[1:], int(labels.max()) + 1)
-    start = nn.utils.parameters_to_vector(network.parameters()).detach()
-    loss = nn.CrossEntropyLoss()
-
-    def train(theta: torch.Tensor, client: int) -> torch.Tensor:
-        nn.utils.vector_to_parameters(theta.clone(), network.parameters())
-        optimizer = torch.optim.SGD(
-            network.parameters(), training.learning_rate, momentum=training.momentum
-        )
-        for _ in range(training.local_epochs):
-            order = owned[client][torch.randperm(len(owned[client]))]
-            for batch in order.split(training.batch_size):
-                optimizer.zero_grad()
-                loss(network(images[batch]), labels[batch]).backward()
-                optimizer.step()
-        return nn.utils.parameters_to_vector(network.parameters()).detach()
-
-    def execute() -> None:
-        for coalition in inside:
-            models = [start] * simulation.n
-            for _ in range(training.rounds):
-                trained = [
-                    train(models[i], i) if coalition[i] else models[i] for i in range(simulation.n)
-                ]
-                models = [
-                    sum(w * trained[j] for w, j in zip(shares[i], members[i], strict=True))
-                    for i in range(simulation.n)
-                ]
-
-    return execute
-
-
 def retraining_speed(arguments: Sequence[str]) -> None:
     """Run the three side by side and print a table."""
-    pairs = 4
-    others = []
-    for argument in arguments:
-        if argument.startswith("pairs="):
-            value = argument.removeprefix("pairs=")
-            if not value.isdecimal() or int(value) < 1:
-                raise InvalidSetting(f"pairs must be a number of at least 1, not {value!r}.")
-            pairs = int(value)
-        else:
-            others.append(argument)
-    request = parse(others)
+    given = Arguments(arguments, ("pairs",), NO_PART)
+    pairs = given.numbers("pairs", 4)[0]
+    if pairs < 1:
+        raise InvalidSetting("pairs must be at least 1, not 0.")
+    try:
+        import torch
+
+        from experiments.torch_loop import torch_loop
+    except ImportError as error:
+        raise InvalidSetting('PyTorch is missing: pip install -e ".[bench]".') from error
+    request = parse(given.overrides)
     dataset, model = request.datasets[0], request.models[0]
-    choices = [f"dataset={dataset}", f"model={model}", *request.settings(dataset, model)]
-    config = compose_config("vs_shapley", choices)
+    choices = [f"dataset={dataset}", f"model={model}", f"topology={request.topologies[0]}"]
+    choices += [f"distribution={request.distributions[0]}", f"seed={request.seeds[0]}"]
+    config = compose_config("vs_shapley", [*choices, *request.settings(dataset, model)])
     simulation, _ = prepare(config)
     execute = torch_loop(config, simulation, coalitions(simulation.n, pairs))
     seconds = {

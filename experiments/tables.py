@@ -55,9 +55,12 @@ def fill(table: Table, request: Request) -> None:
         )
         for seed, column in product(request.seeds, table.columns):
             key = (dataset, model, seed, column)
-            print(f"cell {which.index(key) + 1} of {len(which)}: {', '.join(key)}", flush=True)
+            print(
+                f"cell {which.index(key) + 1} of {len(which)}: {', '.join(map(str, key))}",
+                flush=True,
+            )
             cell = cells.pop(key)
-            where = {"dataset": dataset, "model": model, "column": column, "seed": int(seed)}
+            where = {"dataset": dataset, "model": model, "column": column, "seed": seed}
             rows += [where | row for row in table.rows_of_cell(cell)]
             costs.append(where | cost_row(cell))
             if seed == request.seeds[0]:
@@ -69,7 +72,7 @@ def fill(table: Table, request: Request) -> None:
             ]
             frame["paper"] = pandas.Series(printed).where(_is_main(frame, "accuracy", "paper"))
             title = _title(table, request, dataset, model, cost)
-            _write(beside(stem, ".md"), title, table, request, frame, cost)
+            _write(stem, title, table, request, frame, cost)
         series = _series(frame, request).assign(column=frame.column.map(table.label))
         draw_distances(series, table.title, title, beside(stem, ".png"))
         draw_scatter(shown, f"{title}; seed {request.seeds[0]} shown", beside(stem, "_scatter.png"))
@@ -77,7 +80,7 @@ def fill(table: Table, request: Request) -> None:
         print(f"results in {request.folder}")
 
 
-def _cell(table: Table, request: Request, dataset: str, model: str, seed: str, column: str) -> Cell:
+def _cell(table: Table, request: Request, dataset: str, model: str, seed: int, column: str) -> Cell:
     overrides = [
         *table.overrides_of_column(column),
         *(f"dataset={dataset}", f"model={model}", f"seed={seed}"),
@@ -99,7 +102,7 @@ def _title(table: Table, request: Request, dataset: str, model: str, cost: panda
         f"{dataset}, {model}, {table.setting}, scale={request.scale}"
         + " (smaller than the paper's setting)" * smaller
         + f": {examples} training examples in all",
-        f"seed{'s' * (len(request.seeds) > 1)} {', '.join(request.seeds)}",
+        f"seed{'s' * (len(request.seeds) > 1)} {', '.join(map(str, request.seeds))}",
         *request.settings(dataset, model),
     ]
     if request.samples is not None:
@@ -108,7 +111,7 @@ def _title(table: Table, request: Request, dataset: str, model: str, cost: panda
 
 
 def _write(
-    path: Path,
+    stem: Path,
     title: str,
     table: Table,
     request: Request,
@@ -117,21 +120,22 @@ def _write(
 ) -> None:
     """The rows as CSV and, beside the paper's values, as Markdown."""
     frame.rename(columns={"column": table.name}).to_csv(
-        path.with_name(path.name.removesuffix(".md") + ".csv"), index=False, float_format="%.6g"
+        beside(stem, ".csv"), index=False, float_format="%.6g"
     )
     own = frame[frame.utility == frame.truth]
     trip, baselines = frame[frame.method == TRIP], own[own.method != TRIP]
     notes = "Mean over clients and seeds ± standard deviation over seeds; in brackets the paper's."
     if set(frame.column) - table.in_paper:
         notes += " Columns with a star are not in the paper, nor in the means."
-    if lost := int(own.without_direction.sum()):
+    main = own[_is_main(own, *_main(request))]
+    if lost := int(main.without_direction.sum()):
         notes += f" {lost} vectors are zero, have no direction and are left out."
     sections = [
         f"# {table.title}",
         f"Setting: {title}.",
         notes,
         f"By {_main_name(request)}:",
-        _pivot(own[_is_main(own, *_main(request))], ["method"], table, paper=True),
+        _pivot(main, ["method"], table, paper=True),
         "TRIP-Shapley by utility and normalisation, against the Shapley value of the utility named "
         "under truth:",
         _pivot(trip, ["utility", "normalization", "truth"], table),
@@ -143,7 +147,7 @@ def _write(
             _pivot(baselines, ["method", "utility"], table, calls=True),
         ]
     sections += ["Final accuracy, examples and seconds per cell:", _costs(cost, table)]
-    path.write_text("\n\n".join(sections) + "\n")
+    beside(stem, ".md").write_text("\n\n".join(sections) + "\n")
 
 
 def _main(request: Request) -> tuple[str, str]:
@@ -193,7 +197,8 @@ def _pivot(
             + (f" ({printed[column]:.3f})" if paper and pandas.notna(printed[column]) else "")
             for column in present
         ]
-        common = [column for column in present if column in table.in_paper]
+        known = ours.mean().notna()
+        common = [column for column in present if column in table.in_paper and known[column]]
         mean = _number(ours.mean()[common].mean())
         if paper and printed[common].notna().all() and common:
             mean += f" ({printed[common].mean():.3f})"
@@ -206,7 +211,7 @@ def _costs(cost: pandas.DataFrame, table: Table) -> str:
     present = [column for column in table.columns if column in set(cost.column)]
     lines = [["", *map(table.label, present)]]
     for name in cost.columns.drop(["dataset", "model", "column", "seed"]):
-        digits = 3 if name == "accuracy" else 0
+        digits = 0 if name == "examples" or name.startswith("seconds") else 3
         means = cost.groupby("column")[name].mean()
         values = ("–" if pandas.isna(means[c]) else f"{means[c]:,.{digits}f}" for c in present)
         lines.append([name.replace("_", " "), *values])
@@ -214,7 +219,7 @@ def _costs(cost: pandas.DataFrame, table: Table) -> str:
 
 
 def _with_spread(distances: pandas.Series) -> str:
-    spread = f" ± {_number(distances.std(ddof=0))}" if distances.count() > 1 else ""
+    spread = f" ± {_number(distances.std())}" if distances.count() > 1 else ""
     return _number(distances.mean()) + spread
 
 

@@ -156,8 +156,9 @@ def test_the_papers_setting_is_run_at_its_scale() -> None:
 
 
 def test_what_is_asked_for_comes_before_the_scale() -> None:
-    smaller = parse(["scale=cpu", "training.batch_size=16", "seed=3"]).settings("cifar10", "cnn")
-    assert smaller == ["dataset.train_size=256", "training.batch_size=16"]
+    asked = parse(["scale=cpu", "dataset.train_size=800", "training.batch_size=16", "seed=3"])
+    settings = asked.settings("fashion_mnist", "cnn")
+    assert settings == ["dataset.train_size=800", "training.batch_size=16"]
 
 
 def test_the_papers_means_are_those_that_it_states() -> None:
@@ -193,7 +194,7 @@ def test_spread_dashes_and_means_in_markdown() -> None:
     ).splitlines() == [
         "| method | a | new one* | mean |",
         "|---|---|---|---|",
-        "| X | 0.200 ± 0.100 (0.500) | 0.900 | 0.200 (0.500) |",
+        "| X | 0.200 ± 0.141 (0.500) | 0.900 | 0.200 (0.500) |",
     ]
     assert "| Y | – | – |" in tables._pivot(frame[frame.method == "Y"], ["method"], table)
 

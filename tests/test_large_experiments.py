@@ -14,7 +14,14 @@ from experiments import client_removal as removal
 from experiments import rescoring
 from experiments.client_removal import client_removal
 from experiments.command_line import run_as_command
-from experiments.correlation import class_excess, correlation, given_weight, residuals
+from experiments.correlation import (
+    class_excess,
+    correlation,
+    explained,
+    given_weight,
+    residuals,
+    without,
+)
 from experiments.dishonest import dishonest
 from experiments.kept import KeptRun, compose_config
 from experiments.large import LargeRequest
@@ -144,6 +151,18 @@ def test_the_excess_of_a_class_is_over_its_share_in_all() -> None:
     np.testing.assert_allclose(
         class_excess(data), [[0, 2 / 3, -2 / 3], [0, -2 / 3, 2 / 3]], atol=1e-12
     )
+
+
+def test_what_a_regression_leaves_and_explains() -> None:
+    rng = np.random.default_rng(0)
+    given, noise = rng.normal(size=(50, 2)), rng.normal(size=50)
+    values = 3 + given @ [2.0, -1.0] + noise
+    left = without(given, values)
+    np.testing.assert_allclose(given.T @ left, 0, atol=1e-10)
+    np.testing.assert_allclose(left, without(given, noise), atol=1e-10)
+    r_squared = 1 - left.var() / values.var()
+    assert explained(given, values) == pytest.approx(1 - (1 - r_squared) * 49 / 47)
+    assert np.isnan(explained(given[:3], values[:3]))
 
 
 def test_weight_given_to_the_hub_of_a_star(tmp_path: Path) -> None:

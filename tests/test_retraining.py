@@ -208,11 +208,12 @@ def test_only_members_train_and_every_program_is_compiled_once(
     decentralised_truth(simulation, memory=memory, on_chunk=lambda done: chunks.append(len(done)))
     jax.effects_barrier()
     assert chunks == [4, 8, 12, 16]
-    # Traced once for the first round, which a chunk's coalitions share, and once for the others,
-    # which visit one member of one coalition after another.
-    assert traced == [len(SIZES), 1]
-    for client in range(len(SIZES)):
-        assert trained.count(client) == len(chunks) + 8 * (TRAINING.rounds - 1)
+    # Traced once for the first round, which a chunk's coalitions share, and once for the others;
+    # both visit one client after another.
+    assert traced == [1, 1]
+    # Coalitions 0 to 3 hold only clients 0 and 1; 4 to 7 client 2 as well; all later ones client 3.
+    for client, first_rounds in enumerate((4, 4, 2, 2)):
+        assert trained.count(client) == first_rounds + 8 * (TRAINING.rounds - 1)
 
 
 def test_sampled_coalitions_estimate_the_exact_values() -> None:

@@ -25,6 +25,9 @@ from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology
 from trip_jax.training import round_keys
 
+MOST_AT_ONCE = 64
+"""Executions in a chunk, whatever the memory, so that an interruption loses only a part."""
+
 
 @dataclass(frozen=True)
 class Process:
@@ -79,7 +82,7 @@ class Executor:
         # The models of a round and of the next, and those just trained.
         models = 2 * process.n_models + simulation.n
         fitting = (_memory() if memory is None else memory) / models / simulation.model.theta.nbytes
-        self.most_at_once = 2 ** int(np.log2(max(1, fitting)))
+        self.most_at_once = min(MOST_AT_ONCE, 2 ** int(np.log2(max(1, fitting))))
         self._first_round, self._next_round, self._evaluate = _programs(simulation, process)
 
     def at_once(self, n_executions: int) -> int:
@@ -159,18 +162,8 @@ def _programs(
     n, h = simulation.n, process.n_models
     clients, holder = jnp.arange(n), jnp.asarray(process.holder)
 
-    @jax.jit
-    def first_round(theta, root, trains, data, topology):
-        # All executions start from one model, so that each client trains once for a chunk of them.
-        keys = round_keys(root, clients, 0)
-        trained, _ = simulation.local_training(jnp.tile(theta, (n, 1)), clients, keys, data)
-        start = jnp.broadcast_to(theta, (h, len(theta)))
-        return lax.map(
-            lambda trains: process.mix(start, trained, trains, 0, data, topology), trains
-        )
-
-    @partial(jax.jit, donate_argnums=0)
-    def next_round(models, root, trains, t, data, topology):
+    def train_all(models, root, trains, t, data):
+        """Models [k n, P] of those who train, then of nobody; and which of these rows is whose."""
         keys = round_keys(root, clients, t)
         rows = jnp.argsort(~trains.ravel())  # of all (execution, client) pairs, those that train
         block = min(simulation.client_batch, len(rows))
@@ -185,7 +178,22 @@ def _programs(
         n_blocks = (trains.sum() + block - 1) // block
         trained = jnp.zeros((len(rows), models.shape[-1]))
         trained = lax.fori_loop(0, n_blocks, train, trained)
-        row_of = jnp.argsort(rows).reshape(trains.shape)
+        return trained, jnp.argsort(rows).reshape(trains.shape)
+
+    @jax.jit
+    def first_round(theta, root, trains, data, topology):
+        # All executions start from one model, so that a client trains once for a chunk of them.
+        start = jnp.broadcast_to(theta, (h, len(theta)))
+        anywhere = trains.any(axis=0)
+        trained, row_of = train_all(start[None], root, anywhere[None], 0, data)
+        trained = trained[row_of[0]]
+        return lax.map(
+            lambda trains: process.mix(start, trained, trains, 0, data, topology), trains
+        )
+
+    @partial(jax.jit, donate_argnums=0)
+    def next_round(models, root, trains, t, data, topology):
+        trained, row_of = train_all(models, root, trains, t, data)
 
         def mix(execution):
             models, rows, trains = execution

@@ -84,8 +84,7 @@ def converged(marginals: np.ndarray, tolerance: float, floor: float, window: int
 
     With R_l the mean of the first l marginals, max_l mean_i |R_l - R_last| / |R_last| over the
     last `window` of them must not exceed the tolerance. Where a value is nearly zero that never
-    comes about, so that a player whose |R_l - R_last| is at most `floor` has no error: 1e-4 is a
-    single one of ten thousand test images.
+    comes about, so that a player whose |R_l - R_last| is at most `floor` has no error.
     """
     count = np.arange(1, len(marginals) + 1)[-window:, None]
     means = marginals.cumsum(axis=0)[-window:] / count
