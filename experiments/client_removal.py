@@ -189,11 +189,13 @@ def curves(frame: pandas.DataFrame, criterion: str) -> pandas.DataFrame:
     return rows.pivot_table(index=["seed", "k"], columns="order", values="accuracy")
 
 
-def areas(frame: pandas.DataFrame, criterion: str) -> np.ndarray:
-    """Accuracy between removing lowest and highest first, mean over k, for each seed."""
+def areas(
+    frame: pandas.DataFrame, criterion: str, above: str = ORDERS[1], below: str = ORDERS[0]
+) -> np.ndarray:
+    """Accuracy between removals in two orders, mean over k, for each seed."""
     found = []
     for _, accuracy in curves(frame, criterion).groupby("seed"):
-        gap = accuracy["lowest first"] - accuracy["highest first"]
+        gap = accuracy[above] - accuracy[below]
         k = accuracy.index.get_level_values("k").to_numpy()
         found.append(np.trapezoid(gap, k) / (k[-1] - k[0]))
     return np.array(found)
@@ -216,17 +218,20 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
                 *("–" if k == 0 else _gap(gap.to_numpy(), deviation) for gap in gaps),
             ]
         )
-    summary = [["criterion", "area between", "95 % interval over seeds", "k in the expected order"]]
+    summary = [["criterion", "area between", f"{TRIP}'s less this", "k in the expected order"]]
     for criterion in CRITERIA:
         area = areas(frame, criterion)
-        low, high = interval_over_seeds(area)
-        interval = "– (one seed)" if one_seed else f"{low:+.4f} to {high:+.4f}"
+        less = "–" if criterion == TRIP else _mean(areas(frame, TRIP) - area)
         removed = curves(frame, criterion).groupby("k").mean().drop(index=0)
         ordered = (removed[ORDERS[1]] > removed["random"]) & (
             removed["random"] > removed[ORDERS[0]]
         )
         share = f"{ordered.sum()} of {len(ordered)}"
-        summary.append([criterion, f"{area.mean():+.4f}", interval, share])
+        summary.append([criterion, _mean(area), less, share])
+    parts = [
+        f"{above} above {below} {_mean(areas(frame, TRIP, above, below))}"
+        for above, below in ((ORDERS[1], "random"), ("random", ORDERS[0]))
+    ]
     gap = "standard deviations over orders" if one_seed else "95 % intervals over seeds"
     sections = [
         "# Client removal: final accuracy of the clients that are left",
@@ -234,11 +239,19 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
         "By TRIP-Shapley's score (accuracy, Eq. 4 as printed); random: mean, and standard "
         f"deviation over the orders of a seed; differences with {gap}:",
         markdown(lines),
-        "Mean accuracy between the curves of lowest and highest first, by what is removed; the "
-        "expected order is lowest first above random above highest first:",
+        "Mean accuracy between the curves of lowest and highest first, by what is removed, with "
+        "95 % intervals over seeds where there are several; the expected order is lowest first "
+        "above random above highest first:",
         markdown(summary),
+        f"By {TRIP}, {parts[0]} and {parts[1]}.",
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _mean(by_seed: np.ndarray) -> str:
+    low, high = interval_over_seeds(by_seed)
+    interval = f" ({low:+.4f} to {high:+.4f})" if len(by_seed) > 1 else ""
+    return f"{by_seed.mean():+.4f}{interval}"
 
 
 def _gap(by_seed: np.ndarray, deviation: float) -> str:

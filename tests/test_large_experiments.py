@@ -108,6 +108,8 @@ def test_areas_between_curves() -> None:
     ]
     # A triangle of height one half over forty clients.
     assert removal.areas(pandas.DataFrame(rows), "a") == pytest.approx([0.25])
+    swapped = removal.areas(pandas.DataFrame(rows), "a", "highest first", "lowest first")
+    assert swapped == pytest.approx([-0.25])
 
 
 def test_intervals() -> None:
