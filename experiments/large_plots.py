@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas
+from matplotlib.ticker import PercentFormatter
 
 from experiments.plots import COLOURS, MARKERS
 from experiments.statistics import pearson, spearman
@@ -160,11 +161,16 @@ def draw_sweeps(frame: pandas.DataFrame, title: str, path: Path) -> None:
                 by_x = chosen.set_index(x).sort_index()
                 look: dict[str, Any] = {"color": COLOURS[k - 1], "ls": style}
                 text = name + (", defended" if defended else "")
-                axes.plot(by_x.index, by_x.gain, MARKERS[k - 1], ms=3.5, lw=1, label=text, **look)
-                axes.vlines(by_x.index, by_x.gain_low, by_x.gain_high, color=COLOURS[k - 1], lw=0.7)
+                beside = by_x.index + (k - 2) * (0.004 if axes is left else 0)  # not to overlap
+                axes.plot(beside, by_x.gain, MARKERS[k - 1], ms=3.5, lw=1, label=text, **look)
+                axes.vlines(beside, by_x.gain_low, by_x.gain_high, color=COLOURS[k - 1], lw=0.7)
         axes.axhline(0, color="black", lw=0.6)
         axes.set(xlabel=label or "size of the lie (D2)", ylabel="gain of liars (test accuracy)")
         axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
         add_legend(axes, ncols=2)
-    right.set_xscale("symlog" if (frame.amount == 0).any() else "log")
+    left.set_xticks(sorted(frame.fraction.unique()))
+    left.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    smallest = frame.amount[frame.amount > 0].min() if frame.amount.any() else 1
+    right.set_xscale("symlog", linthresh=smallest, linscale=0.3)
+    right.set_xlim(left=0 if (frame.amount == 0).any() else 0.7 * smallest)
     figure.savefig(path, dpi=300)
