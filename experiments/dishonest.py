@@ -153,10 +153,10 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario]) -> pandas.DataFrame:
             {"seed": config.seed}
             | vars(scenario)
             | _standing(scores, honest, is_liar)
-            | _detection(
+            | detection(
                 "c1", found["filtered"], is_liar[members] & adversary.fakes_models, received
             )
-            | _detection(
+            | detection(
                 "c2",
                 flagged,
                 np.broadcast_to(is_liar & adversary.fakes_reports, flagged.shape),
@@ -186,7 +186,7 @@ def _standing(scores: np.ndarray, honest: np.ndarray, is_liar: np.ndarray) -> di
     }
 
 
-def _detection(
+def detection(
     name: str, found: np.ndarray, true: np.ndarray, counted: np.ndarray
 ) -> dict[str, float]:
     """Precision, recall and the rate among the innocent, this also in the later half of the rounds.

@@ -43,9 +43,8 @@ def draw_removal(frame: pandas.DataFrame, title: str, path: Path) -> None:
         by_order = rows.pivot_table(index=["seed", "k"], columns="order", values="accuracy")
         gap = (by_order["lowest first"] - by_order["highest first"]).groupby("k")
         mean = gap.mean()
-        beside = (
-            mean.index + (k - (len(criteria) - 1) / 2) * mean.index.max() / 90
-        )  # not to overlap
+        shift = (k - (len(criteria) - 1) / 2) * mean.index.max() / 90
+        beside = mean.index + shift  # not to overlap
         look = {"ms": 3.5, "lw": 1.0, "color": COLOURS[k], "label": criterion}
         right.plot(beside, mean, MARKERS[k] + "-", **look)
         right.vlines(beside, gap.min(), gap.max(), color=COLOURS[k], lw=0.7)

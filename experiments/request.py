@@ -16,7 +16,7 @@ CPU: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("cifar10", "cnn"): ("dataset.train_size=1280",),
     ("cifar10", "mlp"): ("dataset.train_size=2560",),
 }
-"""scale=cpu: a cell takes some ten minutes (CNN) or two (MLP) on two cores."""
+"""scale=cpu: a cell takes minutes (MLP), tens of them (CNN) or an hour (CIFAR-10) on two cores."""
 
 DEFAULTS: Mapping[str, tuple[str, str]] = {
     "smoke": ("digits", "mlp"),

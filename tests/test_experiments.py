@@ -5,6 +5,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from experiments import cells, kept, tables
 from experiments.cells import Cell
 from experiments.command_line import run_as_command
 from experiments.kept import compose_config
+from experiments.measures import trip_rows
 from experiments.paper_values import DISTRIBUTIONS, TABLE_1, TABLE_2, TOPOLOGIES
 from experiments.plots import draw_distances, draw_scatter
 from experiments.request import parse
+from experiments.retraining_speed import retraining_speed
 from experiments.topologies import topologies
 from experiments.vs_shapley import vs_shapley
 from trip_jax import Contribution, execution
@@ -269,3 +272,30 @@ def test_as_a_program(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("error: topology must be one of barabasi_albert, complete")
     assert done.stderr.count("\n") == 1
+
+
+def test_long_commands_that_differ_late_have_reports_of_their_own() -> None:
+    names = {
+        parse([f"contribution.budget={'1' * 150}", f"training.rounds={t}"]).variation for t in "23"
+    }
+    assert len(names) == 2 and max(map(len, names)) < 170
+
+
+def test_speed_of_retraining_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InvalidSetting, match="PyTorch is missing"):
+        retraining_speed(["scale=smoke"])
+    with pytest.raises(InvalidSetting, match="samples plays no part"):
+        retraining_speed(["samples=4"])
+
+
+def test_a_truth_of_another_federation_is_not_compared(tmp_path: Path) -> None:
+    request = parse(["scale=smoke"])
+    run = SimpleNamespace(accuracy=np.array([[0.1, 0.2], [0.5, 0.6]]))
+    kept = {
+        "inside": np.array([[False, False], [True, True]]),
+        "utilities": np.stack([np.zeros((2, 3)), np.full((2, 3), 0.55)]),
+    }
+    cell: Any = SimpleNamespace(trip=lambda: run, decentralised=lambda: kept, folder=tmp_path)
+    with pytest.raises(InvalidSetting, match="not of one federation: delete it"):
+        trip_rows(cell, request)

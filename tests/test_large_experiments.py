@@ -22,7 +22,7 @@ from experiments.correlation import (
     residuals,
     without,
 )
-from experiments.dishonest import dishonest
+from experiments.dishonest import detection, dishonest
 from experiments.kept import KeptRun, compose_config
 from experiments.large import LargeRequest
 from experiments.statistics import bootstrap, interval_over_seeds, pearson, spearman
@@ -245,6 +245,8 @@ def test_interrupted_evaluations_go_on(
         (client_removal, "contribution.semivalue=banzhaf", "leave out semivalue=banzhaf"),
         (client_removal, "k=2 contribution.budget=8", "semivalue=loo"),
         (correlation, "adversary=d2", "leave out adversary.kind"),
+        (correlation, "distribution.kind=iid", "give distribution=iid"),
+        (client_removal, "++contribution.semivalue=loo", "leave out semivalue=loo"),
         (dishonest, "fraction=0.01", "fraction=0.01 of n_clients=6 is less than one client"),
         (dishonest, "adversary.clients=[1]", "leave out adversary.clients"),
         (client_removal, "scale=large", "scale must be one of smoke, cpu, paper"),
@@ -269,3 +271,16 @@ def test_what_cannot_work_is_said_in_a_sentence(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and said in line
     assert not list(tmp_path.iterdir())
+
+
+def test_false_alarms_of_the_later_half() -> None:
+    found = np.array([[True, True, True], [True, False, False], [False, True, False]])
+    liar = np.broadcast_to([True, False, False], found.shape)
+    counted = np.array([[True, True, False]] * 3)
+    rates = detection("c", found, liar, counted)
+    assert rates == {
+        "c_precision": 2 / 4,
+        "c_recall": 2 / 3,
+        "c_false": 2 / 3,
+        "c_false_later": 1 / 2,
+    }
