@@ -27,7 +27,7 @@ from experiments.rescoring import evaluated, scored
 from experiments.statistics import bootstrap, interval_over_seeds
 from experiments.tables import markdown
 from trip_jax.adversary import choose_liars
-from trip_jax.config import Adversary
+from trip_jax.config import Adversary, Defence
 from trip_jax.errors import InvalidSetting
 
 OWN = {
@@ -131,6 +131,7 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario]) -> pandas.DataFrame:
     members = np.stack([np.asarray(simulation.topology.at(t).members) for t in rounds])
     mask = np.stack([np.asarray(simulation.topology.at(t).mask) for t in rounds])
     received = mask & (members != np.arange(simulation.n)[:, None])
+    score = partial(scored, simulation.topology, contribution=config.contribution)
     rows = []
     honest = np.zeros(simulation.n)
     for scenario in wanted:
@@ -138,14 +139,8 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario]) -> pandas.DataFrame:
         chosen = replace(adversary, kind="d1d2")  # who would lie is known in honest runs, too
         liars = choose_liars(chosen, simulation.n, config.seed)
         found = kept[scenario.evaluation]
-        scores, flagged = scored(
-            simulation.topology,
-            found["lcv"],
-            liars,
-            adversary,
-            replace(config.defence, c2=scenario.defended),
-            config.contribution,
-        )
+        defence = replace(config.defence, c2=scenario.defended)
+        scores, flagged = score(found["lcv"], liars, adversary, defence)
         if scenario == wanted[0]:
             honest = scores
         is_liar = np.isin(np.arange(simulation.n), liars)
@@ -163,6 +158,12 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario]) -> pandas.DataFrame:
                 np.ones_like(flagged),
             )
         )
+        if scenario.defended and scenario.lie == "d1":
+            fake, unlied = is_liar[members] & received, kept["open"]["lcv"]
+            for name, part in (("missed", ~found["filtered"]), ("replaced", found["filtered"])):
+                lcv = np.where((fake & part)[..., None], found["lcv"], unlied)
+                alone, _ = score(lcv, liars, Adversary(), Defence())
+                rows[-1][f"gain_{name}"] = (alone - honest)[is_liar].mean()
     return pandas.DataFrame(rows)
 
 
@@ -266,6 +267,11 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
         ]
         name = f"{first.lie} {first.variant}".strip()
         by_seed.append([name, f"{first.fraction:.0%}", f"{first.amount:g}", *gains])
+    parts = [["lie", "liars", "seed", "of fakes that C1 misses", "of fakes that it replaces"]]
+    for row in frame[frame.gain_missed.notna()].itertuples():
+        name = f"{row.lie} {row.variant}".strip()
+        gains = [f"{row.gain_missed:+.4f}", f"{row.gain_replaced:+.4f}"]
+        parts.append([name, f"{row.fraction:.0%}", str(row.seed), *gains])
     sections = [
         "# Dishonest clients",
         f"Setting: {title}.",
@@ -277,6 +283,9 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
         markdown(lines),
         "Liars' gains under C1 and C2 with the bootstrap's 95 % intervals over liars:",
         markdown(by_seed),
+        "What liars gain under C1 alone, split: only the entries of fakes that it misses are as it "
+        "leaves them, or only those of fakes that it replaces by the receiver's own model:",
+        markdown(parts),
     ]
     return "\n\n".join(sections) + "\n"
 

@@ -35,7 +35,7 @@ FEW = ("scale=smoke", "n_clients=6", "dataset.train_size=120", "dataset.test_siz
 FEW += ("training.rounds=2", "model.hidden=[8]", "training.learning_rate=0.2")
 FEW += ("training.local_epochs=1",)
 REMOVAL = (*FEW, "seed=0,1", "k=2,4", "draws=2")
-LIES = (*FEW, "fraction=0.34", "amount=0.1,0.4")
+LIES = (*FEW, "fraction=0.34", "amount=0.1,0.4", "defence.v_threshold=0.0")
 
 
 def only(folder: Path, pattern: str) -> Path:
@@ -189,7 +189,7 @@ def test_scores_under_lies_are_those_of_whole_runs(lied: Path) -> None:
     )
     told = honest.simulation.run().scores
     for lie, defended, amount, variant, adversary in scenarios:
-        defence = Defence(c1=defended, c2=defended)
+        defence = Defence(c1=defended, c2=defended, v_threshold=0)
         result = honest.simulation.with_liars(adversary, defence).run()
         (row,) = frame[
             (frame.lie == lie)
@@ -204,6 +204,27 @@ def test_scores_under_lies_are_those_of_whole_runs(lied: Path) -> None:
         lying = np.isin(np.arange(6), liars) & adversary.fakes_reports
         assert row.c2_false == pytest.approx(flagged[:, ~lying].mean(), abs=1e-5)
     assert len(frame) == 2 * (1 + 3 + 1 + 2)
+
+
+def test_what_c1_leaves_is_split_without_remainder(lied: Path) -> None:
+    # Scores are linear in reports.
+    frame = pandas.read_csv(only(lied, "*.csv"))
+    simulation, adversary = first_run(lied).simulation, Adversary("d1", 0.34)
+    split = frame[frame.gain_missed.notna()]
+    assert set(split.lie) == {"d1"} and split.defended.all()
+    (row,) = split[split.variant.isna()].itertuples()
+    honest = simulation.run()
+    defended = simulation.with_liars(adversary, Defence(c1=True, v_threshold=0)).run()
+    lcv = honest.records.lcv.copy()
+    fake = np.isin(simulation.topology.at(0).members, defended.liars)
+    fake &= np.asarray(~simulation.topology.at(0).itself & simulation.topology.at(0).mask)
+    lcv[:, fake] = defended.records.lcv[:, fake]
+    scores, _ = rescoring.scored(
+        simulation.topology, lcv, defended.liars, Adversary(), Defence(), simulation.contribution
+    )
+    gain = (scores - honest.scores)[defended.liars].mean()
+    assert row.gain_missed + row.gain_replaced == pytest.approx(gain, abs=1e-6)
+    assert abs(row.gain_missed) > 1e-4 and abs(row.gain_replaced) > 1e-4
 
 
 def test_interrupted_evaluations_go_on(
