@@ -10,7 +10,14 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from experiments.estimators import OURS, Game, our_estimators, random_games, shapiq_estimators
+from experiments.estimators import (
+    OURS,
+    Game,
+    lcv_games,
+    our_estimators,
+    random_games,
+    shapiq_estimators,
+)
 from tests.conftest import tiny, tiny_data
 from trip_jax.config import Contribution, Defence, Training
 from trip_jax.data.partition import Federation
@@ -224,7 +231,7 @@ def test_at_equal_budget_shapiq_is_not_better() -> None:
     def error(estimator: Any, game: Game) -> float:
         return float(np.sqrt((game.relative_errors(estimator, 128, 16) ** 2).mean()))
 
-    for game in random_games(10, seed=1)[:2]:
+    for game in [*random_games(10, seed=1)[:2], *lcv_games(10, rounds=(3,))]:
         shapiq = {name: error(estimator, game) for name, estimator in theirs.items()}
         assert error(ours["permutation"], game) < 1.25 * shapiq["PermutationSamplingSV"]
         assert error(ours["stratified"], game) < 1.25 * shapiq["SVARM"]
