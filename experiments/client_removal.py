@@ -51,7 +51,7 @@ def client_removal(arguments: Sequence[str]) -> None:
     if max(counts) == 0:
         raise InvalidSetting("k=0 removes nobody: give one k above 0.")
     given.one("draws", "")
-    (draws,) = given.numbers("draws", 2 if smoke else 5)
+    draws = given.number("draws", 2 if smoke else 5)
     if draws < 2:
         raise InvalidSetting(f"draws must be at least 2, not {draws}.")
     given.one("relays", "")

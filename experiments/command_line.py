@@ -90,6 +90,11 @@ class Arguments:
                 raise InvalidSetting(f"{name} must be a whole number, not {value!r}.")
         return tuple(dict.fromkeys(map(int, values)))
 
+    def number(self, name: str, default: int) -> int:
+        """A whole number of at least 0."""
+        self.one(name, "")
+        return self.numbers(name, default)[0]
+
     def reals(self, name: str, *default: float) -> tuple[float, ...]:
         """Values that have to be numbers of at least 0."""
         values = self.several(name, *map(str, default))

@@ -159,9 +159,10 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario]) -> pandas.DataFrame:
             )
         )
         if scenario.defended and scenario.lie == "d1":
-            fake, unlied = is_liar[members] & received, kept["open"]["lcv"]
+            fake = is_liar[members] & received
             for name, part in (("missed", ~found["filtered"]), ("replaced", found["filtered"])):
-                lcv = np.where((fake & part)[..., None], found["lcv"], unlied)
+                lcv = kept["open"]["lcv"].copy()
+                lcv[fake & part] = found["lcv"][fake & part]
                 alone, _ = score(lcv, liars, Adversary(), Defence())
                 rows[-1][f"gain_{name}"] = (alone - honest)[is_liar].mean()
     return pandas.DataFrame(rows)

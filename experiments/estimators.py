@@ -1,6 +1,6 @@
 """Sampling estimators of the Shapley value against shapiq's, at equal budgets of coalitions.
 
-    python -m experiments.estimators [--players 12] [--budgets 128 512] [--seeds 20]
+    python -m experiments.estimators [players=12] [budgets=128,512] [seeds=20]
 
 Games: sums of random unanimity games, a saturating game, and local contribution vectors: the
 accuracy, loss and probability of all mixtures of a hub's neighbourhood in three rounds of a small
@@ -11,9 +11,8 @@ in a table, compilation left out. Prints a Markdown table. shapiq (pip install "
 left out where it is not installed.
 """
 
-import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -25,12 +24,16 @@ import networkx as nx
 import numpy as np
 
 import trip_jax as tj
+from experiments.command_line import Arguments, run_as_command
 from trip_jax.aggregation import aggregate, coalition_models
+from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import UTILITIES
 from trip_jax.shapley import game_values, sample_game
+from trip_jax.shapley.sampling import require_budget
 from trip_jax.training import round_keys
 
 OURS = ("permutation", "antithetic", "stratified", "kernelshap")
+MOST_PLAYERS = 16  # all coalitions of each game are evaluated
 
 Estimator = Callable[[Callable[[np.ndarray], np.ndarray], int, int, int], np.ndarray]
 """(utility, n, budget, seed) -> values [n]"""
@@ -139,7 +142,7 @@ def shapiq_estimators() -> dict[str, Estimator]:
     return {name: partial(estimate, make) for name, make in makers.items()}
 
 
-def seconds(estimator: Estimator, game: Game, budget: int) -> float:
+def median_seconds(estimator: Estimator, game: Game, budget: int) -> float:
     """The median time of an estimate."""
     times = []
     for seed in range(6):
@@ -149,28 +152,33 @@ def seconds(estimator: Estimator, game: Game, budget: int) -> float:
     return float(np.median(times[1:]))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--players", type=int, default=12)
-    parser.add_argument("--budgets", type=int, nargs="+", default=[128, 512])
-    parser.add_argument("--seeds", type=int, default=20)
-    settings = parser.parse_args()
-    games = random_games(settings.players) + lcv_games(settings.players)
+def compare_estimators(arguments: Sequence[str]) -> None:
+    """Print a row for each budget and estimator."""
+    given = Arguments(arguments, ("players", "budgets", "seeds"))
+    if given.overrides:
+        raise InvalidSetting(f"There are players, budgets and seeds, not {given.overrides[0]!r}.")
+    players, seeds = given.number("players", 12), given.number("seeds", 20)
+    budgets = given.numbers("budgets", 128, 512)
+    if not MOST_PLAYERS >= players >= 3 or not seeds:
+        raise InvalidSetting(f"players must lie between 3 and {MOST_PLAYERS}, seeds above 0.")
+    for budget, name in product(budgets, OURS):
+        require_budget(budget, players, name, setting="budgets")
+    games = random_games(players) + lcv_games(players)
     kinds = sorted({game.kind for game in games})
-    print(f"{settings.players} players, {settings.seeds} seeds: error in % of the values' spread")
+    print(f"{players} players, {seeds} seeds: error in % of the values' spread")
     print("| coalitions | estimator |", " | ".join(kinds), "| ms |")
     print("|---|---|" + "---|" * (len(kinds) + 1))
     estimators = {f"trip_jax {name}": e for name, e in our_estimators().items()}
     estimators |= {f"shapiq {name}": e for name, e in shapiq_estimators().items()}
-    for budget, (name, estimator) in product(settings.budgets, estimators.items()):
+    for budget, (name, estimator) in product(budgets, estimators.items()):
         errors = {kind: [] for kind in kinds}  # type: dict[str, list[float]]
         for game in games:
-            deviations = game.relative_errors(estimator, budget, settings.seeds)
+            deviations = game.relative_errors(estimator, budget, seeds)
             errors[game.kind].append(100 * np.sqrt((deviations**2).mean()))
         cells = [f"{np.mean(errors[kind]):.3g}" for kind in kinds]
-        cells.append(f"{1000 * seconds(estimator, games[0], budget):.2g}")
+        cells.append(f"{1000 * median_seconds(estimator, games[0], budget):.2g}")
         print(f"| {budget} | {name} |", " | ".join(cells), "|", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    run_as_command(compare_estimators)

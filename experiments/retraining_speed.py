@@ -57,7 +57,7 @@ def coalitions(n: int, n_pairs: int) -> np.ndarray:
 def retraining_speed(arguments: Sequence[str]) -> None:
     """Run the three side by side and print a table."""
     given = Arguments(arguments, ("pairs",), NO_PART)
-    pairs = given.numbers("pairs", 4)[0]
+    pairs = given.number("pairs", 4)
     if pairs < 1:
         raise InvalidSetting("pairs must be at least 1, not 0.")
     try:

@@ -13,6 +13,7 @@ import pytest
 from experiments.estimators import (
     OURS,
     Game,
+    compare_estimators,
     lcv_games,
     our_estimators,
     random_games,
@@ -369,3 +370,17 @@ def test_c2_has_no_thresholds_for_other_semivalues() -> None:
     chosen = tiny(defence=Defence(c2=True, penalty=0.1, distance=0.2), **settings).defence
     assert (chosen.penalty, chosen.distance) == (0.1, 0.2)
     assert tiny(**settings).defence == Defence()
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("budgets=128,2", "budgets=2 is too small for m=12"),
+        ("players=17", "players must lie between 3 and 16"),
+        ("seeds=0", "seeds above 0"),
+        ("player=5", "not 'player=5'"),
+    ],
+)
+def test_the_comparison_refuses_what_it_cannot_do(argument: str, said: str) -> None:
+    with pytest.raises(InvalidSetting, match=said):
+        compare_estimators([argument])

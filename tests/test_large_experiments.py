@@ -263,6 +263,7 @@ def test_interrupted_evaluations_go_on(
         (client_removal, "k=2,6", "k=6 leaves none of n_clients=6"),
         (client_removal, "k=two", "k must be a whole number, not 'two'"),
         (client_removal, "draws=1", "draws must be at least 2, not 1"),
+        (client_removal, "draws=2,3", "draws takes one value here, not '2,3'"),
         (client_removal, "contribution.semivalue=banzhaf", "leave out semivalue=banzhaf"),
         (client_removal, "k=2 contribution.budget=8", "semivalue=loo"),
         (correlation, "adversary=d2", "leave out adversary.kind"),
