@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from trip_jax import Config, load_run
-from trip_jax.config import register
+from trip_jax.config import Distributed, register
 from trip_jax.config_errors import refuse_unknown
 from trip_jax.coordinator import trace
 from trip_jax.errors import InvalidSetting
@@ -86,7 +86,8 @@ class KeptRun:
 
 
 def _digest(config: Config, beyond: dict[str, Any]) -> str:
-    """Tells runs of different settings apart; a new setting left at its default changes none."""
+    """Tells runs of different results apart; a new setting left at its default changes none."""
+    config = replace(config, devices=None, distributed=Distributed())
     settings, defaults = _flat(asdict(config)), _flat(asdict(Config()))
     changed = {name: value for name, value in settings.items() if value != defaults[name]}
     changed |= {name: value for name, value in beyond.items() if value is not None}

@@ -29,6 +29,7 @@ for name, value in (
     ("jax_persistent_cache_min_compile_time_secs", 0),
     ("jax_persistent_cache_min_entry_size_bytes", -1),
     ("jax_disable_most_optimizations", True),
+    ("jax_num_cpu_devices", 4),
 ):
     jax.config.update(name, value)
     os.environ[name.upper()] = str(value)

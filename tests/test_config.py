@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -18,6 +18,7 @@ from trip_jax.config import (
     Contribution,
     DatasetConfig,
     Defence,
+    Distributed,
     Distribution,
     ModelConfig,
     TopologyConfig,
@@ -62,7 +63,7 @@ def leading_comment(path: Path) -> str:
 
 
 def test_every_group_belongs_to_the_schema() -> None:
-    groups = {f.name for f in fields(Config) if f.type not in (int, "int")}
+    groups = {f.name for f in fields(Config) if is_dataclass(f.type)}
     assert set(GROUPS) - {"experiment"} == groups
 
 
@@ -112,6 +113,7 @@ def test_every_kind_has_its_file(group: str, make: Callable[[], Any]) -> None:
 
 # A file may differ from the defaults of the Python API where that is what the choice is for.
 DIFFERENT = {
+    ("distributed", "cluster"): {"coordinator": "auto"},
     ("model", "cnn"): {"kind": "cnn", "hidden": [128]},
     ("topology", "erdos_renyi"): {"kind": "erdos_renyi", "probability": 0.5},
     ("training", "quick"): {"local_epochs": 3, "learning_rate": 0.05},
@@ -259,6 +261,12 @@ def test_the_table_of_thresholds_is_the_one_in_force() -> None:
         (lambda: Config(n_clients=0), ["n_clients", "at least 1"]),
         (lambda: Config(seed=-1), ["seed", "-1"]),
         (lambda: Config(seed=2**32), ["seed", "2^32"]),
+        (lambda: Config(devices=0), ["devices", "at least 1"]),
+        (lambda: Distributed("a:1"), ["distributed.coordinator=a:1", "distributed.processes"]),
+        (lambda: Distributed(process=0), ["distributed.process", "coordinator=HOST:PORT"]),
+        (lambda: Distributed("auto", 2, 0), ["distributed.process", "coordinator=HOST:PORT"]),
+        (lambda: Distributed("a:1", 2, 2), ["distributed.process", "between 0 and 1", "2"]),
+        (lambda: Config(devices=1, distributed=Distributed("auto")), ["devices=1"]),
     ],
 )
 def test_wrong_values_are_refused_by_name(make: Callable[[], Any], words: list[str]) -> None:

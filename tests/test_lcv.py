@@ -10,6 +10,7 @@ from tests import reference as ref
 from trip_jax.aggregation import aggregate
 from trip_jax.config import Contribution
 from trip_jax.coordinator import Reports, trace
+from trip_jax.devices import mesh_of
 from trip_jax.lcv import coalition_utilities, filter_pre_training, local_contributions
 from trip_jax.shapley import CoalitionRows
 from trip_jax.topology import Topology, build
@@ -38,7 +39,9 @@ def contributions(
         here,
         rows,
         rows.masks(drawn),
-        evaluate=first_entry,
+        None,
+        evaluate=lambda models, data: first_entry(models),
+        mesh=mesh_of(jax.devices()[:1]),
     )
     values = local_contributions(table, drawn, rows, here, contribution)[0][..., 0]
     matrix = np.zeros((len(before), len(before)))

@@ -137,22 +137,31 @@ def test_one_compilation_a_run_whatever_the_number_of_rounds_and_graphs() -> Non
     assert 0 < long <= short + 1  # slices of another shape of graph array, at most
 
 
-def test_nothing_is_evaluated_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds evaluate sum_i 2^m_i coalition models; the start, and each fake, one more."""
+@pytest.mark.parametrize("n_devices", [1, 4])
+def test_nothing_is_evaluated_twice(n_devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds evaluate sum_i 2^m_i coalition models; the start, and each fake, one more.
+
+    Only the start and the two fakes are fewer than four devices, which then repeat them.
+    """
     evaluated = []
-    original = Simulation.evaluate
+    original = Simulation._evaluate
 
     def counting(self: Simulation, models: jax.Array, data: Any) -> jax.Array:
         jax.debug.callback(lambda: evaluated.append(len(models)))
         return original(self, models, data)
 
-    monkeypatch.setattr(Simulation, "evaluate", counting)
-    simulation = tiny(WORLD, adversary=Adversary("d1", clients=(1, 4)), defence=Defence(c1=True))
+    monkeypatch.setattr(Simulation, "_evaluate", counting)
+    simulation = tiny(
+        WORLD,
+        adversary=Adversary("d1", clients=(1, 4)),
+        defence=Defence(c1=True),
+        devices=jax.devices()[:n_devices],
+    )
     rounds = simulation.training.rounds
     simulation.run()
     jax.effects_barrier()
     rows = sum(2 ** (degree + 1) for _, degree in WORLD.degree)
-    assert sum(evaluated) == 1 + rounds * (rows + 2)
+    assert sum(evaluated) == n_devices + rounds * (rows + max(2, n_devices))
 
 
 def test_a_run_that_diverges_at_once_says_so() -> None:

@@ -259,11 +259,43 @@ class Defence:
 
 
 @dataclass(frozen=True)
+class Distributed:
+    """Processes that share one run, usually one a host; all are given the same configuration."""
+
+    coordinator: str | None = None  # HOST:PORT of the first; "auto": Slurm, a TPU pod, ... say all
+    processes: int | None = None
+    process: int | None = None  # this one's number, from 0
+
+    def __post_init__(self) -> None:
+        numbers = self.processes, self.process
+        if self.coordinator in (None, "auto"):
+            _require(
+                numbers == (None, None),
+                "distributed.processes and .process go with distributed.coordinator=HOST:PORT.",
+            )
+            return
+        _require(
+            None not in numbers,
+            f"distributed.coordinator={self.coordinator} needs distributed.processes and "
+            "distributed.process.",
+        )
+        _at_least("distributed.processes", self.processes, 1)
+        valid = 0 <= (self.process or 0) < (self.processes or 1)
+        _require(
+            valid,
+            f"distributed.process must lie between 0 and {(self.processes or 1) - 1}, not "
+            f"{self.process}.",
+        )
+
+
+@dataclass(frozen=True)
 class Config:
     """A whole run."""
 
     n_clients: int = 8
     seed: int = 0
+    devices: int | None = None
+    distributed: Distributed = field(default_factory=Distributed)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
     distribution: Distribution = field(default_factory=Distribution)
     topology: TopologyConfig = field(default_factory=TopologyConfig)
@@ -275,6 +307,11 @@ class Config:
 
     def __post_init__(self) -> None:
         _at_least("n_clients", self.n_clients, 1)
+        _at_least("devices", self.devices, 1)
+        _require(
+            self.devices is None or self.distributed.coordinator is None,
+            f"devices={self.devices} can't be chosen with distributed.coordinator: all are used.",
+        )
         _require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), not {self.seed}.")
 
 

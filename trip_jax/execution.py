@@ -165,8 +165,10 @@ def _programs(
     def train_all(models, root, trains, t, data):
         """Models [k n, P] of those who train, then of nobody; and which of these rows is whose."""
         keys = round_keys(root, clients, t)
-        rows = jnp.argsort(~trains.ravel())  # of all (execution, client) pairs, those that train
-        block = min(simulation.client_batch, len(rows))
+        # Of all (execution, client) pairs, those that train, in the order of their work.
+        sizes = jnp.tile(data.sizes, len(trains))
+        rows = jnp.lexsort((sizes, ~trains.ravel()))
+        block = min(simulation.client_batch * simulation.mesh.size, len(rows))
 
         def train(b, trained):
             start = jnp.minimum(b * block, len(rows) - block)  # as slices are clamped

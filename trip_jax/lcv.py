@@ -1,13 +1,18 @@
 """Local contribution vectors (Eq. 4) and the filter for fake pre-training models (C1)."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.sharding import Mesh
 
 from trip_jax.aggregation import coalition_models
 from trip_jax.config import Contribution
+from trip_jax.data.federation import ClientData
+from trip_jax.devices import on_each
 from trip_jax.evaluation import N_UTILITIES
 from trip_jax.shapley import CoalitionRows, estimate, semivalues
 from trip_jax.topology import Neighbourhoods
@@ -38,10 +43,12 @@ def coalition_utilities(
     neighbourhoods: Neighbourhoods,
     rows: CoalitionRows,
     masks: Array,
+    data: ClientData,
     *,
-    evaluate: Callable[[Array], Array],
+    evaluate: Callable[[Array, ClientData], Array],
+    mesh: Mesh,
 ) -> Array:
-    """u^(i,t)(S) for every row (i, S), streamed in chunks.
+    """u^(i,t)(S) for every row (i, S), streamed in chunks that are dealt to the devices in turn.
 
     Args:
         before: [n, P] the clients' true pre-training models.
@@ -49,11 +56,32 @@ def coalition_utilities(
         trained: [n, P] post-training models.
         filtered: [n, M] bool, received pre-training models that C1 replaces.
         masks: [R, M] bool, the coalition of each row.
-        evaluate: utilities [b, U] of models [b, P].
+        evaluate: utilities [b, U] of models [b, P] by the data, on a single device.
 
     Returns:
         utilities [R, U].
     """
+    inputs = before, sent, trained, filtered, neighbourhoods, rows, masks, data
+    share = partial(_share_of_utilities, n_devices=mesh.size, evaluate=evaluate)
+    tables = on_each(mesh, share, *inputs)  # [D, chunks, chunk, U]
+    return cast(Array, tables.swapaxes(0, 1).reshape(-1, N_UTILITIES)[: len(rows.client)])
+
+
+def _share_of_utilities(
+    d: Array | int,
+    before: Array,
+    sent: Array,
+    trained: Array,
+    filtered: Array,
+    neighbourhoods: Neighbourhoods,
+    rows: CoalitionRows,
+    masks: Array,
+    data: ClientData,
+    *,
+    n_devices: int,
+    evaluate: Callable[[Array, ClientData], Array],
+) -> Array:
+    """Those [chunks, chunk, U] of the d-th of D devices: chunks d, d + D, ..."""
     keep = ~filtered & ~neighbourhoods.itself
     shares = neighbourhoods.shares
 
@@ -70,14 +98,15 @@ def coalition_utilities(
         )
 
     def chunk(k: Array, table: Array) -> Array:
-        start = k * rows.chunk
+        start = (k * n_devices + d) * rows.chunk
         blocks = start + jnp.arange(0, rows.chunk, rows.block)
         models = jax.vmap(mixtures)(blocks).reshape(rows.chunk, -1)
-        return lax.dynamic_update_slice_in_dim(table, evaluate(models), start, 0)
+        return table.at[k].set(evaluate(models, data))
 
     n_chunks = (rows.n_rows + rows.chunk - 1) // rows.chunk
-    table = jnp.zeros((len(rows.client), N_UTILITIES))
-    return lax.fori_loop(0, n_chunks, chunk, table)
+    mine = (n_chunks - d + n_devices - 1) // n_devices
+    most = -(-(len(rows.client) // rows.chunk) // n_devices)
+    return lax.fori_loop(0, mine, chunk, jnp.zeros((most, rows.chunk, N_UTILITIES)))
 
 
 def local_contributions(

@@ -5,6 +5,7 @@ import numpy as np
 from trip_jax.config import Config, ModelConfig
 from trip_jax.data.partition import Federation, distribute
 from trip_jax.data.sources import load_dataset
+from trip_jax.devices import available
 from trip_jax.errors import InvalidSetting
 from trip_jax.models import Model, cnn, mlp
 from trip_jax.simulation import Simulation
@@ -17,6 +18,7 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
     Raises:
         InvalidSetting: a setting that cannot work.
     """
+    devices = available(config.devices)
     dataset = load_dataset(config.dataset, config.seed)
     height, width = dataset.train_images.shape[1:3]
     if config.model.kind == "cnn" and min(height, width) < 2 ** len(config.model.channels):
@@ -41,6 +43,7 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         adversary=config.adversary,
         defence=config.defence,
         seed=config.seed,
+        devices=devices,
     )
     return simulation, federation
 

@@ -41,15 +41,19 @@ def run(config: Config, folder: Path, name: str = "run") -> dict[str, Any]:
         InvalidSetting: a setting that cannot work, or a directory that holds a run already.
         Diverged: a model is no longer finite; the rounds before it are written.
     """
+    import jax
+
     from trip_jax.prepare import describe, prepare
     from trip_jax.progress import Progress
-    from trip_jax.results import RoundLog, describe_scores, save_run
+    from trip_jax.results import RoundLog, describe_scores, save_run, summarise
 
     _refuse_finished(folder)
     began = time.perf_counter()
     simulation, federation = prepare(config)
     seconds_loading_data = time.perf_counter() - began
     rounds = config.training.rounds
+    if jax.process_index():
+        return summarise(simulation.run())  # the first process prints and writes
     title = f"{name}: {describe(config)}"
     sizes = federation.data.sizes
     print(
@@ -99,13 +103,25 @@ def _hydra_main(settings: DictConfig) -> float:
         config = OmegaConf.to_object(settings)
         assert isinstance(config, Config)
         _refuse_finished(folder)
-        _save_settings(settings, hydra_config, folder / ".hydra")
+        if _leads(config):
+            _save_settings(settings, hydra_config, folder / ".hydra")
         summary = run(config, folder, name)
     except USER_ERRORS as error:
         if hydra_config.mode == RunMode.RUN:
             _fail(error)
         raise  # a sweep goes on with its other jobs before it fails
     return summary["final_accuracy"]["mean"]
+
+
+def _leads(config: Config) -> bool:
+    """Start JAX; whether this is the first of the processes that share the run."""
+    import jax
+
+    from trip_jax.devices import available, join
+
+    join(config.distributed)
+    available(config.devices)
+    return jax.process_index() == 0
 
 
 def _refuse_finished(folder: Path) -> None:

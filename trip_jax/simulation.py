@@ -1,7 +1,7 @@
 """Algorithm 1: a federation's rounds of training, exchange, evaluation and tracing."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from trip_jax.aggregation import aggregate
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.coordinator import coordinate
 from trip_jax.data.federation import ClientData, check, to_float
+from trip_jax.devices import mesh_of, on_all, spread
 from trip_jax.errors import Diverged, InvalidSetting
 from trip_jax.evaluation import ACCURACY, LOSS, UTILITIES, evaluate
 from trip_jax.lcv import coalition_utilities, filter_pre_training, local_contributions
@@ -47,6 +48,7 @@ class Simulation:
         topology: who sends to whom.
         seed: decides the initial model, minibatch order, sampled coalitions, the liars and their
             fakes.
+        devices: that share the work; JAX's first if None. Their number changes no result.
 
     Raises:
         InvalidSetting: too many coalitions, too few to sample, or topology and data of different n.
@@ -63,6 +65,7 @@ class Simulation:
         adversary: Adversary = Adversary(),
         defence: Defence = Defence(),
         seed: int = 0,
+        devices: Sequence[jax.Device] | None = None,
     ):
         self.n = len(data.sizes)
         if topology.n_clients != self.n:
@@ -70,10 +73,13 @@ class Simulation:
                 f"The topology has {topology.n_clients} clients, but n_clients={self.n} own data."
             )
         check(data)
+        self.mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
         self.training, self.contribution = training, contribution
-        self.data, self.topology = data, topology
         self.seed = seed
-        self.root, init_key, self.fake_key = jax.random.split(jax.random.key(seed), 3)
+        self.data, self.topology = jax.device_put((data, topology), on_all(self.mesh))
+        self.root, init_key, self.fake_key = jax.jit(
+            lambda: jax.random.split(jax.random.key(seed), 3), out_shardings=on_all(self.mesh)
+        )()
         self.sampling_key = jax.random.fold_in(self.fake_key, self.n)  # no liar has this number
         self.model = model.flat(init_key, data.images.shape[1:])
         logits = jax.eval_shape(self.model.apply, self.model.theta, to_float(data.images[:1]))
@@ -92,6 +98,7 @@ class Simulation:
             batch=self.coalition_batch,
             contribution=contribution,
         )
+        self.rows = jax.device_put(self.rows, on_all(self.mesh))
         self.coalitions = np.asarray(self.rows.n_rows)  # [G] models evaluated a round
         self.arcs = topology.arcs()
 
@@ -222,6 +229,11 @@ class Simulation:
 
     def evaluate(self, models: Array, data: ClientData) -> Array:
         """Utilities [R, 3] of models [R, P] on the shared test set."""
+        equal = jnp.zeros(len(models))
+        return cast(Array, spread(self.mesh, self._evaluate, models, data, cost=equal))
+
+    def _evaluate(self, models: Array, data: ClientData) -> Array:
+        """`evaluate` on a single device."""
         with jax.default_matmul_precision("highest"):
             return evaluate(
                 models,
@@ -235,11 +247,10 @@ class Simulation:
         self, models: Array, clients: Array, keys: Array, data: ClientData
     ) -> tuple[Array, Array]:
         """`train_clients` with this federation's settings."""
-        with jax.default_matmul_precision("highest"):
+
+        def train(rows: tuple[Array, Array, Array], data: ClientData) -> tuple[Array, Array]:
             return train_clients(
-                models,
-                clients,
-                keys,
+                *rows,
                 data,
                 apply=self.model.apply,
                 optimizer=optax.sgd(self.training.learning_rate, self.training.momentum),
@@ -247,6 +258,10 @@ class Simulation:
                 batch_size=self.training.batch_size,
                 client_batch=self.client_batch,
             )
+
+        with jax.default_matmul_precision("highest"):
+            rows, cost = (models, clients, keys), data.sizes[clients]
+            return cast(tuple[Array, Array], spread(self.mesh, train, rows, data, cost))
 
     def _train(
         self, state: State, data: ClientData, topology: Topology
@@ -305,7 +320,9 @@ class Simulation:
                 neighbourhoods,
                 rows,
                 rows.masks(drawn),
-                evaluate=lambda models: self.evaluate(models, data),
+                data,
+                evaluate=self._evaluate,
+                mesh=self.mesh,
             )
         lcv, lcv_error = local_contributions(table, drawn, rows, neighbourhoods, self.contribution)
         reported = lcv[..., UTILITIES.index(self.contribution.utility)]

@@ -1,0 +1,115 @@
+"""Work divided among four simulated devices gives what one device gives."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+import pytest
+
+from tests.conftest import tiny, tiny_data
+from trip_jax import Adversary, Contribution, Defence, load_run
+from trip_jax.devices import mesh_of, on_all, spread
+from trip_jax.retraining import centralised_truth, decentralised_truth
+
+FOUR = jax.devices()[:4]
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 4, 5, 13])
+def test_every_row_is_worked_on_and_comes_back_in_place(n_rows: int) -> None:
+    mesh = mesh_of(FOUR)
+    rng = np.random.default_rng(n_rows)
+    rows = jnp.asarray(rng.normal(size=(n_rows, 3))), jax.random.split(jax.random.key(0), n_rows)
+    cost = jnp.asarray(rng.integers(0, 4, n_rows))
+
+    @jax.jit
+    def doubled(rows: Any) -> Any:
+        def work(rows: Any, factor: int) -> Any:
+            return factor * rows[0], jax.vmap(jax.random.bits)(rows[1])
+
+        return spread(mesh, work, rows, 3, cost)
+
+    values, bits = doubled(jax.device_put(rows, on_all(mesh)))
+    np.testing.assert_array_equal(values, 3 * rows[0])
+    np.testing.assert_array_equal(bits, jax.vmap(jax.random.bits)(rows[1]))
+
+
+def test_devices_have_equally_much_to_do() -> None:
+    cost = jnp.asarray(np.random.default_rng(0).permutation(np.arange(1, 22)))
+    mesh = mesh_of(FOUR)
+
+    def whose(rows: jax.Array, _: None) -> jax.Array:
+        return jnp.full(len(rows), jax.lax.axis_index("device"))
+
+    device = jax.jit(lambda: spread(mesh, whose, cost, None, cost))()
+    work = [int(cost[device == d].sum()) for d in range(4)]
+    assert sum(work) == 21 * 22 // 2 and max(work) - min(work) <= 21
+
+
+CASES: list[dict[str, Any]] = [
+    {"adversary": Adversary("d1d2", 0.34), "defence": Defence(c1=True, c2=True)},
+    {"graphs": nx.star_graph(5), "contribution": Contribution(estimator="kernelshap", budget=24)},
+    {"graphs": [nx.path_graph(6), nx.star_graph(5), nx.cycle_graph(6)]},
+]
+
+
+@pytest.mark.parametrize("settings", CASES)
+def test_four_devices_equal_one(settings: dict[str, Any]) -> None:
+    one, four = (tiny(devices=FOUR[:d], **settings).run() for d in (1, 4))
+    np.testing.assert_array_equal(four.models, one.models)
+    np.testing.assert_array_equal(four.records.flagged, one.records.flagged)
+    np.testing.assert_array_equal(four.records.filtered, one.records.filtered)
+    np.testing.assert_allclose(four.phi, one.phi, atol=1e-6)
+    for found, expected in zip(
+        jax.tree.leaves(four.records), jax.tree.leaves(one.records), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-6)  # XLA rounds differently
+
+
+@pytest.mark.parametrize("truth", [decentralised_truth, centralised_truth])
+def test_ground_truth_is_the_same_on_four_devices(truth: Any) -> None:
+    data = tiny_data((12, 7, 16))
+    one, four = (truth(tiny(data=data, devices=FOUR[:d])) for d in (1, 4))
+    np.testing.assert_array_equal(four.utilities, one.utilities)
+
+
+def test_a_round_exchanges_models_once() -> None:
+    simulation = tiny(devices=FOUR)
+    train, contribute, coordinate = simulation.compile(simulation.start())
+
+    def gathered(compiled: Any) -> list[str]:
+        return [line for line in compiled.as_text().splitlines() if "all-gather(" in line]
+
+    losses, models = sorted(gathered(train), key=lambda line: "[4,2]" not in line)
+    assert "[4,2]" in losses and f"[4,2,{len(simulation.model.theta)}]" in models
+    assert len(gathered(contribute)) == 1 and not gathered(coordinate)
+    for compiled in (train, contribute, coordinate):
+        for other in ("all-reduce(", "all-to-all(", "collective-permute("):
+            assert other not in compiled.as_text()
+
+
+def test_two_processes_equal_one(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        coordinator = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [sys.executable, "-m", "trip_jax.run", "dataset=synthetic", "dataset.train_size=64"]
+    command += ["dataset.test_size=40", "n_clients=5", "model.hidden=[8]", "training.rounds=2"]
+    alone = [*command, f"hydra.run.dir={tmp_path / 'alone'}", "devices=1"]
+    shared = [*command, f"hydra.run.dir={tmp_path / 'shared'}", "distributed.processes=2"]
+    shared.append(f"distributed.coordinator={coordinator}")
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "1"}
+    processes = [
+        subprocess.Popen([*shared, f"distributed.process={i}"], env=environment) for i in range(2)
+    ]
+    subprocess.run(alone, env=environment, check=True)
+    assert [process.wait(timeout=300) for process in processes] == [0, 0]
+    one, two = (load_run(tmp_path / name) for name in ("alone", "shared"))
+    np.testing.assert_allclose(two.data.phi, one.data.phi, atol=1e-6)
+    np.testing.assert_allclose(two.data.lcv, one.data.lcv, atol=1e-6)
+    assert "2 of them" in two.summary["device"]

@@ -1,0 +1,119 @@
+"""Work divided among devices.
+
+Models, data and graphs are on all devices. Each works on its share of a list of rows (models to
+train, coalitions to evaluate), and an all_gather gives every device all results, so that averaging
+and tracing need no communication.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from trip_jax.config import Distributed
+from trip_jax.errors import InvalidSetting
+
+_AXIS = "device"
+
+MOST_CORES = 8
+"""Cores of a CPU that become devices unless more are asked for: each holds a copy of all models."""
+
+
+def join(distributed: Distributed) -> None:
+    """Become one of several processes whose devices share all work; nothing if there is one.
+
+    Raises:
+        InvalidSetting: the others are not found.
+    """
+    if distributed.coordinator is None:
+        return
+    auto = distributed.coordinator == "auto"
+    try:
+        jax.distributed.initialize(
+            None if auto else distributed.coordinator, distributed.processes, distributed.process
+        )
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidSetting(
+            f"distributed.coordinator={distributed.coordinator} does not work: {reason}"
+        ) from error
+
+
+def available(number: int | None = None) -> list[jax.Device]:
+    """The first devices, all if None. A CPU is divided into one for each core where JAX still can.
+
+    Raises:
+        InvalidSetting: there are fewer.
+    """
+    chosen = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+    if chosen < 0:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        with suppress(RuntimeError):  # JAX has started, with one
+            jax.config.update("jax_num_cpu_devices", number or min(cores or 1, MOST_CORES))
+    devices = jax.devices()
+    if number is not None and number > len(devices):
+        raise InvalidSetting(
+            f"devices={number}, but JAX has {len(devices)} here: lower it, or leave it out for all."
+        )
+    return devices[:number]
+
+
+def mesh_of(devices: Sequence[jax.Device]) -> Mesh:
+    """D devices in a line."""
+    return Mesh(np.asarray(devices), (_AXIS,))
+
+
+def on_all(mesh: Mesh) -> NamedSharding:
+    """Whole arrays on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def on_each(mesh: Mesh, work: Callable[..., Any], *arguments: Any) -> Any:
+    """The results [D, ...] of `work(d, *arguments)` on the d-th device, on all of them.
+
+    Args:
+        work: must not close over arrays, which would not be known to be on every device.
+    """
+    if mesh.size == 1:
+        return jax.tree.map(lambda x: x[None], work(0, *arguments))
+
+    def share(*arguments: Any) -> Any:
+        results = work(lax.axis_index(_AXIS), *arguments)
+        return jax.tree.map(lambda x: lax.all_gather(x, _AXIS), results)
+
+    # JAX does not infer that an all_gather's results are the same everywhere: no check_vma.
+    whole = PartitionSpec()
+    share = jax.shard_map(share, mesh=mesh, in_specs=whole, out_specs=whole, check_vma=False)
+    return share(*arguments)
+
+
+def spread(mesh: Mesh, work: Callable[[Any, Any], Any], rows: Any, shared: Any, cost: Array) -> Any:
+    """`work(rows, shared)` with R rows divided among the devices.
+
+    Rows of similar cost are dealt in turn, so that all devices have about as much to do. Where R
+    is no multiple of D, the cheapest row is worked on again.
+
+    Args:
+        work: maps arrays [R, ...] to such arrays row by row, and closes over none.
+        shared: arrays that all rows need.
+        cost: [R] what a row takes, in any unit.
+    """
+    if mesh.size == 1:
+        return work(rows, shared)
+    n_rows, n_devices = len(cost), mesh.size
+    order = jnp.argsort(-cost)
+
+    def share(d: Array | int, order: Array, rows: Any, shared: Any) -> Any:
+        mine = jnp.arange(-(-n_rows // n_devices)) * n_devices + d
+        mine = order[jnp.minimum(mine, n_rows - 1)]
+        return work(jax.tree.map(lambda x: x[mine], rows), shared)
+
+    results = on_each(mesh, share, order, rows, shared)
+    turn, device = jnp.divmod(jnp.argsort(order), n_devices)  # when and to whom a row was dealt
+    return jax.tree.map(lambda x: x[device, turn], results)
