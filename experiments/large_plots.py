@@ -29,12 +29,12 @@ def draw_removal(frame: pandas.DataFrame, title: str, path: Path) -> None:
     left, right = map(plain, figure.subplots(1, 2))
     criteria = [name for name in frame.criterion.unique() if name]
     main = frame[frame.criterion.isin([criteria[0], ""])]
-    for order, (colour, marker) in ORDERS.items():
+    step = frame.k.max() / 90  # between curves, whose bars would cover each other
+    for shift, (order, (colour, marker)) in zip((-step, 0, step), ORDERS.items(), strict=True):
         by_k = main[main.order == order].groupby("k")
         mean, deviation = by_k.accuracy.mean(), by_k.deviation.mean()
-        left.plot(mean.index, mean, marker + "-", ms=3.5, lw=1.2, color=colour, label=order)
-        band = mean - deviation, mean + deviation
-        left.fill_between(mean.index, *band, color=colour, alpha=0.15, lw=0)
+        bars = mean - deviation, mean + deviation
+        _curve(left, shift, mean, *bars, color=colour, marker=marker, label=order)
     what = "test accuracy, mean ± s.d. over models"
     left.set(xlabel=f"clients removed by {criteria[0]}, k", ylabel=what)
     add_legend(left)
@@ -42,12 +42,9 @@ def draw_removal(frame: pandas.DataFrame, title: str, path: Path) -> None:
         rows = frame[frame.criterion == criterion]
         by_order = rows.pivot_table(index=["seed", "k"], columns="order", values="accuracy")
         gap = (by_order["lowest first"] - by_order["highest first"]).groupby("k")
-        mean = gap.mean()
-        shift = (k - (len(criteria) - 1) / 2) * mean.index.max() / 90
-        beside = mean.index + shift  # not to overlap
-        look = {"ms": 3.5, "lw": 1.0, "color": COLOURS[k], "label": criterion}
-        right.plot(beside, mean, MARKERS[k] + "-", **look)
-        right.vlines(beside, gap.min(), gap.max(), color=COLOURS[k], lw=0.7)
+        shift = (k - (len(criteria) - 1) / 2) * step
+        look = {"color": COLOURS[k], "marker": MARKERS[k], "label": criterion}
+        _curve(right, shift, gap.mean(), gap.min(), gap.max(), **look)
     right.axhline(0, color="black", lw=0.6)
     spread = "\nmean and range over seeds" if frame.seed.nunique() > 1 else ""
     right.set(xlabel="clients removed, k", ylabel=f"accuracy, lowest − highest first{spread}")
@@ -55,6 +52,20 @@ def draw_removal(frame: pandas.DataFrame, title: str, path: Path) -> None:
     for axes in (left, right):
         axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
     figure.savefig(path, dpi=300)
+
+
+def _curve(
+    axes: Any,
+    shift: float,
+    mean: pandas.Series,
+    low: pandas.Series,
+    high: pandas.Series,
+    **look: Any,
+) -> None:
+    """Means over their index, moved aside by `shift`, with bars from low to high."""
+    x = mean.index + shift
+    axes.plot(x, mean, lw=1.0, ms=3.5, **look)
+    axes.vlines(x, low, high, color=look["color"], lw=0.7)
 
 
 def draw_correlation(frame: pandas.DataFrame, title: str, path: Path) -> None:
