@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help run test check clean
+.PHONY: help run test check bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ check: .venv/installed-test ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+bench: .venv/installed-bench ## throughput beside PyTorch's, about 40 minutes on two cores
+	$(BIN)/python -m experiments.benchmark
+
 clean: ## remove what set-up made
 	rm -rf .venv build dist *.egg-info
 
@@ -25,6 +28,10 @@ clean: ## remove what set-up made
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trip_jax needs Python 3.11 or later: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
 	$(PIP) --editable .
+	@touch $@
+
+.venv/installed-bench: .venv/installed
+	$(PIP) --editable ".[bench]"
 	@touch $@
 
 .venv/installed-test: .venv/installed

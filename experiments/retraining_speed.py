@@ -12,6 +12,7 @@ compiles, over as many further whole chunks as hold `pairs`. Needs the extra `be
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from timeit import timeit
 
 import jax
@@ -63,7 +64,7 @@ def retraining_speed(arguments: Sequence[str]) -> None:
     try:
         import torch
 
-        from experiments.torch_loop import torch_loop
+        from experiments.torch_federation import TorchFederation
     except ImportError as error:
         raise InvalidSetting('PyTorch is missing: pip install -e ".[bench]".') from error
     request = parse(given.overrides)
@@ -72,7 +73,8 @@ def retraining_speed(arguments: Sequence[str]) -> None:
     choices += [f"distribution={request.distributions[0]}", f"seed={request.seeds[0]}"]
     config = compose_config("vs_shapley", [*choices, *request.settings(dataset, model)])
     simulation, _ = prepare(config)
-    execute = torch_loop(config, simulation, coalitions(simulation.n, pairs))
+    loops = TorchFederation(config, simulation)
+    execute = partial(loops.execute, coalitions(simulation.n, pairs))
     seconds = {
         "trip_jax, coalitions together": seconds_a_pair(simulation, pairs),
         "trip_jax, one after another": seconds_a_pair(simulation, pairs, memory=1.0),

@@ -1,0 +1,197 @@
+"""Throughput beside what a user would run instead: PyTorch in loops and under vmap.
+
+    python -m experiments.benchmark [clients=8,100,1000] [dataset=fashion_mnist] [model=cnn]
+        [repeats=3] [examples=64] [devices=N] [out=DIR] [SETTING=VALUE ...]
+
+For every number of clients, in a small world (a regular graph below 20), one after another in this
+process and in turn, `repeats` times each: (a) one local epoch of all clients; (b) the evaluation of
+as many models; (c) a whole round with local contribution vectors, up to 100 clients; (e) the
+coordinator's step with C2, a fifth of the reports being lies. Ours runs as it is and with batching
+off, one model a call; PyTorch in loops and under torch.func.vmap, eight models at once. (d), the
+re-execution of coalitions, is `experiments.retraining_speed`. The first call of each, which
+compiles, is not counted. Prints medians with their range and the ratio to ours, and writes them as
+CSV and Markdown. Needs the extra `bench`.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas
+
+from experiments.command_line import Arguments, report_stem, run_as_command
+from experiments.kept import compose_config
+from experiments.tables import markdown
+from trip_jax.config import Config, Defence
+from trip_jax.coordinator import coordinate
+from trip_jax.errors import InvalidSetting
+from trip_jax.prepare import prepare
+from trip_jax.reports import reports_of_round
+from trip_jax.simulation import Simulation
+from trip_jax.training import round_keys
+
+if TYPE_CHECKING:
+    from experiments.torch_federation import TorchFederation
+
+OURS = "trip_jax"
+AT_ONCE = 8  # models in one torch.func.vmap; more were slower
+MOST_IN_A_ROUND = 100  # clients; 1,000 would evaluate 36,000 models
+
+Work = Callable[[], Any]
+
+
+def benchmark(arguments: Sequence[str]) -> None:
+    """Measure, print and write."""
+    names = ("clients", "dataset", "model", "repeats", "examples", "out")
+    given = Arguments(arguments, names)
+    repeats, examples = given.number("repeats", 3), given.number("examples", 64)
+    if not repeats or not examples:
+        raise InvalidSetting("repeats and examples must be at least 1.")
+    try:
+        import torch
+
+        from experiments.torch_federation import TorchFederation
+    except ImportError as error:
+        raise InvalidSetting('PyTorch is missing: pip install -e ".[bench]".') from error
+    folder = Path(given.one("out", "outputs/benchmark"))
+    dataset, model = given.one("dataset", "fashion_mnist"), given.one("model", "cnn")
+    rows: list[dict[str, Any]] = []
+    for n in given.numbers("clients", 8, 100, 1000):
+        topology = "watts_strogatz" if n >= 20 else "regular"
+        settings = [
+            f"dataset={dataset}",
+            f"model={model}",
+            f"topology={topology}",
+            f"n_clients={n}",
+        ]
+        settings.append(f"dataset.train_size={n * examples}")
+        config = compose_config("vs_shapley", [*settings, *given.overrides])
+        simulation, _ = prepare(config)
+        theirs = TorchFederation(config, simulation)
+        assert len(theirs.start) == len(simulation.model.theta)
+        for what, unit, amount, work in _works(config, simulation, theirs):
+            for name, seconds in _timed(work, repeats).items():
+                rate = [amount / one for one in seconds]
+                rows.append(
+                    {"work": what, "clients": n, "who": name, "unit": unit}
+                    | {"median": np.median(rate), "least": min(rate), "most": max(rate)}
+                )
+                print(f"{n} clients, {what}, {name}: {rows[-1]['median']:,.1f} {unit}", flush=True)
+    frame = pandas.DataFrame(rows)
+    ours = frame[frame.who == OURS].set_index(["work", "clients"])["median"]
+    frame["times_as_fast"] = [
+        ours[row.work, row.clients] / row.median for row in frame.itertuples()
+    ]
+    hardware = f"{len(jax.devices())} {jax.devices()[0].device_kind} device(s)"
+    title = f"{dataset}, {model}, {examples} examples a client; {hardware}; "
+    title += (
+        f"jax {jax.__version__}, PyTorch {torch.__version__}, {torch.get_num_threads()} threads"
+    )
+    _write(frame, title, report_stem(folder, "benchmark", dataset, model))
+
+
+def _works(
+    config: Config, simulation: Simulation, theirs: "TorchFederation"
+) -> list[tuple[str, str, int, dict[str, Work]]]:
+    """What is timed: its name, the unit of its rate, how many of these, and everyone's way."""
+    n, data = simulation.n, simulation.data
+    state = simulation.start()
+    torch_models = theirs.start.repeat(n, 1)
+    alone, _ = prepare(replace(config, devices=1))
+    clients = jnp.arange(n)
+    keys = round_keys(simulation.root, clients, 0)
+    train, train_one = (jax.jit(one.local_training) for one in (simulation, alone))
+    evaluate, evaluate_one = (jax.jit(one.evaluate) for one in (simulation, alone))
+    theta, one_key = alone.model.theta[None], jax.random.split(alone.root, 1)
+    samples = int(data.sizes.sum()) * config.training.local_epochs
+    works: list[tuple[str, str, int, dict[str, Work]]] = [
+        (
+            "training",
+            "samples/s",
+            samples,
+            {
+                OURS: lambda: train(state.models, clients, keys, data),
+                "trip_jax, one model a call": lambda: [
+                    train_one(theta, np.array([i]), one_key, alone.data) for i in range(n)
+                ],
+                "PyTorch, loop": lambda: theirs.train_all(torch_models),
+                "PyTorch, vmap": lambda: theirs.train_all_vmapped(torch_models, AT_ONCE),
+            },
+        ),
+        (
+            "evaluation",
+            "models/s",
+            n,
+            {
+                OURS: lambda: evaluate(state.models, data),
+                "trip_jax, one model a call": lambda: [
+                    evaluate_one(theta, alone.data) for _ in range(n)
+                ],
+                "PyTorch, loop": lambda: theirs.evaluate(torch_models),
+                "PyTorch, vmap": lambda: theirs.evaluate_vmapped(torch_models, AT_ONCE),
+            },
+        ),
+        ("coordinator", "steps/s", 1, _coordinators(simulation)),
+    ]
+    if n <= MOST_IN_A_ROUND:
+        step = jax.jit(simulation.step)
+        ways = {OURS: lambda: step(state), "PyTorch, loop": lambda: theirs.round(torch_models)}
+        works.append(("whole round", "rounds/s", 1, ways))
+    return works
+
+
+def _coordinators(simulation: Simulation) -> dict[str, Work]:
+    """Both coordinators on the same reports, a fifth of which are lies."""
+    import torch
+
+    from experiments.torch_federation import TorchCoordinator
+
+    n, here = simulation.n, simulation.topology.at(0)
+    rng = np.random.default_rng(0)
+    lcv = rng.normal(0.02, 0.01, here.mask.shape)
+    lcv[::5] += 0.2 * np.asarray(here.itself)[::5]
+    arcs = jax.tree.map(lambda field: field[0], simulation.arcs)
+    reports = reports_of_round(here, arcs, jnp.asarray(lcv, jnp.float32))
+    phi = jnp.asarray(rng.normal(size=(n, n)), jnp.float32)
+    defence = Defence(c2=True).calibrated()
+    ours = jax.jit(partial(coordinate, defence=defence))
+    theirs = TorchCoordinator(reports, n)
+    arrays = (torch.tensor(np.asarray(array)) for array in (phi, reports.lcv))
+    inputs = (*arrays, defence.penalty, defence.distance)
+    np.testing.assert_allclose(theirs.step(*inputs), ours(phi, reports)[0], atol=1e-4)
+    return {OURS: lambda: ours(phi, reports), "PyTorch": lambda: theirs.step(*inputs)}
+
+
+def _timed(works: dict[str, Work], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each, taken in turn, after a first call that is not counted."""
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(repeats + 1):
+        for name, work in works.items():
+            began = time.perf_counter()
+            jax.block_until_ready(work())
+            if turn:
+                seconds[name].append(time.perf_counter() - began)
+    return seconds
+
+
+def _write(frame: pandas.DataFrame, title: str, stem: Path) -> None:
+    lines = [["work", "clients", "", "median (range)", "ours is faster by"]]
+    for row in frame.itertuples():
+        rate = f"{row.median:,.1f} ({row.least:,.1f} to {row.most:,.1f}) {row.unit}"
+        ratio = "" if row.who == OURS else f"{row.times_as_fast:.2f}"
+        lines.append([row.work, f"{row.clients:,}", row.who, rate, ratio])
+    text = f"# Throughput\n\nSetting: {title}.\n\n{markdown(lines)}\n"
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    frame.to_csv(stem.with_suffix(".csv"), index=False)
+    stem.with_suffix(".md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    run_as_command(benchmark)
