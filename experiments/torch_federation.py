@@ -179,7 +179,9 @@ class TorchCoordinator:
         weight = torch.tensor(np.asarray(reports.weight))
         share = weight / self._sums(weight, self.client)[self.client]
         where = torch.stack([self.client, self.member])
-        self.shares = torch.sparse_coo_tensor(where, share, (n, n)).to_sparse_csr()
+        self.shares = torch.sparse_coo_tensor(
+            where, share, (n, n), check_invariants=True
+        ).to_sparse_csr()
         self.count = self._sums(torch.ones_like(weight), self.member)
 
     def _sums(self, values: Tensor, of: Tensor) -> Tensor:

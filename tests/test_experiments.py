@@ -13,6 +13,7 @@ import pandas
 import pytest
 
 from experiments import cells, kept, tables
+from experiments.benchmark import benchmark
 from experiments.cells import Cell
 from experiments.command_line import run_as_command
 from experiments.kept import compose_config
@@ -285,6 +286,10 @@ def test_speed_of_retraining_says_what_it_needs(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(InvalidSetting, match="PyTorch is missing"):
         retraining_speed(["scale=smoke"])
+    with pytest.raises(InvalidSetting, match="PyTorch is missing"):
+        benchmark([])
+    with pytest.raises(InvalidSetting, match="repeats and examples must be at least 1"):
+        benchmark(["repeats=0"])
     with pytest.raises(InvalidSetting, match="samples plays no part"):
         retraining_speed(["samples=4"])
 
