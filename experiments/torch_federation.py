@@ -181,7 +181,7 @@ class TorchCoordinator:
         where = torch.stack([self.client, self.member])
         self.shares = torch.sparse_coo_tensor(
             where, share, (n, n), check_invariants=True
-        ).to_sparse_csr()
+        ).coalesce()
         self.count = self._sums(torch.ones_like(weight), self.member)
 
     def _sums(self, values: Tensor, of: Tensor) -> Tensor:
