@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.sharding import Mesh
 
 from trip_jax.data.federation import ClientData
 from trip_jax.errors import InvalidSetting
@@ -64,8 +65,8 @@ class Executor:
 
     Args:
         simulation: whose model, training and evaluation are used.
-        memory: bytes that the models of a chunk may take; half of an accelerator's, 1 GiB on a
-            CPU if None.
+        memory: bytes that the models of a chunk may take on each device; half of an accelerator's
+            if None, on a CPU 1 GiB a core but 4 GiB in all.
         width: slots that neighbourhoods are padded to, so that different graphs have equal shapes.
     """
 
@@ -81,7 +82,8 @@ class Executor:
         self._local_epochs = simulation.training.local_epochs
         # The models of a round and of the next, and those just trained.
         models = 2 * process.n_models + simulation.n
-        fitting = (_memory() if memory is None else memory) / models / simulation.model.theta.nbytes
+        memory = _memory(simulation.mesh) if memory is None else memory
+        fitting = memory / models / simulation.model.theta.nbytes
         self.most_at_once = min(MOST_AT_ONCE, 2 ** int(np.log2(max(1, fitting))))
         self._first_round, self._next_round, self._evaluate = _programs(simulation, process)
 
@@ -211,6 +213,6 @@ def _programs(
     return first_round, next_round, evaluate
 
 
-def _memory() -> float:
-    statistics = jax.devices()[0].memory_stats() or {}
-    return statistics.get("bytes_limit", 2**31) / 2
+def _memory(mesh: Mesh) -> float:
+    statistics = mesh.local_devices[0].memory_stats()
+    return statistics["bytes_limit"] / 2 if statistics else min(2**30, 2**32 / mesh.size)
