@@ -1,7 +1,6 @@
 """Local contribution vectors (Eq. 4) and the filter for fake pre-training models (C1)."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import cast
 
 import jax
@@ -61,52 +60,39 @@ def coalition_utilities(
     Returns:
         utilities [R, U].
     """
-    inputs = before, sent, trained, filtered, neighbourhoods, rows, masks, data
-    share = partial(_share_of_utilities, n_devices=mesh.size, evaluate=evaluate)
+    n_devices = mesh.size
+
+    def share(d, before, sent, trained, keep, neighbourhoods, rows, masks, data):
+        """Those of the d-th device [chunks, chunk, U]: of the chunks d, d + D, ..."""
+        shares = neighbourhoods.shares
+
+        def mixtures(start):
+            i = rows.client[start]
+            members = neighbourhoods.members[i]
+            return coalition_models(
+                lax.dynamic_slice_in_dim(masks, start, rows.block),
+                shares[i],
+                trained[members],
+                sent[members],
+                before[i],
+                keep[i],
+            )
+
+        def chunk(k, table):
+            start = (k * n_devices + d) * rows.chunk
+            blocks = start + jnp.arange(0, rows.chunk, rows.block)
+            models = jax.vmap(mixtures)(blocks).reshape(rows.chunk, -1)
+            return table.at[k].set(evaluate(models, data))
+
+        n_chunks = (rows.n_rows + rows.chunk - 1) // rows.chunk
+        mine = (n_chunks - d + n_devices - 1) // n_devices
+        most = -(-(len(rows.client) // rows.chunk) // n_devices)
+        return lax.fori_loop(0, mine, chunk, jnp.zeros((most, rows.chunk, N_UTILITIES)))
+
+    keep = ~filtered & ~neighbourhoods.itself
+    inputs = before, sent, trained, keep, neighbourhoods, rows, masks, data
     tables = on_each(mesh, share, *inputs)  # [D, chunks, chunk, U]
     return cast(Array, tables.swapaxes(0, 1).reshape(-1, N_UTILITIES)[: len(rows.client)])
-
-
-def _share_of_utilities(
-    d: Array | int,
-    before: Array,
-    sent: Array,
-    trained: Array,
-    filtered: Array,
-    neighbourhoods: Neighbourhoods,
-    rows: CoalitionRows,
-    masks: Array,
-    data: ClientData,
-    *,
-    n_devices: int,
-    evaluate: Callable[[Array, ClientData], Array],
-) -> Array:
-    """Those [chunks, chunk, U] of the d-th of D devices: chunks d, d + D, ..."""
-    keep = ~filtered & ~neighbourhoods.itself
-    shares = neighbourhoods.shares
-
-    def mixtures(start: Array) -> Array:
-        i = rows.client[start]
-        members = neighbourhoods.members[i]
-        return coalition_models(
-            lax.dynamic_slice_in_dim(masks, start, rows.block),
-            shares[i],
-            trained[members],
-            sent[members],
-            before[i],
-            keep[i],
-        )
-
-    def chunk(k: Array, table: Array) -> Array:
-        start = (k * n_devices + d) * rows.chunk
-        blocks = start + jnp.arange(0, rows.chunk, rows.block)
-        models = jax.vmap(mixtures)(blocks).reshape(rows.chunk, -1)
-        return table.at[k].set(evaluate(models, data))
-
-    n_chunks = (rows.n_rows + rows.chunk - 1) // rows.chunk
-    mine = (n_chunks - d + n_devices - 1) // n_devices
-    most = -(-(len(rows.client) // rows.chunk) // n_devices)
-    return lax.fori_loop(0, mine, chunk, jnp.zeros((most, rows.chunk, N_UTILITIES)))
 
 
 def local_contributions(
