@@ -1,16 +1,19 @@
 """Throughput beside what a user would run instead: PyTorch in loops and under vmap.
 
     python -m experiments.benchmark [clients=8,100,1000] [dataset=fashion_mnist] [model=cnn]
-        [repeats=3] [examples=64] [devices=N] [out=DIR] [SETTING=VALUE ...]
+        [repeats=3] [examples=50] [devices=N] [out=DIR] [SETTING=VALUE ...]
 
 For every number of clients, in a small world (a regular graph below 20), one after another in this
 process and in turn, `repeats` times each: (a) one local epoch of all clients; (b) the evaluation of
 as many models; (c) a whole round with local contribution vectors, up to 100 clients; (e) the
-coordinator's step with C2, a fifth of the reports being lies. Ours runs as it is and with batching
-off, one model a call; PyTorch in loops and under torch.func.vmap, eight models at once. (d), the
+coordinator's step with C2, a fifth of the reports being lies. Ours runs as it is and without any
+batching, one model a call on one device; PyTorch in loops and under torch.func.vmap, eight models
+at once. PyTorch's evaluation gives accuracy alone, ours three utilities, and its round has no
+coordinator; its coordinator keeps the shares of the graph, ours derives them in each step. (d), the
 re-execution of coalitions, is `experiments.retraining_speed`. The first call of each, which
-compiles, is not counted. Prints medians with their range and the ratio to ours, and writes them as
-CSV and Markdown. Needs the extra `bench`.
+compiles, is not counted; short ones are repeated for a fifth of a second. Prints medians with their
+range and the ratio to ours, and writes them as CSV and Markdown after each number of clients. Needs
+the extra `bench`.
 """
 
 import time
@@ -39,8 +42,9 @@ from trip_jax.training import round_keys
 if TYPE_CHECKING:
     from experiments.torch_federation import TorchFederation
 
-OURS = "trip_jax"
+OURS, UNBATCHED = "trip_jax", "trip_jax, one model a call"
 AT_ONCE = 8  # models in one torch.func.vmap; more were slower
+SHORT = 0.2  # seconds that every sample takes at least
 MOST_IN_A_ROUND = 100  # clients; 1,000 would evaluate 36,000 models
 
 Work = Callable[[], Any]
@@ -50,7 +54,7 @@ def benchmark(arguments: Sequence[str]) -> None:
     """Measure, print and write."""
     names = ("clients", "dataset", "model", "repeats", "examples", "out")
     given = Arguments(arguments, names)
-    repeats, examples = given.number("repeats", 3), given.number("examples", 64)
+    repeats, examples = given.number("repeats", 3), given.number("examples", 50)
     if not repeats or not examples:
         raise InvalidSetting("repeats and examples must be at least 1.")
     try:
@@ -61,6 +65,14 @@ def benchmark(arguments: Sequence[str]) -> None:
         raise InvalidSetting('PyTorch is missing: pip install -e ".[bench]".') from error
     folder = Path(given.one("out", "outputs/benchmark"))
     dataset, model = given.one("dataset", "fashion_mnist"), given.one("model", "cnn")
+    variation = given.variation()
+    title = f"{dataset}, {model}, {examples} examples a client; "
+    title += (
+        f"{jax.device_count()} {jax.devices()[0].device_kind} device(s), jax {jax.__version__}, "
+    )
+    title += f"PyTorch {torch.__version__} with {torch.get_num_threads()} threads"
+    title += f"; {variation}" * bool(variation)
+    stem = report_stem(folder, "benchmark", dataset, model, variation)
     rows: list[dict[str, Any]] = []
     for n in given.numbers("clients", 8, 100, 1000):
         topology = "watts_strogatz" if n >= 20 else "regular"
@@ -73,6 +85,11 @@ def benchmark(arguments: Sequence[str]) -> None:
         settings.append(f"dataset.train_size={n * examples}")
         config = compose_config("vs_shapley", [*settings, *given.overrides])
         simulation, _ = prepare(config)
+        if len(np.unique(simulation.data.sizes)) > 1:
+            raise InvalidSetting(
+                "vmap in PyTorch needs clients that own equally much: leave out "
+                f"distribution={config.distribution.kind}."
+            )
         theirs = TorchFederation(config, simulation)
         assert len(theirs.start) == len(simulation.model.theta)
         for what, unit, amount, work in _works(config, simulation, theirs):
@@ -83,17 +100,7 @@ def benchmark(arguments: Sequence[str]) -> None:
                     | {"median": np.median(rate), "least": min(rate), "most": max(rate)}
                 )
                 print(f"{n} clients, {what}, {name}: {rows[-1]['median']:,.1f} {unit}", flush=True)
-    frame = pandas.DataFrame(rows)
-    ours = frame[frame.who == OURS].set_index(["work", "clients"])["median"]
-    frame["times_as_fast"] = [
-        ours[row.work, row.clients] / row.median for row in frame.itertuples()
-    ]
-    hardware = f"{len(jax.devices())} {jax.devices()[0].device_kind} device(s)"
-    title = f"{dataset}, {model}, {examples} examples a client; {hardware}; "
-    title += (
-        f"jax {jax.__version__}, PyTorch {torch.__version__}, {torch.get_num_threads()} threads"
-    )
-    _write(frame, title, report_stem(folder, "benchmark", dataset, model))
+        _write(pandas.DataFrame(rows), title, stem)
 
 
 def _works(
@@ -117,7 +124,7 @@ def _works(
             samples,
             {
                 OURS: lambda: train(state.models, clients, keys, data),
-                "trip_jax, one model a call": lambda: [
+                UNBATCHED: lambda: [
                     train_one(theta, np.array([i]), one_key, alone.data) for i in range(n)
                 ],
                 "PyTorch, loop": lambda: theirs.train_all(torch_models),
@@ -130,9 +137,7 @@ def _works(
             n,
             {
                 OURS: lambda: evaluate(state.models, data),
-                "trip_jax, one model a call": lambda: [
-                    evaluate_one(theta, alone.data) for _ in range(n)
-                ],
+                UNBATCHED: lambda: [evaluate_one(theta, alone.data) for _ in range(n)],
                 "PyTorch, loop": lambda: theirs.evaluate(torch_models),
                 "PyTorch, vmap": lambda: theirs.evaluate_vmapped(torch_models, AT_ONCE),
             },
@@ -158,6 +163,7 @@ def _coordinators(simulation: Simulation) -> dict[str, Work]:
     lcv[::5] += 0.2 * np.asarray(here.itself)[::5]
     arcs = jax.tree.map(lambda field: field[0], simulation.arcs)
     reports = reports_of_round(here, arcs, jnp.asarray(lcv, jnp.float32))
+    reports = jax.tree.map(np.asarray, reports)  # off the devices that share a run's models
     phi = jnp.asarray(rng.normal(size=(n, n)), jnp.float32)
     defence = Defence(c2=True).calibrated()
     ours = jax.jit(partial(coordinate, defence=defence))
@@ -173,14 +179,20 @@ def _timed(works: dict[str, Work], repeats: int) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for turn in range(repeats + 1):
         for name, work in works.items():
-            began = time.perf_counter()
-            jax.block_until_ready(work())
+            began, calls, spent = time.perf_counter(), 0, 0.0
+            while spent < SHORT:
+                jax.block_until_ready(work())
+                calls, spent = calls + 1, time.perf_counter() - began
             if turn:
-                seconds[name].append(time.perf_counter() - began)
+                seconds[name].append(spent / calls)
     return seconds
 
 
 def _write(frame: pandas.DataFrame, title: str, stem: Path) -> None:
+    ours = frame[frame.who == OURS].set_index(["work", "clients"])["median"]
+    frame["times_as_fast"] = [
+        ours[row.work, row.clients] / row.median for row in frame.itertuples()
+    ]
     lines = [["work", "clients", "", "median (range)", "ours is faster by"]]
     for row in frame.itertuples():
         rate = f"{row.median:,.1f} ({row.least:,.1f} to {row.most:,.1f}) {row.unit}"

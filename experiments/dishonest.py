@@ -160,9 +160,11 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario]) -> pandas.DataFrame:
         )
         if scenario.defended and scenario.lie == "d1":
             fake = is_liar[members] & received
-            for name, part in (("missed", ~found["filtered"]), ("replaced", found["filtered"])):
+            parts = {"missed": fake & ~found["filtered"], "replaced": fake & found["filtered"]}
+            parts["other"] = mask & ~fake
+            for name, part in parts.items():
                 lcv = kept["open"]["lcv"].copy()
-                lcv[fake & part] = found["lcv"][fake & part]
+                lcv[part] = found["lcv"][part]
                 alone, _ = score(lcv, liars, Adversary(), Defence())
                 rows[-1][f"gain_{name}"] = (alone - honest)[is_liar].mean()
     return pandas.DataFrame(rows)
@@ -268,10 +270,11 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
         ]
         name = f"{first.lie} {first.variant}".strip()
         by_seed.append([name, f"{first.fraction:.0%}", f"{first.amount:g}", *gains])
-    parts = [["lie", "liars", "seed", "of fakes that C1 misses", "of fakes that it replaces"]]
+    parts = [["lie", "liars", "seed", "C1 misses", "C1 replaces", "entries of others"]]
     for row in frame[frame.gain_missed.notna()].itertuples():
         name = f"{row.lie} {row.variant}".strip()
-        gains = [f"{row.gain_missed:+.4f}", f"{row.gain_replaced:+.4f}"]
+        split = (row.gain_missed, row.gain_replaced, row.gain_other)
+        gains = [f"{gain:+.4f}" for gain in split]
         parts.append([name, f"{row.fraction:.0%}", str(row.seed), *gains])
     sections = [
         "# Dishonest clients",
@@ -285,7 +288,8 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
         "Liars' gains under C1 and C2 with the bootstrap's 95 % intervals over liars:",
         markdown(by_seed),
         "What liars gain under C1 alone, split: only the entries of fakes that it misses are as it "
-        "leaves them, or only those of fakes that it replaces by the receiver's own model:",
+        "leaves them, only those of fakes that it replaces by the receiver's own model, or only "
+        "the entries of all others, which change beside them:",
         markdown(parts),
     ]
     return "\n\n".join(sections) + "\n"

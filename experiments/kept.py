@@ -19,7 +19,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from trip_jax import Config, load_run
-from trip_jax.config import Distributed, register
+from trip_jax.config import register
 from trip_jax.config_errors import refuse_unknown
 from trip_jax.coordinator import trace
 from trip_jax.errors import InvalidSetting
@@ -39,6 +39,10 @@ def compose_config(experiment: str, overrides: Sequence[str]) -> Config:
     refuse_unknown(settings)
     config = OmegaConf.to_object(settings)
     assert isinstance(config, Config)
+    if config.distributed.coordinator is not None:
+        raise InvalidSetting(
+            "distributed is for single runs by python -m trip_jax.run: leave it out here."
+        )
     return config
 
 
@@ -87,7 +91,7 @@ class KeptRun:
 
 def _digest(config: Config, beyond: dict[str, Any]) -> str:
     """Tells runs of different results apart; a new setting left at its default changes none."""
-    config = replace(config, devices=None, distributed=Distributed())
+    config = replace(config, devices=None)
     settings, defaults = _flat(asdict(config)), _flat(asdict(Config()))
     changed = {name: value for name, value in settings.items() if value != defaults[name]}
     changed |= {name: value for name, value in beyond.items() if value is not None}

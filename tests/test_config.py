@@ -265,6 +265,7 @@ def test_the_table_of_thresholds_is_the_one_in_force() -> None:
         (lambda: Distributed("a:1"), ["distributed.coordinator=a:1", "distributed.processes"]),
         (lambda: Distributed(process=0), ["distributed.process", "coordinator=HOST:PORT"]),
         (lambda: Distributed("auto", 2, 0), ["distributed.process", "coordinator=HOST:PORT"]),
+        (lambda: Distributed("a", 2, 1), ["distributed.coordinator", "HOST:PORT", "'a'"]),
         (lambda: Distributed("a:1", 2, 2), ["distributed.process", "between 0 and 1", "2"]),
         (lambda: Config(devices=1, distributed=Distributed("auto")), ["devices=1"]),
     ],

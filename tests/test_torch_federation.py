@@ -33,7 +33,8 @@ def as_torch(simulation: Simulation, models: jax.Array) -> torch.Tensor:
 
 def test_a_round_in_pytorch_is_ours() -> None:
     # One minibatch holds all that a client owns, so that orders play no part.
-    config = compose_config("vs_shapley", [*FEW, "training.batch_size=16"])
+    settings = ["training.batch_size=16", "training.local_epochs=3"]
+    config = compose_config("vs_shapley", [*FEW, *settings])
     simulation, _ = prepare(config)
     theirs = TorchFederation(config, simulation)
     state = simulation.start()

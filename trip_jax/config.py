@@ -279,6 +279,10 @@ class Distributed:
             f"distributed.coordinator={self.coordinator} needs distributed.processes and "
             "distributed.process.",
         )
+        _require(
+            self.coordinator.rpartition(":")[2].isdecimal() and ":" in self.coordinator,
+            f"distributed.coordinator must be HOST:PORT or auto, not {self.coordinator!r}.",
+        )
         _at_least("distributed.processes", self.processes, 1)
         valid = 0 <= (self.process or 0) < (self.processes or 1)
         _require(

@@ -26,12 +26,12 @@ MOST_CORES = 8
 
 
 def join(distributed: Distributed) -> None:
-    """Become one of several processes whose devices share all work; nothing if there is one.
+    """Become one of several processes whose devices share all work, if there are several.
 
     Raises:
         InvalidSetting: the others are not found.
     """
-    if distributed.coordinator is None:
+    if distributed.coordinator is None or jax.distributed.is_initialized():
         return
     auto = distributed.coordinator == "auto"
     try:
@@ -55,7 +55,8 @@ def available(number: int | None = None) -> list[jax.Device]:
     if chosen < 0:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         with suppress(RuntimeError):  # JAX has started, with one
-            jax.config.update("jax_num_cpu_devices", number or min(cores or 1, MOST_CORES))
+            wanted = max(number or 1, min(cores or 1, MOST_CORES))
+            jax.config.update("jax_num_cpu_devices", wanted)
     devices = jax.devices()
     if number is not None and number > len(devices):
         raise InvalidSetting(
@@ -96,8 +97,8 @@ def on_each(mesh: Mesh, work: Callable[..., Any], *arguments: Any) -> Any:
 def spread(mesh: Mesh, work: Callable[[Any, Any], Any], rows: Any, shared: Any, cost: Array) -> Any:
     """`work(rows, shared)` with R rows divided among the devices.
 
-    Rows of similar cost are dealt in turn, so that all devices have about as much to do. Where R
-    is no multiple of D, the cheapest row is worked on again.
+    Rows are dealt by falling cost, back and forth, so that all devices have about as much to do.
+    Where R is no multiple of D, the cheapest row is worked on again.
 
     Args:
         work: maps arrays [R, ...] to such arrays row by row, and closes over none.
@@ -110,10 +111,17 @@ def spread(mesh: Mesh, work: Callable[[Any, Any], Any], rows: Any, shared: Any, 
     order = jnp.argsort(-cost)
 
     def share(d: Array | int, order: Array, rows: Any, shared: Any) -> Any:
-        mine = jnp.arange(-(-n_rows // n_devices)) * n_devices + d
+        turn = jnp.arange(-(-n_rows // n_devices))
+        mine = turn * n_devices + _seat(turn, d, n_devices)
         mine = order[jnp.minimum(mine, n_rows - 1)]
         return work(jax.tree.map(lambda x: x[mine], rows), shared)
 
     results = on_each(mesh, share, order, rows, shared)
-    turn, device = jnp.divmod(jnp.argsort(order), n_devices)  # when and to whom a row was dealt
+    turn, seat = jnp.divmod(jnp.argsort(order), n_devices)  # in which a row was dealt
+    device = _seat(turn, seat, n_devices)
     return jax.tree.map(lambda x: x[device, turn], results)
+
+
+def _seat(turn: Array, device: Array | int, n_devices: int) -> Array:
+    """When in a turn a device is dealt to; also, which device is dealt to then."""
+    return jnp.where(turn % 2, n_devices - 1 - device, device)

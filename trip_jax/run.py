@@ -43,11 +43,13 @@ def run(config: Config, folder: Path, name: str = "run") -> dict[str, Any]:
     """
     import jax
 
+    from trip_jax.devices import join
     from trip_jax.prepare import describe, prepare
     from trip_jax.progress import Progress
     from trip_jax.results import RoundLog, describe_scores, save_run, summarise
 
     _refuse_finished(folder)
+    join(config.distributed)
     began = time.perf_counter()
     simulation, federation = prepare(config)
     seconds_loading_data = time.perf_counter() - began

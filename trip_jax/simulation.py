@@ -48,7 +48,8 @@ class Simulation:
         topology: who sends to whom.
         seed: decides the initial model, minibatch order, sampled coalitions, the liars and their
             fakes.
-        devices: that share the work; JAX's first if None. Their number changes no result.
+        devices: that share the work; JAX's first if None. Their number changes results by no more
+            than rounding.
 
     Raises:
         InvalidSetting: too many coalitions, too few to sample, or topology and data of different n.
