@@ -99,7 +99,7 @@ def test_an_interrupted_re_execution_goes_on(
 ) -> None:
     config = cell_config([*FEW, *SMOKE, "distribution=iid"])
     whole = Cell(folder / "cells", config, "test").decentralised()
-    monkeypatch.setattr(execution, "_memory", lambda: 1.0)  # a coalition at a time
+    monkeypatch.setattr(execution, "_memory", lambda mesh: 1.0)  # a coalition at a time
     cell = Cell(tmp_path, config, "test")
     write, written = cells.write, []
 
