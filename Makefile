@@ -18,7 +18,7 @@ check: .venv/installed-test ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: .venv/installed-bench ## throughput beside PyTorch's, about 40 minutes on two cores
+bench: .venv/installed-bench ## throughput beside PyTorch's
 	$(BIN)/python -m experiments.benchmark
 
 clean: ## remove what set-up made

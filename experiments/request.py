@@ -13,7 +13,7 @@ SMOKE += ("dataset.test_size=200", "training.learning_rate=0.05")
 CPU: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("fashion_mnist", "cnn"): ("dataset.train_size=1280",),
     ("fashion_mnist", "mlp"): ("dataset.train_size=7680",),
-    # In minibatches of 32 this network would not learn enough for any method to be told apart.
+    # Smaller minibatches, for more steps from few examples.
     ("cifar10", "cnn"): ("dataset.train_size=1280", "training.batch_size=8"),
     ("cifar10", "mlp"): ("dataset.train_size=2560",),
 }

@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import tiny, tiny_data
 from trip_jax import Adversary, Contribution, Defence, load_run
-from trip_jax.devices import mesh_of, on_all, spread
+from trip_jax.devices import MOST_CORES, mesh_of, on_all, spread
 from trip_jax.retraining import centralised_truth, decentralised_truth
 
 FOUR = jax.devices()[:4]
@@ -122,3 +122,15 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     np.testing.assert_allclose(two.data.phi, one.data.phi, atol=1e-6)
     np.testing.assert_allclose(two.data.lcv, one.data.lcv, atol=1e-6)
     assert "2 of them" in two.summary["device"]
+
+
+def test_a_cpu_is_divided_once_and_any_number_taken_later() -> None:
+    # As jobs of a sweep do that run one after another in a process.
+    code = "from trip_jax.devices import available; "
+    code += "print(len(available(1)), len(available()), len(available(1)))"
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_NUM_CPU_DEVICES"}
+    told = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert told.split() == ["1", str(min(cores or 1, MOST_CORES)), "1"]
