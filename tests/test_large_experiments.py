@@ -269,6 +269,7 @@ def test_interrupted_evaluations_go_on(
         (dishonest, "fraction=0.7", "fraction must lie above 0"),
         (dishonest, "amount=-1", "amount must be a number of at least 0"),
         (dishonest, "adversary.kind=d1", "adversary.kind"),
+        (dishonest, "distributed=cluster", "leave it out here"),
     ],
 )
 def test_what_cannot_work_is_said_in_a_sentence(
