@@ -189,20 +189,22 @@ def test_interrupted_and_continued_is_as_in_one_go(later_memory: float | None) -
     assert seen[-1].done == seen[-1].total == 8 * sum(SIZES) * later
 
 
+@pytest.mark.parametrize("n_devices", [1, 4])
 def test_only_members_train_and_every_program_is_compiled_once(
-    monkeypatch: pytest.MonkeyPatch,
+    n_devices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    simulation = small()
+    simulation = small(devices=jax.devices()[:n_devices])
     traced: list[int] = []
     trained: list[int] = []
-    original = Simulation.local_training
+    original = Simulation.train_rows
 
-    def counting(self: Simulation, models: Any, clients: Any, *arguments: Any) -> Any:
+    def counting(self: Simulation, rows: Any, data: Any) -> Any:
+        models, clients, _ = rows
         traced.append(len(models))
         jax.debug.callback(lambda clients: trained.extend(np.ravel(clients).tolist()), clients)
-        return original(self, models, clients, *arguments)
+        return original(self, rows, data)
 
-    monkeypatch.setattr(Simulation, "local_training", counting)
+    monkeypatch.setattr(Simulation, "train_rows", counting)
     chunks: list[int] = []
     memory = 4 * EXECUTION_MODELS * simulation.model.theta.nbytes
     decentralised_truth(simulation, memory=memory, on_chunk=lambda done: chunks.append(len(done)))

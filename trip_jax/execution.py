@@ -20,6 +20,7 @@ from jax import Array, lax
 from jax.sharding import Mesh
 
 from trip_jax.data.federation import ClientData
+from trip_jax.devices import on_each
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import N_UTILITIES
 from trip_jax.simulation import Simulation
@@ -161,49 +162,58 @@ def _programs(
     simulation: Simulation, process: Process
 ) -> tuple[Callable[..., Array], Callable[..., Array], Callable[..., Array]]:
     """The first round of a chunk, any later one, and the evaluation."""
-    n, h = simulation.n, process.n_models
+    n, h, n_devices = simulation.n, process.n_models, simulation.mesh.size
     clients, holder = jnp.arange(n), jnp.asarray(process.holder)
 
     def train_all(models, root, trains, t, data):
-        """Models [k n, P] of those who train, then of nobody; and which of these rows is whose."""
+        """Models [D, blocks, block, P] of those who train, and where each pair's [k, n] is."""
         keys = round_keys(root, clients, t)
-        # Of all (execution, client) pairs, those that train, in the order of their work.
+        # Of all (execution, client) pairs, those that train, those with most work first.
         sizes = jnp.tile(data.sizes, len(trains))
-        rows = jnp.lexsort((sizes, ~trains.ravel()))
-        block = min(simulation.client_batch * simulation.mesh.size, len(rows))
-
-        def train(b, trained):
-            start = jnp.minimum(b * block, len(rows) - block)  # as slices are clamped
-            execution, client = jnp.divmod(lax.dynamic_slice_in_dim(rows, start, block), n)
-            before = models[execution, holder[client]]
-            after, _ = simulation.local_training(before, client, keys[client], data)
-            return lax.dynamic_update_slice_in_dim(trained, after, start, 0)
-
+        rows = jnp.lexsort((-sizes, ~trains.ravel()))
+        block = min(simulation.client_batch, -(-len(rows) // n_devices))
+        most = -(-len(rows) // (block * n_devices))
+        padded = jnp.pad(rows, (0, most * block * n_devices - len(rows)))
         n_blocks = (trains.sum() + block - 1) // block
-        trained = jnp.zeros((len(rows), models.shape[-1]))
-        trained = lax.fori_loop(0, n_blocks, train, trained)
-        return trained, jnp.argsort(rows).reshape(trains.shape)
+        inputs = models, padded, n_blocks, holder, keys, data
+
+        def share(d, models, rows, n_blocks, holder, keys, data):
+            """The d-th device trains the blocks d, d + D, ..., however many there are."""
+
+            def train(b, trained):
+                start = (b * n_devices + d) * block
+                execution, client = jnp.divmod(lax.dynamic_slice_in_dim(rows, start, block), n)
+                before = models[execution, holder[client]]
+                after, _ = simulation.train_rows((before, client, keys[client]), data)
+                return trained.at[b].set(after)
+
+            mine = (n_blocks - d + n_devices - 1) // n_devices
+            return lax.fori_loop(0, mine, train, jnp.zeros((most, block, models.shape[-1])))
+
+        trained = on_each(simulation.mesh, share, *inputs)
+        which, within = jnp.divmod(jnp.argsort(rows).reshape(trains.shape), block)
+        return trained, (which % n_devices, which // n_devices, within)
 
     @jax.jit
     def first_round(theta, root, trains, data, topology):
         # All executions start from one model, so that a client trains once for a chunk of them.
         start = jnp.broadcast_to(theta, (h, len(theta)))
         anywhere = trains.any(axis=0)
-        trained, row_of = train_all(start[None], root, anywhere[None], 0, data)
-        trained = trained[row_of[0]]
+        trained, where = train_all(start[None], root, anywhere[None], 0, data)
+        trained = trained[where][0]
         return lax.map(
             lambda trains: process.mix(start, trained, trains, 0, data, topology), trains
         )
 
     @partial(jax.jit, donate_argnums=0)
     def next_round(models, root, trains, t, data, topology):
-        trained, row_of = train_all(models, root, trains, t, data)
+        trained, where = train_all(models, root, trains, t, data)
 
         def mix(execution):
-            models, rows, trains = execution
-            return process.mix(models, trained[rows], trains, t, data, topology)
+            models, where, trains = execution
+            return process.mix(models, trained[where], trains, t, data, topology)
 
-        return lax.map(mix, (models, row_of, trains))
+        return lax.map(mix, (models, where, trains))
 
     @jax.jit
     def evaluate(models, data):

@@ -248,8 +248,16 @@ class Simulation:
         self, models: Array, clients: Array, keys: Array, data: ClientData
     ) -> tuple[Array, Array]:
         """`train_clients` with this federation's settings."""
+        rows, cost = (models, clients, keys), data.sizes[clients]
+        return cast(
+            tuple[Array, Array], spread(self.mesh, self.train_rows, rows, data, cost)
+        )
 
-        def train(rows: tuple[Array, Array, Array], data: ClientData) -> tuple[Array, Array]:
+    def train_rows(
+        self, rows: tuple[Array, Array, Array], data: ClientData
+    ) -> tuple[Array, Array]:
+        """`local_training` of rows (model, client, key) on a single device."""
+        with jax.default_matmul_precision("highest"):
             return train_clients(
                 *rows,
                 data,
@@ -259,10 +267,6 @@ class Simulation:
                 batch_size=self.training.batch_size,
                 client_batch=self.client_batch,
             )
-
-        with jax.default_matmul_precision("highest"):
-            rows, cost = (models, clients, keys), data.sizes[clients]
-            return cast(tuple[Array, Array], spread(self.mesh, train, rows, data, cost))
 
     def _train(
         self, state: State, data: ClientData, topology: Topology
