@@ -21,6 +21,7 @@ from trip_jax.costs import costs
 from trip_jax.data.partition import Federation
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import ACCURACY, LOSS, PROBABILITY, UTILITIES
+from trip_jax.programs import peak_bytes
 from trip_jax.records import Record, Result, Timing
 
 if TYPE_CHECKING:
@@ -210,6 +211,7 @@ def summarise(result: Result) -> dict[str, Any]:
             "samples": timing.samples / timing.training,
             "coalitions": timing.coalitions / timing.evaluation,
         },
+        "memory": {"planned_bytes": result.planned_bytes, "peak_bytes": peak_bytes()},
         "costs": costs(result),
         "device": f"{device.platform}: {device.device_kind}, {len(jax.devices())} of them",
         "host": f"{platform.machine()}, {os.cpu_count()} cores",

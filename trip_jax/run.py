@@ -71,12 +71,23 @@ def run(config: Config, folder: Path, name: str = "run") -> dict[str, Any]:
             log.write(*news)
             progress.report(*news)
 
+        def on_start(planned: int | None) -> None:
+            if planned is not None:
+                print(f"memory planned: {planned / 2**30:.2f} GiB", flush=True)
+
         try:
-            result = simulation.run(on_round)
+            result = simulation.run(on_round, on_start)
         except Diverged as error:
             if error.result is None:
                 raise
             stopped, result = error, error.result
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise InvalidSetting(
+                "Memory is not enough: lower n_clients, contribution.coalition_batch or "
+                "training.client_batch."
+            ) from error
     summary = save_run(
         folder,
         result,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jax.stages import Compiled
 
 from trip_jax.adversary import choose_liars, evade, fake_models, falsify_lcvs
 from trip_jax.aggregation import aggregate
@@ -23,6 +24,7 @@ from trip_jax.errors import Diverged, InvalidSetting
 from trip_jax.evaluation import ACCURACY, LOSS, UTILITIES, evaluate
 from trip_jax.lcv import coalition_utilities, filter_pre_training, local_contributions
 from trip_jax.models import Model
+from trip_jax.programs import compiled, planned_bytes
 from trip_jax.records import Record, Result, State, Timing
 from trip_jax.reports import reports_of_round
 from trip_jax.shapley import CoalitionRows
@@ -134,11 +136,16 @@ class Simulation:
         coordinate_round = partial(_coordinate, defence=self.defence)
         return self._round(state, self._train, self._contribute, coordinate_round)[:2]
 
-    def run(self, on_round: Callable[[int, Record, Timing], None] | None = None) -> Result:
+    def run(
+        self,
+        on_round: Callable[[int, Record, Timing], None] | None = None,
+        on_start: Callable[[int | None], None] | None = None,
+    ) -> Result:
         """All rounds from the start.
 
         Args:
             on_round: called after each round with its number, record and timing.
+            on_start: called before the first round with the `planned_bytes` of memory.
 
         Raises:
             Diverged: a model is no longer finite; the error carries what came before.
@@ -147,6 +154,9 @@ class Simulation:
         began = time.perf_counter()
         phases = self.compile(state)
         compile_seconds = time.perf_counter() - began
+        planned = planned_bytes(*phases[:2], state.models, self.mesh)
+        if on_start:
+            on_start(planned)
         records: list[Record] = []
         timings: list[Timing] = []
 
@@ -160,6 +170,7 @@ class Simulation:
                 liars=self.liars,
                 timings=timings,
                 compile_seconds=compile_seconds,
+                planned_bytes=planned,
             )
 
         for t in range(self.training.rounds):
@@ -181,30 +192,26 @@ class Simulation:
                 on_round(t, record, work)
         return result()
 
-    def compile(self, state: State) -> tuple[Callable, Callable, Callable]:
+    def compile(self, state: State) -> tuple[Compiled, Compiled, Compiled]:
         """Each phase compiled once, for the shapes of this federation."""
         reported = jnp.zeros(self.topology.graphs.mask.shape[1:])
-        coordination = jax.jit(partial(_coordinate, defence=self.defence)).lower(
-            state.phi, reported, state.round, self.topology, self.arcs
-        )
+        coordinate_round = partial(_coordinate, defence=self.defence)
+        inputs = state.phi, reported, state.round, self.topology, self.arcs
         return (
             self.compile_training(state),
             self.compile_contributions(state),
-            coordination.compile(),
+            compiled(coordinate_round, self.mesh, *inputs),
         )
 
-    def compile_training(self, state: State) -> Callable:
+    def compile_training(self, state: State) -> Compiled:
         """`(state, data, topology) -> (next models, trained models, training losses)`."""
-        train = jax.jit(self._train).lower(state, self.data, self.topology)
-        return cast(Callable, train.compile())
+        return compiled(self._train, self.mesh, state, self.data, self.topology)
 
-    def compile_contributions(self, state: State) -> Callable:
+    def compile_contributions(self, state: State) -> Compiled:
         """`(state, trained models, data, topology, rows) ->` what clients find and report."""
         trained = state.models  # of the same shape
-        contribute = jax.jit(self._contribute).lower(
-            state, trained, self.data, self.topology, self.rows
-        )
-        return cast(Callable, contribute.compile())
+        inputs = state, trained, self.data, self.topology, self.rows
+        return compiled(self._contribute, self.mesh, *inputs)
 
     def _round(
         self, state: State, train: Callable, contribute: Callable, coordination: Callable
@@ -249,13 +256,9 @@ class Simulation:
     ) -> tuple[Array, Array]:
         """`train_clients` with this federation's settings."""
         rows, cost = (models, clients, keys), data.sizes[clients]
-        return cast(
-            tuple[Array, Array], spread(self.mesh, self.train_rows, rows, data, cost)
-        )
+        return cast(tuple[Array, Array], spread(self.mesh, self.train_rows, rows, data, cost))
 
-    def train_rows(
-        self, rows: tuple[Array, Array, Array], data: ClientData
-    ) -> tuple[Array, Array]:
+    def train_rows(self, rows: tuple[Array, Array, Array], data: ClientData) -> tuple[Array, Array]:
         """`local_training` of rows (model, client, key) on a single device."""
         with jax.default_matmul_precision("highest"):
             return train_clients(

@@ -1,0 +1,147 @@
+"""Which form of convolution and pooling is fastest here, for training and for evaluation.
+
+    python -m experiments.convolutions [dataset=fashion_mnist,cifar10] [clients=8] [repeats=3]
+        [out=DIR]
+
+The paper's CNN on random images of the data set's shape, through the loops that runs use, one
+client after another and all of them in one `vmap`, on one device. Training is two minibatches of 32
+a client, evaluation 500 images. The first call of each, which compiles, is not counted. Prints
+medians with their range, the fastest and what trip_jax takes on this backend; writes CSV and
+Markdown.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas
+
+from experiments.command_line import Arguments, report_stem, run_as_command
+from experiments.tables import markdown
+from trip_jax.data.federation import ClientData
+from trip_jax.errors import InvalidSetting
+from trip_jax.evaluation import evaluate
+from trip_jax.models import CNN, Form, Model, cnn_forms, from_flax
+from trip_jax.simulation import default_batches
+from trip_jax.training import train_clients
+
+SHAPES = {"fashion_mnist": (28, 28, 1), "cifar10": (32, 32, 3)}
+N_CLASSES, BATCH_SIZE, N_TEST = 10, 32, 500
+WORKS = ("training", "evaluation")
+FORMS: tuple[Form, ...] = (
+    ("shifts", "reshape"),
+    ("shifts", "window"),
+    ("direct", "reshape"),
+    ("direct", "window"),
+)
+
+
+def convolutions(arguments: Sequence[str]) -> None:
+    """Measure, print and write."""
+    given = Arguments(arguments, ("dataset", "clients", "repeats", "out"))
+    n, repeats = given.number("clients", 8), given.number("repeats", 3)
+    if not n or not repeats:
+        raise InvalidSetting("clients and repeats must be at least 1.")
+    if given.overrides:
+        raise InvalidSetting(f"There is no setting {given.overrides[0].partition('=')[0]} here.")
+    stem = report_stem(Path(given.one("out", "outputs/benchmark")), "convolutions")
+    backend = jax.default_backend()
+    chosen = zip(cnn_forms(backend), default_batches(backend), strict=True)
+    taken = dict(zip(WORKS, chosen, strict=True))
+    rows: list[dict[str, Any]] = []
+    for dataset in given.among("dataset", tuple(SHAPES)):
+        data = _random_data(SHAPES[dataset], n)
+        for form, batch in product(FORMS, sorted({1, n})):
+            model = from_flax(CNN(N_CLASSES, (32, 64), 128, *form))
+            for work, (run, images) in _works(model, data, batch).items():
+                rates = images / np.array(_timed(run, repeats))
+                rows.append(
+                    {"dataset": dataset, "work": work}
+                    | dict(zip(("convolution", "pooling"), form, strict=True))
+                    | {"models_at_once": batch, "median": np.median(rates)}
+                    | {"least": rates.min(), "most": rates.max()}
+                    | {"taken": taken[work][0] == form and (taken[work][1] > 1) == (batch > 1)}
+                )
+                print(f"{dataset}, {work}, {form}, {batch}: {np.median(rates):,.0f} images/s")
+    title = f"{n} clients, one {jax.devices()[0].device_kind} device, jax {jax.__version__}"
+    _write(pandas.DataFrame(rows), title, stem)
+
+
+def _write(frame: pandas.DataFrame, title: str, stem: Path) -> None:
+    lines = [["data set", "work", "convolution", "pooling", "models at once", "images/s", ""]]
+    for (dataset, work), group in frame.groupby(["dataset", "work"], sort=False):
+        for row in group.sort_values("median", ascending=False).itertuples():
+            rate = f"{row.median:,.0f} ({row.least:,.0f} to {row.most:,.0f})"
+            notes = ["fastest"] * (row.median == group["median"].max())
+            notes += ["taken by trip_jax"] * row.taken
+            form = [row.convolution, row.pooling, f"{row.models_at_once}"]
+            lines.append([dataset, work, *form, rate, ", ".join(notes)])
+    text = f"# Convolution and pooling\n\nSetting: {title}.\n\n{markdown(lines)}\n"
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    frame.to_csv(stem.with_suffix(".csv"), index=False)
+    stem.with_suffix(".md").write_text(text)
+    print(text)
+
+
+def _random_data(shape: tuple[int, int, int], n: int) -> ClientData:
+    rng, examples = np.random.default_rng(0), 2 * BATCH_SIZE
+
+    def draw(count: int) -> tuple[jax.Array, jax.Array]:
+        images = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
+        return jnp.asarray(images), jnp.asarray(rng.integers(0, N_CLASSES, count), jnp.int32)
+
+    owned = jnp.arange(n * examples, dtype=jnp.int32).reshape(n, examples)
+    sizes = jnp.full(n, examples, jnp.int32)
+    return ClientData(*draw(n * examples), owned, sizes, *draw(N_TEST))
+
+
+def _works(
+    network: Model, data: ClientData, batch: int
+) -> dict[str, tuple[Callable[[], Any], int]]:
+    """What is timed, and how many images it takes in."""
+    n = len(data.sizes)
+    model = network.flat(jax.random.key(0), data.images.shape[1:])
+    models, keys = jnp.tile(model.theta, (n, 1)), jax.random.split(jax.random.key(1), n)
+
+    @jax.jit
+    def train(models: jax.Array, data: ClientData) -> jax.Array:
+        return train_clients(
+            models,
+            jnp.arange(n),
+            keys,
+            data,
+            apply=model.apply,
+            optimizer=optax.sgd(0.01, 0.9),
+            local_epochs=1,
+            batch_size=BATCH_SIZE,
+            client_batch=batch,
+        )[0]
+
+    @jax.jit
+    def test(models: jax.Array, data: ClientData) -> jax.Array:
+        return evaluate(
+            models, data.test_images, data.test_labels, predict=model.predict, batch=batch
+        )
+
+    runs = (lambda: train(models, data), lambda: test(models, data))
+    images = (int(data.sizes.sum()), n * N_TEST)
+    return dict(zip(WORKS, zip(runs, images, strict=True), strict=True))
+
+
+def _timed(run: Callable[[], Any], repeats: int) -> list[float]:
+    seconds = []
+    for _ in range(repeats + 1):
+        began = time.perf_counter()
+        jax.block_until_ready(run())
+        seconds.append(time.perf_counter() - began)
+    return seconds[1:]
+
+
+if __name__ == "__main__":
+    run_as_command(convolutions)

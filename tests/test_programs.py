@@ -1,0 +1,87 @@
+"""Programs are compiled once a process, never taken for others', and their memory is foreseen."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tests.conftest import tiny
+from trip_jax import programs
+from trip_jax.config import Adversary, Config, Defence
+from trip_jax.errors import InvalidSetting
+from trip_jax.run import run
+from trip_jax.simulation import Simulation
+
+LIES = {"adversary": Adversary("d1d2", fraction=0.4), "defence": Defence(c1=True, c2=True)}
+
+
+def run_counting_compilations(simulation: Simulation) -> tuple[np.ndarray, int]:
+    """phi, and how many programs were compiled before the first round."""
+    compiled: list[str] = []
+
+    def listen(event: str, *_: Any, **__: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(event)
+
+    state = simulation.start()
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        simulation.compile(state)
+    finally:
+        jax.monitoring.clear_event_listeners()
+    return simulation.run().phi, len(compiled)
+
+
+def test_the_next_federation_of_the_same_shapes_compiles_nothing() -> None:
+    programs._kept.clear()
+    _, first = run_counting_compilations(tiny(seed=0))
+    phi, second = run_counting_compilations(tiny(seed=1))
+    assert first >= 3 and second == 0
+    programs._kept.clear()
+    np.testing.assert_array_equal(phi, tiny(seed=1).run().phi)
+
+
+def test_programs_of_other_liars_are_not_taken() -> None:
+    """Who lies, and the key of the fakes, are part of a program."""
+    first, other = (tiny(seed=seed, **LIES) for seed in (0, 1))
+    assert first.liars.tolist() != other.liars.tolist()
+    first.run()
+    phi = other.run().phi
+    programs._kept.clear()
+    np.testing.assert_array_equal(phi, tiny(seed=1, **LIES).run().phi)
+
+
+def test_only_so_many_programs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "MOST_KEPT", 2)
+    programs._kept.clear()
+    tiny().run()
+    assert len(programs._kept) == 2
+
+
+def test_memory_is_as_planned(tmp_path: Path) -> None:
+    """A process of its own, as its peak is asked for, with models that outweigh it."""
+    command = [sys.executable, "-m", "trip_jax.run", f"hydra.run.dir={tmp_path}", "n_clients=50"]
+    command += ["model.hidden=[4000]", "training.rounds=1", "training.local_epochs=1"]
+    command += ["dataset.test_size=20", "distribution=iid"]
+    subprocess.run(command, check=True, capture_output=True)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    models = 50 * (64 * 4000 + 4000 + 4000 * 10 + 10) * 4
+    planned, peak = (summary["memory"][name] for name in ("planned_bytes", "peak_bytes"))
+    assert planned > 4 * models
+    assert abs(planned / peak - 1) < 0.2
+
+
+def test_memory_that_is_not_enough_is_said_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_: Any) -> None:
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes.")
+
+    monkeypatch.setattr(Simulation, "start", exhausted)
+    with pytest.raises(InvalidSetting, match="Memory is not enough: lower n_clients"):
+        run(Config(), tmp_path)

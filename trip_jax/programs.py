@@ -1,0 +1,69 @@
+"""Compiled programs and the memory they take.
+
+Programs are kept in the process: a federation of the same shapes and settings, as in the next job
+of a sweep, finds those of the one before.
+"""
+
+import resource
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, cast
+
+import jax
+import psutil
+from jax import Array
+from jax.sharding import Mesh
+from jax.stages import Compiled
+
+MOST_KEPT = 32
+
+_kept: OrderedDict[Hashable, Compiled] = OrderedDict()
+
+
+def compiled(function: Callable[..., Any], mesh: Mesh, *arguments: Any) -> Compiled:
+    """`function` compiled for arguments of these shapes, once a process for each text of a program.
+
+    What `function` closes over is part of the text.
+    """
+    lowered = jax.jit(function).lower(*arguments)
+    key = (lowered.as_text(), lowered.in_tree, lowered.out_tree, mesh)
+    program = _kept.pop(key, None) or lowered.compile()
+    _kept[key] = program
+    if len(_kept) > MOST_KEPT:
+        _kept.popitem(last=False)
+    return program
+
+
+def planned_bytes(train: Compiled, contribute: Compiled, models: Array, mesh: Mesh) -> int | None:
+    """Memory that rounds take at their peak: of this process on a CPU, else of each device.
+
+    It is the compiler's own plan (the largest of what phases read, write and use in between, with
+    the next models, which wait while contributions are found) on top of what the process holds
+    before its first round. None where the compiler tells nothing.
+
+    Args:
+        models: [n, P] the only large array that exists by now.
+    """
+    training, contributions = train.memory_analysis(), contribute.memory_analysis()
+    if training is None or contributions is None:
+        return None
+    on_each = max(_used(training), _used(contributions) + models.nbytes)
+    devices = cast(Any, mesh).local_devices
+    if devices[0].platform != "cpu":
+        return int(on_each)
+    return int(psutil.Process().memory_info().rss + len(devices) * (on_each - models.nbytes))
+
+
+def _used(program: Any) -> int:
+    sizes = (program.argument_size_in_bytes, program.output_size_in_bytes)
+    return sum(sizes) + program.temp_size_in_bytes
+
+
+def peak_bytes() -> int:
+    """The most memory used so far: of this process on a CPU, else of the first device."""
+    statistics = jax.local_devices()[0].memory_stats()
+    if statistics:
+        return int(statistics["peak_bytes_in_use"])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak  # elsewhere in KiB
