@@ -1,8 +1,5 @@
 """Programs are compiled once a process, never taken for others', and their memory is foreseen."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +58,6 @@ def test_only_so_many_programs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None
     programs._kept.clear()
     tiny().run()
     assert len(programs._kept) == 2
-
-
-def test_memory_is_as_planned(tmp_path: Path) -> None:
-    """A process of its own, as its peak is asked for, with models that outweigh it."""
-    command = [sys.executable, "-m", "trip_jax.run", f"hydra.run.dir={tmp_path}", "n_clients=50"]
-    command += ["model.hidden=[4000]", "training.rounds=1", "training.local_epochs=1"]
-    command += ["dataset.test_size=20", "distribution=iid"]
-    subprocess.run(command, check=True, capture_output=True)
-    summary = json.loads((tmp_path / "summary.json").read_text())
-    models = 50 * (64 * 4000 + 4000 + 4000 * 10 + 10) * 4
-    planned, peak = (summary["memory"][name] for name in ("planned_bytes", "peak_bytes"))
-    assert planned > 4 * models
-    assert abs(planned / peak - 1) < 0.2
 
 
 def test_memory_that_is_not_enough_is_said_in_a_sentence(

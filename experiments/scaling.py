@@ -1,0 +1,125 @@
+"""Seconds a round and bytes against the number of clients and of devices.
+
+    python -m experiments.scaling [clients=100,200,500,1000] [devices=1,2] [examples=50]
+        [dataset=fashion_mnist] [model=cnn] [out=DIR] [SETTING=VALUE ...]
+
+Every point is a command of its own, `python -m trip_jax.run +experiment=ws100`, of one round and
+one local epoch on 50 examples a client and 100 test images, so that its peak of memory and the time
+before its first round are those that a user has. Points that are finished are kept. Writes CSV,
+Markdown and a figure.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+from experiments.command_line import Arguments, beside, report_stem, run_as_command
+from experiments.large import draw_report, write_report
+from experiments.plots import COLOURS, MARKERS
+from experiments.tables import markdown
+from trip_jax.errors import InvalidSetting
+from trip_jax.figures import MUTED, plain, titled_figure
+
+ONE_ROUND = ("training.rounds=1", "training.local_epochs=1", "dataset.test_size=100")
+GIB = 2**30
+
+
+def scaling(arguments: Sequence[str]) -> None:
+    """Measure, print, draw and write."""
+    given = Arguments(arguments, ("clients", "devices", "examples", "dataset", "model", "out"))
+    examples = given.number("examples", 50)
+    if not examples:
+        raise InvalidSetting("examples must be at least 1.")
+    dataset, model = given.one("dataset", "fashion_mnist"), given.one("model", "cnn")
+    folder, variation = Path(given.one("out", "outputs/scaling")), given.variation()
+    stem = report_stem(folder, "scaling", dataset, model, variation)
+    rows: list[dict[str, Any]] = []
+    settings = (f"dataset={dataset}", f"model={model}", *ONE_ROUND, *given.overrides)
+    points = product(given.numbers("clients", 100, 200, 500, 1000), given.numbers("devices", 1, 2))
+    for n, devices in points:
+        size = (f"n_clients={n}", f"devices={devices}", f"dataset.train_size={n * examples}")
+        summary = _run(folder / "runs", *settings, *size)
+        rows.append(_row(n, devices, summary))
+        print(", ".join(f"{key} {value:,.6g}" for key, value in rows[-1].items()), flush=True)
+    frame = pandas.DataFrame(rows)
+    title = f"ws100, {dataset}, {model}, {examples} examples a client, {', '.join(ONE_ROUND)}"
+    title += f"; {summary['device'].rpartition(',')[0]}, {summary['host']}"
+    title += "".join(f", {one}" for one in given.overrides)
+    lines = [[column.replace("_", " ") for column in frame.columns]]
+    lines += [[f"{value:,.4g}" for value in row] for row in frame.itertuples(index=False)]
+    text = f"# Scaling\n\nSetting: {title}.\n\n{markdown(lines)}\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_report(stem, frame, text)
+    draw_report(stem, lambda path: _draw(frame, title, path))
+
+
+def _run(runs: Path, *settings: str) -> dict[str, Any]:
+    """summary.json of a command, with the seconds that passed before its first round."""
+    folder = runs / hashlib.sha256(" ".join(settings).encode()).hexdigest()[:8]
+    kept = beside(folder, ".json")
+    if not kept.exists():
+        command = [sys.executable, "-m", "trip_jax.run", "+experiment=ws100", *settings]
+        command.append(f"hydra.run.dir='{folder}'")
+        began, seconds = time.perf_counter(), 0.0
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout and process.stderr
+            for line in process.stdout:
+                if line.startswith(b"memory planned"):  # said when the first round begins
+                    seconds = time.perf_counter() - began
+            error = process.stderr.read().decode()
+        if process.returncode:
+            raise InvalidSetting(error.strip().splitlines()[-1].removeprefix("error: "))
+        summary = json.loads((folder / "summary.json").read_text())
+        kept.write_text(json.dumps(summary | {"seconds_before": seconds}))
+    return dict(json.loads(kept.read_text()))
+
+
+def _row(n: int, devices: int, summary: dict[str, Any]) -> dict[str, Any]:
+    seconds, memory = summary["seconds"], summary["memory"]
+    phases = {name: seconds[name] for name in ("training", "evaluation", "coordination")}
+    return {
+        "clients": n,
+        "devices": devices,
+        "coalitions": summary["costs"]["coalitions_evaluated"],
+        "seconds_before_first_round": summary["seconds_before"],
+        **{f"seconds_{name}": value for name, value in phases.items()},
+        "seconds_a_round": sum(phases.values()),
+        "memory_planned_GiB": memory["planned_bytes"] / GIB,
+        "memory_peak_GiB": memory["peak_bytes"] / GIB,
+        "models_sent_GiB": 2 * summary["costs"]["bytes_sent"]["learning"] / GIB,
+    }
+
+
+def _draw(frame: pandas.DataFrame, title: str, path: Path) -> None:
+    figure = titled_figure("One round", title, 7.0, 2.9)
+    left, right = map(plain, figure.subplots(1, 2))
+    for k, (devices, rows) in enumerate(frame.groupby("devices")):
+        look: dict[str, Any] = {"color": COLOURS[k], "marker": MARKERS[k], "ms": 4, "lw": 1}
+        label = f"devices: {devices}"
+        left.plot(rows.clients, rows.seconds_a_round, label=label, **look)
+        right.plot(rows.clients, rows.memory_peak_GiB, label=f"memory, {label}", **look)
+    one = frame[frame.devices == frame.devices.min()]
+    for phase, style in (("training", "--"), ("evaluation", ":"), ("coordination", "-.")):
+        label = f"{phase}, devices: {one.devices.iloc[0]}"
+        left.plot(one.clients, one[f"seconds_{phase}"], style, color=MUTED, lw=1, label=label)
+    right.plot(one.clients, one.models_sent_GiB, ":", color=MUTED, lw=1, label="models sent")
+    clients = frame.clients.unique()
+    for axes, label in ((left, "seconds a round"), (right, "GiB")):
+        axes.set(xlabel="clients, n", ylabel=label, xscale="log", yscale="log")
+        axes.set_xticks(clients, [f"{n:,}" for n in clients])
+        axes.minorticks_off()
+        axes.grid(True, linewidth=0.4, alpha=0.5)
+        axes.legend(fontsize=6, frameon=False)
+    figure.savefig(path, dpi=300)
+
+
+if __name__ == "__main__":
+    run_as_command(scaling)

@@ -1,0 +1,54 @@
+"""Benchmarks write what they measured; how fast anything is is not tested."""
+
+from pathlib import Path
+
+import pandas
+import pytest
+
+from experiments import convolutions as timed
+from experiments.convolutions import convolutions
+from experiments.scaling import scaling
+from trip_jax.errors import InvalidSetting
+from trip_jax.models import cnn_forms
+
+
+def test_forms_of_convolution_are_timed_and_the_one_taken_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (
+        ("SHAPES", {"small": (8, 8, 1)}),
+        ("BATCH_SIZE", 4),
+        ("N_TEST", 6),
+        ("FORMS", cnn_forms("cpu")),
+    ):
+        monkeypatch.setattr(timed, name, value)
+    convolutions(["clients=1", "repeats=2", f"out={tmp_path}"])
+    table = pandas.read_csv(tmp_path / "convolutions.csv")
+    assert (table.groupby("work").size() == 2).all()
+    assert table[table.taken].convolution.tolist() == ["shifts", "direct"]
+    assert (tmp_path / "convolutions.md").read_text().count("taken by trip_jax") == 2
+    assert ((table.least > 0) & (table.least <= table["median"])).all()
+
+
+def test_scaling_keeps_its_points_and_memory_is_as_planned(tmp_path: Path) -> None:
+    """With models that outweigh the process itself."""
+    arguments = ["clients=50", "devices=1", "dataset=digits", "model=mlp", "model.hidden=[4000]"]
+    arguments += ["examples=12", "dataset.test_size=20", "topology=ring", f"out={tmp_path}"]
+    scaling(arguments)
+    (report,) = tmp_path.glob("scaling_digits_mlp_*.csv")
+    (point,) = pandas.read_csv(report).to_dict("records")
+    assert point["coalitions"] == 50 * 2**3
+    models = 50 * (64 * 4000 + 4000 + 4000 * 10 + 10) * 4
+    assert point["memory_planned_GiB"] * 2**30 > 4 * models
+    assert point["memory_planned_GiB"] == pytest.approx(point["memory_peak_GiB"], rel=0.2)
+    assert point["seconds_a_round"] > 0 and point["seconds_before_first_round"] > 0
+    first = report.read_text()
+    scaling(arguments)
+    assert report.read_text() == first  # timings among it
+
+
+def test_what_a_command_refuses_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match=r"There is no setting training\.epochs"):
+        scaling(["clients=6", "devices=1", "training.epochs=1", f"out={tmp_path}"])
+    with pytest.raises(InvalidSetting, match=r"There is no setting training\.rounds here"):
+        convolutions(["training.rounds=1"])
