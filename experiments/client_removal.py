@@ -89,12 +89,12 @@ def client_removal(arguments: Sequence[str]) -> None:
 def _scores(run: KeptRun, leave_one_out: KeptRun) -> dict[str, np.ndarray]:
     """Every client's score [n] by each criterion."""
     n = run.config.n_clients
-    reports = recorded_reports(run.trip(), "accuracy", "paper")
+    reports = recorded_reports(run.trip, "accuracy", "paper")
     real = np.asarray(reports.real)
     summed = np.bincount(
         np.asarray(reports.member)[real], np.asarray(reports.lcv)[real], minlength=n
     )
-    alone = recorded_reports(leave_one_out.trip(), "accuracy", "paper")
+    alone = recorded_reports(leave_one_out.trip, "accuracy", "paper")
     return {
         TRIP: run.trip_values("accuracy", "paper").mean(axis=0),
         "by loss": run.trip_values("loss", "paper").mean(axis=0),

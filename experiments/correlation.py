@@ -85,7 +85,7 @@ def correlation(arguments: Sequence[str]) -> None:
 
 def _clients(run: KeptRun) -> dict[str, Any]:
     """What is known of every client [n]: its data, its place in the graph and its scores."""
-    data = run.trip()
+    data = run.trip
     scores = {
         f"score by {name}": run.trip_values(*choice).mean(axis=0) for name, choice in SCORES.items()
     }

@@ -37,12 +37,12 @@ def compose_config(experiment: str, overrides: Sequence[str]) -> Config:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         settings = compose("config", [f"+experiment={experiment}", *overrides])
     refuse_unknown(settings)
-    config = OmegaConf.to_object(settings)
-    assert isinstance(config, Config)
-    if config.distributed.coordinator is not None:
+    if settings.distributed.coordinator is not None:
         raise InvalidSetting(
             "distributed is for single runs by python -m trip_jax.run: leave it out here."
         )
+    config = OmegaConf.to_object(settings)
+    assert isinstance(config, Config)
     return config
 
 
@@ -65,6 +65,7 @@ class KeptRun:
     def simulation(self) -> Simulation:
         return prepare(self.config)[0]
 
+    @cached_property
     def trip(self) -> xarray.Dataset:
         """The run of TRIP-Shapley."""
         folder = self.folder / "trip"
@@ -77,7 +78,7 @@ class KeptRun:
 
     def trip_values(self, utility: str, normalization: str) -> np.ndarray:
         """phi [n, n] of the run in any utility and normalisation."""
-        reports = recorded_reports(self.trip(), utility, normalization)
+        reports = recorded_reports(self.trip, utility, normalization)
         return np.asarray(trace(reports, self.config.n_clients)[0])
 
     def kept(self, part: str, compute: Callable[[], Arrays]) -> Arrays:

@@ -23,7 +23,7 @@ def trip_rows(cell: Cell, request: Request) -> list[dict[str, Any]]:
 
     Each utility is compared with the Shapley value of the same utility, and with that of accuracy.
     """
-    run = cell.trip()  # first, because it is cheap and shows what cannot work
+    run = cell.trip  # first, because it is cheap and shows what cannot work
     kept = cell.decentralised()
     everyone = kept["utilities"][kept["inside"].all(axis=1)][..., ACCURACY]
     if not np.allclose(everyone, run.accuracy[-1], atol=SAME_ACCURACY):
@@ -90,7 +90,7 @@ def baseline_rows(cell: Cell, request: Request) -> list[dict[str, Any]]:
 
 def cost_row(cell: Cell) -> dict[str, Any]:
     """Seconds spent on a cell, and what its federation reached."""
-    run = cell.trip()
+    run = cell.trip
     row = {"accuracy": float(run.accuracy[-1].mean()), "examples": int(run.examples.sum())}
     if cell.samples:
         truth = cell.decentralised()

@@ -28,7 +28,7 @@ from trip_jax import Contribution, execution
 from trip_jax.errors import InvalidSetting
 from trip_jax.metrics import cosine_distance
 
-FEW = ("n_clients=3", "topology=star", "training.rounds=2", "dataset.train_size=60")
+FEW = ("n_clients=3", "topology=star", "training.rounds=2", "dataset.train_size=60", "devices=1")
 FEW += ("dataset.test_size=50", "dataset=digits", "model=mlp")
 
 SMOKE = ("training.learning_rate=0.05",)
@@ -66,7 +66,7 @@ def test_distances_are_those_of_the_kept_arrays(folder: Path) -> None:
     trip = cell.trip_values("loss", "efficient")
     # Eq. 3 from the recorded LCVs is the run's own phi where utility and normalisation agree.
     np.testing.assert_allclose(
-        cell.trip_values("accuracy", "paper"), cell.trip().phi.values, atol=1e-6
+        cell.trip_values("accuracy", "paper"), cell.trip.phi.values, atol=1e-6
     )
     truth = cell.decentralised()["values"][..., 1]
     row = frame.query(
@@ -301,6 +301,6 @@ def test_a_truth_of_another_federation_is_not_compared(tmp_path: Path) -> None:
         "inside": np.array([[False, False], [True, True]]),
         "utilities": np.stack([np.zeros((2, 3)), np.full((2, 3), 0.55)]),
     }
-    cell: Any = SimpleNamespace(trip=lambda: run, decentralised=lambda: kept, folder=tmp_path)
+    cell: Any = SimpleNamespace(trip=run, decentralised=lambda: kept, folder=tmp_path)
     with pytest.raises(InvalidSetting, match="not of one federation: delete it"):
         trip_rows(cell, request)

@@ -33,7 +33,7 @@ from trip_jax.execution import Executor
 
 FEW = ("scale=smoke", "n_clients=6", "dataset.train_size=120", "dataset.test_size=60")
 FEW += ("training.rounds=2", "model.hidden=[8]", "training.learning_rate=0.2")
-FEW += ("training.local_epochs=1",)
+FEW += ("training.local_epochs=1", "devices=1")
 REMOVAL = (*FEW, "seed=0,1", "k=2,4", "draws=2")
 LIES = (*FEW, "fraction=0.34", "amount=0.1,0.4", "defence.v_threshold=0.0")
 
@@ -69,7 +69,7 @@ def test_removals_follow_the_scores(removed: Path) -> None:
     for _, rows in frame[frame.k == 0].groupby("seed"):
         assert rows.accuracy.nunique() == 1
     run = first_run(removed)
-    order = np.argsort(-run.trip().score.values, kind="stable")
+    order = np.argsort(-run.trip.score.values, kind="stable")
     present = np.ones(6, bool)
     present[order[:4]] = False
     process = removal.removal_process(6)
@@ -169,7 +169,7 @@ def test_what_a_regression_leaves_and_explains() -> None:
 
 def test_weight_given_to_the_hub_of_a_star(tmp_path: Path) -> None:
     run = KeptRun(tmp_path, compose_config("ws100", [*FEW[1:], *STAR]), "test")
-    weights = given_weight(run.trip())
+    weights = given_weight(run.trip)
     # The hub has 1/6 of its own model and half of the others'; a leaf 1/6 and half of its own.
     np.testing.assert_allclose(weights, [1 / 6 + 5 / 2, *[1 / 6 + 1 / 2] * 5], rtol=1e-6)
 

@@ -11,7 +11,6 @@ with a server).
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +22,7 @@ from trip_jax.data.federation import ClientData
 from trip_jax.devices import on_each
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import N_UTILITIES
+from trip_jax.programs import compiled_when_called
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology
 from trip_jax.training import round_keys
@@ -194,7 +194,6 @@ def _programs(
         which, within = jnp.divmod(jnp.argsort(rows).reshape(trains.shape), block)
         return trained, (which % n_devices, which // n_devices, within)
 
-    @jax.jit
     def first_round(theta, root, trains, data, topology):
         # All executions start from one model, so that a client trains once for a chunk of them.
         start = jnp.broadcast_to(theta, (h, len(theta)))
@@ -205,7 +204,6 @@ def _programs(
             lambda trains: process.mix(start, trained, trains, 0, data, topology), trains
         )
 
-    @partial(jax.jit, donate_argnums=0)
     def next_round(models, root, trains, t, data, topology):
         trained, where = train_all(models, root, trains, t, data)
 
@@ -215,12 +213,15 @@ def _programs(
 
         return lax.map(mix, (models, where, trains))
 
-    @jax.jit
     def evaluate(models, data):
         rows = models.reshape(-1, models.shape[-1])
         return simulation.evaluate(rows, data).reshape(*models.shape[:2], -1)
 
-    return first_round, next_round, evaluate
+    return (
+        compiled_when_called(first_round, simulation.mesh),
+        compiled_when_called(next_round, simulation.mesh, donate=(0,)),
+        compiled_when_called(evaluate, simulation.mesh),
+    )
 
 
 def _memory(mesh: Mesh) -> float:

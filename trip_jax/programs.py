@@ -21,18 +21,41 @@ MOST_KEPT = 32
 _kept: OrderedDict[Hashable, Compiled] = OrderedDict()
 
 
-def compiled(function: Callable[..., Any], mesh: Mesh, *arguments: Any) -> Compiled:
+def compiled(
+    function: Callable[..., Any], mesh: Mesh, *arguments: Any, donate: tuple[int, ...] = ()
+) -> Compiled:
     """`function` compiled for arguments of these shapes, once a process for each text of a program.
 
     What `function` closes over is part of the text.
+
+    Args:
+        mesh: the devices that `function` works on.
+        donate: which arguments are not used again.
     """
-    lowered = jax.jit(function).lower(*arguments)
-    key = (lowered.as_text(), lowered.in_tree, lowered.out_tree, mesh)
+    lowered = jax.jit(function, donate_argnums=donate).lower(*arguments)
+    shapes = tuple(jax.tree.leaves(lowered.in_avals))  # of unused arguments, too
+    key = (lowered.as_text(), shapes, lowered.in_tree, lowered.out_tree, mesh)
     program = _kept.pop(key, None) or lowered.compile()
     _kept[key] = program
     if len(_kept) > MOST_KEPT:
         _kept.popitem(last=False)
     return program
+
+
+def compiled_when_called(
+    function: Callable[..., Any], mesh: Mesh, donate: tuple[int, ...] = ()
+) -> Callable[..., Any]:
+    """`function`, `compiled` for every shape of arguments that it meets."""
+    known: dict[Hashable, Compiled] = {}
+
+    def call(*arguments: Any) -> Any:
+        leaves, tree = jax.tree.flatten(arguments)
+        shapes = (tree, *map(jax.typeof, leaves))
+        if shapes not in known:
+            known[shapes] = compiled(function, mesh, *arguments, donate=donate)
+        return known[shapes](*arguments)
+
+    return call
 
 
 def planned_bytes(train: Compiled, contribute: Compiled, models: Array, mesh: Mesh) -> int | None:
