@@ -144,13 +144,13 @@ def test_nothing_is_evaluated_twice(n_devices: int, monkeypatch: pytest.MonkeyPa
     Only the start and the two fakes are fewer than four devices, which then repeat them.
     """
     evaluated = []
-    original = Simulation._evaluate
+    original = Simulation.evaluate_rows
 
     def counting(self: Simulation, models: jax.Array, data: Any) -> jax.Array:
         jax.debug.callback(lambda: evaluated.append(len(models)))
         return original(self, models, data)
 
-    monkeypatch.setattr(Simulation, "_evaluate", counting)
+    monkeypatch.setattr(Simulation, "evaluate_rows", counting)
     simulation = tiny(
         WORLD,
         adversary=Adversary("d1", clients=(1, 4)),

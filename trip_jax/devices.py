@@ -122,6 +122,30 @@ def spread(mesh: Mesh, work: Callable[[Any, Any], Any], rows: Any, shared: Any, 
     return jax.tree.map(lambda x: x[device, turn], results)
 
 
-def _seat(turn: Array, device: Array | int, n_devices: int) -> Array:
+def in_parts(mesh: Mesh, work: Callable[[Any, Any], Any], rows: Any, shared: Any) -> Any:
+    """`work(rows, shared)` where every device has a part of the rows, and keeps what comes of it.
+
+    Args:
+        work: maps arrays [r, ...] to arrays [r, ...], and closes over none.
+        rows: arrays [R, ...], R a multiple of D; the d-th device works on the d-th part.
+        shared: arrays that all rows need.
+    """
+    if mesh.size == 1:
+        return work(rows, shared)
+    part, whole = PartitionSpec(_AXIS), PartitionSpec()
+    divided = jax.shard_map(
+        work, mesh=mesh, in_specs=(part, whole), out_specs=part, check_vma=False
+    )
+    return divided(rows, shared)
+
+
+def equal_parts(cost: np.ndarray, n_devices: int) -> np.ndarray:
+    """An order of R rows, R a multiple of D, whose D parts cost about the same."""
+    turn, position = np.divmod(np.arange(len(cost)), n_devices)
+    device = np.asarray(_seat(turn, position, n_devices))
+    return np.argsort(-cost, kind="stable")[np.argsort(device, kind="stable")]
+
+
+def _seat(turn: Any, device: Any, n_devices: int) -> Array:
     """When in a turn a device is dealt to; also, which device is dealt to then."""
     return jnp.where(turn % 2, n_devices - 1 - device, device)

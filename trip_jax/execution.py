@@ -19,7 +19,7 @@ from jax import Array, lax
 from jax.sharding import Mesh
 
 from trip_jax.data.federation import ClientData
-from trip_jax.devices import on_each
+from trip_jax.devices import equal_parts, in_parts
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import N_UTILITIES
 from trip_jax.programs import compiled_when_called
@@ -84,13 +84,16 @@ class Executor:
         # The models of a round and of the next, and those just trained.
         models = 2 * process.n_models + simulation.n
         memory = _memory(simulation.mesh) if memory is None else memory
-        fitting = memory / models / simulation.model.theta.nbytes
-        self.most_at_once = min(MOST_AT_ONCE, 2 ** int(np.log2(max(1, fitting))))
+        fitting = memory / models / simulation.model.theta.nbytes  # on each device
+        n_devices = self._n_devices = simulation.mesh.size
+        most = max(1, min(MOST_AT_ONCE // n_devices, fitting))
+        self.most_at_once = n_devices * 2 ** int(np.log2(most))
         self._first_round, self._next_round, self._evaluate = _programs(simulation, process)
 
     def at_once(self, n_executions: int) -> int:
-        """Executions in a chunk, a power of two."""
-        return min(self.most_at_once, 2 ** int(np.ceil(np.log2(n_executions))))
+        """Executions in a chunk, a power of two on each device."""
+        on_each = 2 ** int(np.ceil(np.log2(max(1, n_executions / self._n_devices))))
+        return min(self.most_at_once, on_each * self._n_devices)
 
     def execute(
         self,
@@ -125,13 +128,16 @@ class Executor:
         if finished is not None:
             parts = [finished]
         start, began = len(parts[0]), time.perf_counter()
-        work = trains @ np.asarray(data.sizes) * self._local_epochs  # [K] of a round
+        sizes = np.asarray(data.sizes)
+        work = trains @ sizes * self._local_epochs  # [K] of a round
         later_rounds = self._rounds - 1
         at_once = self.at_once(len(trains))
         for first in range(start, len(trains), at_once):
             last = min(first + at_once, len(trains))
             chunk = np.zeros((at_once, simulation.n), bool)  # nobody trains where it is padded
             chunk[: last - first] = trains[first:last]
+            order = equal_parts(chunk @ sizes, self._n_devices)
+            chunk = chunk[order]
             models = self._first_round(theta, root, chunk, data, topology)
             for t in range(1, self._rounds):
                 models = self._next_round(models, root, chunk, t, data, topology)
@@ -146,7 +152,8 @@ class Executor:
                             seconds=time.perf_counter() - began,
                         )
                     )
-            utilities = np.asarray(self._evaluate(models, data))[: last - first]
+            utilities = np.asarray(self._evaluate(models, data))[np.argsort(order)]
+            utilities = utilities[: last - first]
             if not np.isfinite(utilities).all():
                 raise InvalidSetting(
                     "A model of a repeated execution is no longer finite: lower "
@@ -161,66 +168,72 @@ class Executor:
 def _programs(
     simulation: Simulation, process: Process
 ) -> tuple[Callable[..., Array], Callable[..., Array], Callable[..., Array]]:
-    """The first round of a chunk, any later one, and the evaluation."""
-    n, h, n_devices = simulation.n, process.n_models, simulation.mesh.size
-    clients, holder = jnp.arange(n), jnp.asarray(process.holder)
+    """The first round of a chunk, any later one, and the evaluation.
+
+    Every device has executions of its own.
+    """
+    n, h, mesh = simulation.n, process.n_models, simulation.mesh
+    holder = process.holder
 
     def train_all(models, root, trains, t, data):
-        """Models [D, blocks, block, P] of those who train, and where each pair's [k, n] is."""
-        keys = round_keys(root, clients, t)
-        # Of all (execution, client) pairs, those that train, those with most work first.
+        """Models [k n, P] of those who train, then of nobody; and which of these rows is whose."""
+        keys = round_keys(root, jnp.arange(n), t)
+        # Of all (execution, client) pairs, those that train, in the order of their work.
         sizes = jnp.tile(data.sizes, len(trains))
-        rows = jnp.lexsort((-sizes, ~trains.ravel()))
-        block = min(simulation.client_batch, -(-len(rows) // n_devices))
-        most = -(-len(rows) // (block * n_devices))
-        padded = jnp.pad(rows, (0, most * block * n_devices - len(rows)))
+        rows = jnp.lexsort((sizes, ~trains.ravel()))
+        block = min(simulation.client_batch, len(rows))
+
+        def train(b, trained):
+            start = jnp.minimum(b * block, len(rows) - block)  # as slices are clamped
+            execution, client = jnp.divmod(lax.dynamic_slice_in_dim(rows, start, block), n)
+            before = models[execution, jnp.asarray(holder)[client]]
+            after, _ = simulation.train_rows((before, client, keys[client]), data)
+            return lax.dynamic_update_slice_in_dim(trained, after, start, 0)
+
         n_blocks = (trains.sum() + block - 1) // block
-        inputs = models, padded, n_blocks, holder, keys, data
-
-        def share(d, models, rows, n_blocks, holder, keys, data):
-            """The d-th device trains the blocks d, d + D, ..., however many there are."""
-
-            def train(b, trained):
-                start = (b * n_devices + d) * block
-                execution, client = jnp.divmod(lax.dynamic_slice_in_dim(rows, start, block), n)
-                before = models[execution, holder[client]]
-                after, _ = simulation.train_rows((before, client, keys[client]), data)
-                return trained.at[b].set(after)
-
-            mine = (n_blocks - d + n_devices - 1) // n_devices
-            return lax.fori_loop(0, mine, train, jnp.zeros((most, block, models.shape[-1])))
-
-        trained = on_each(simulation.mesh, share, *inputs)
-        which, within = jnp.divmod(jnp.argsort(rows).reshape(trains.shape), block)
-        return trained, (which % n_devices, which // n_devices, within)
+        trained = jnp.zeros((len(rows), models.shape[-1]))
+        trained = lax.fori_loop(0, n_blocks, train, trained)
+        return trained, jnp.argsort(rows).reshape(trains.shape)
 
     def first_round(theta, root, trains, data, topology):
-        # All executions start from one model, so that a client trains once for a chunk of them.
-        start = jnp.broadcast_to(theta, (h, len(theta)))
-        anywhere = trains.any(axis=0)
-        trained, where = train_all(start[None], root, anywhere[None], 0, data)
-        trained = trained[where][0]
-        return lax.map(
-            lambda trains: process.mix(start, trained, trains, 0, data, topology), trains
-        )
+        def work(trains, shared):
+            theta, root, data, topology = shared
+            # All executions start from one model, so that a client trains once for all of them.
+            start = jnp.broadcast_to(theta, (h, len(theta)))
+            anywhere = trains.any(axis=0)
+            trained, row_of = train_all(start[None], root, anywhere[None], 0, data)
+            trained = trained[row_of[0]]
+            return lax.map(
+                lambda trains: process.mix(start, trained, trains, 0, data, topology), trains
+            )
+
+        return in_parts(mesh, work, trains, (theta, root, data, topology))
 
     def next_round(models, root, trains, t, data, topology):
-        trained, where = train_all(models, root, trains, t, data)
+        def work(executions, shared):
+            models, trains = executions
+            root, t, data, topology = shared
+            trained, row_of = train_all(models, root, trains, t, data)
 
-        def mix(execution):
-            models, where, trains = execution
-            return process.mix(models, trained[where], trains, t, data, topology)
+            def mix(execution):
+                models, rows, trains = execution
+                return process.mix(models, trained[rows], trains, t, data, topology)
 
-        return lax.map(mix, (models, where, trains))
+            return lax.map(mix, (models, row_of, trains))
+
+        return in_parts(mesh, work, (models, trains), (root, t, data, topology))
 
     def evaluate(models, data):
-        rows = models.reshape(-1, models.shape[-1])
-        return simulation.evaluate(rows, data).reshape(*models.shape[:2], -1)
+        def work(models, data):
+            rows = models.reshape(-1, models.shape[-1])
+            return simulation.evaluate_rows(rows, data).reshape(*models.shape[:2], -1)
+
+        return in_parts(mesh, work, models, data)
 
     return (
-        compiled_when_called(first_round, simulation.mesh),
-        compiled_when_called(next_round, simulation.mesh, donate=(0,)),
-        compiled_when_called(evaluate, simulation.mesh),
+        compiled_when_called(first_round, mesh),
+        compiled_when_called(next_round, mesh, donate=(0,)),
+        compiled_when_called(evaluate, mesh),
     )
 
 

@@ -238,9 +238,9 @@ class Simulation:
     def evaluate(self, models: Array, data: ClientData) -> Array:
         """Utilities [R, 3] of models [R, P] on the shared test set."""
         equal = jnp.zeros(len(models))
-        return cast(Array, spread(self.mesh, self._evaluate, models, data, cost=equal))
+        return cast(Array, spread(self.mesh, self.evaluate_rows, models, data, cost=equal))
 
-    def _evaluate(self, models: Array, data: ClientData) -> Array:
+    def evaluate_rows(self, models: Array, data: ClientData) -> Array:
         """`evaluate` on a single device."""
         with jax.default_matmul_precision("highest"):
             return evaluate(
@@ -329,7 +329,7 @@ class Simulation:
                 rows,
                 rows.masks(drawn),
                 data,
-                evaluate=self._evaluate,
+                evaluate=self.evaluate_rows,
                 mesh=self.mesh,
             )
         lcv, lcv_error = local_contributions(table, drawn, rows, neighbourhoods, self.contribution)
