@@ -106,11 +106,11 @@ class Trajectory:
 
 
 def follow(simulation: Simulation) -> Trajectory:
-    """Step through all rounds with the pure `step`."""
-    step = jax.jit(simulation.step)
+    """Go through all rounds by the phases of a run, which federations share where they can."""
     trajectory = Trajectory([simulation.start()], [])
+    phases = simulation.compile(trajectory.states[0])
     for _ in range(simulation.training.rounds):
-        state, record = step(trajectory.states[-1])
+        state, record, _ = simulation.round(trajectory.states[-1], *phases)
         trajectory.states.append(state)
         trajectory.records.append(jax.tree.map(np.asarray, record))
     return trajectory

@@ -171,20 +171,15 @@ def test_a_run_that_diverges_at_once_says_so() -> None:
 
 
 def test_a_run_that_diverges_later_keeps_the_rounds_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Simulation.compile
+    original = Simulation.round
 
-    def spoilt(self: Simulation, state: State) -> Any:
-        train, *others = original(self, state)
-
-        def train_until_round_3(state: State, *arguments: Any) -> Any:
-            spoilt = state.models.at[4].set(jnp.where(state.round < 2, state.models[4], jnp.inf))
-            return train(replace(state, models=spoilt), *arguments)
-
-        return train_until_round_3, *others
+    def spoilt(self: Simulation, state: State, *phases: Any) -> Any:
+        spoilt = state.models.at[4].set(jnp.where(state.round < 2, state.models[4], jnp.inf))
+        return original(self, replace(state, models=spoilt), *phases)
 
     training = replace(tiny().training, rounds=5)
     whole = tiny(training=training).run()
-    monkeypatch.setattr(Simulation, "compile", spoilt)
+    monkeypatch.setattr(Simulation, "round", spoilt)
     with pytest.raises(Diverged, match=r"client 4 .* round 3; rounds kept: 2") as error:
         tiny(training=training).run()
     kept = error.value.result

@@ -134,7 +134,7 @@ class Simulation:
     def step(self, state: State) -> tuple[State, Record]:
         """One round of Algorithm 1, a pure function of the state."""
         coordinate_round = partial(_coordinate, defence=self.defence)
-        return self._round(state, self._train, self._contribute, coordinate_round)[:2]
+        return self.round(state, self._train, self._contribute, coordinate_round)[:2]
 
     def run(
         self,
@@ -174,7 +174,7 @@ class Simulation:
             )
 
         for t in range(self.training.rounds):
-            new_state, record, seconds = self._round(state, *phases)
+            new_state, record, seconds = self.round(state, *phases)
             record = jax.tree.map(np.asarray, record)
             for numbers in (record.train_loss, record.utility[:, LOSS], record.lcv):
                 finite = np.isfinite(numbers).reshape(self.n, -1).all(axis=1)
@@ -213,9 +213,10 @@ class Simulation:
         inputs = state, trained, self.data, self.topology, self.rows
         return compiled(self._contribute, self.mesh, *inputs)
 
-    def _round(
+    def round(
         self, state: State, train: Callable, contribute: Callable, coordination: Callable
     ) -> tuple[State, Record, Timing]:
+        """`step` by the phases that `compile` gives, and the seconds that each took."""
         clock = [time.perf_counter()]
 
         def finished(phase: Any) -> Any:
