@@ -32,13 +32,13 @@ def test_forms_of_convolution_are_timed_and_the_one_taken_is_named(
 
 def test_scaling_keeps_its_points_and_memory_is_as_planned(tmp_path: Path) -> None:
     """With models that outweigh the process itself."""
-    arguments = ["clients=50", "devices=1", "dataset=digits", "model=mlp", "model.hidden=[4000]"]
+    arguments = ["clients=150", "devices=1", "dataset=digits", "model=mlp", "model.hidden=[4000]"]
     arguments += ["examples=12", "dataset.test_size=20", "topology=ring", f"out={tmp_path}"]
     scaling(arguments)
     (report,) = tmp_path.glob("scaling_digits_mlp_*.csv")
     (point,) = pandas.read_csv(report).to_dict("records")
-    assert point["coalitions"] == 50 * 2**3
-    models = 50 * (64 * 4000 + 4000 + 4000 * 10 + 10) * 4
+    assert point["coalitions"] == 150 * 2**3
+    models = 150 * (64 * 4000 + 4000 + 4000 * 10 + 10) * 4
     assert point["memory_planned_GiB"] * 2**30 > 4 * models
     assert point["memory_planned_GiB"] == pytest.approx(point["memory_peak_GiB"], rel=0.2)
     assert point["seconds_a_round"] > 0 and point["seconds_before_first_round"] > 0
