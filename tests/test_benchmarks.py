@@ -33,7 +33,7 @@ def test_forms_of_convolution_are_timed_and_the_one_taken_is_named(
 def test_scaling_keeps_its_points_and_memory_is_as_planned(tmp_path: Path) -> None:
     """With models that outweigh the process itself."""
     arguments = ["clients=150", "devices=1", "dataset=digits", "model=mlp", "model.hidden=[4000]"]
-    arguments += ["examples=12", "dataset.test_size=20", "topology=ring", f"out={tmp_path}"]
+    arguments += ["examples=8", "dataset.test_size=20", "topology=ring", f"out={tmp_path}"]
     scaling(arguments)
     (report,) = tmp_path.glob("scaling_digits_mlp_*.csv")
     (point,) = pandas.read_csv(report).to_dict("records")
