@@ -18,8 +18,10 @@ check: .venv/installed-test ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: .venv/installed-bench ## throughput beside PyTorch's
+bench: .venv/installed-bench ## speed beside PyTorch's, an hour on two cores
 	$(BIN)/python -m experiments.benchmark
+	$(BIN)/python -m experiments.retraining_speed
+	$(BIN)/python -m experiments.convolutions
 
 clean: ## remove what set-up made
 	rm -rf .venv build dist *.egg-info

@@ -109,10 +109,10 @@ class Cell(KeptRun):
             utilities[:, ACCURACY] = np.round(utilities[:, ACCURACY] * n_test) / n_test
             return utilities
 
-        history = fedavg(simulation)
-        rounds = [
-            table(partial(history.round_models, t)) for t in range(simulation.training.rounds)
-        ]
+        history, rounds = fedavg(simulation), []
+        for t in range(simulation.training.rounds):
+            print(f"  coalition models of FedAvg's round {t + 1}", flush=True)
+            rounds.append(table(partial(history.round_models, t)))
         return {
             "rounds": np.stack(rounds),
             "reconstructed": table(history.reconstructed_models),
