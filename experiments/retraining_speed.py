@@ -4,7 +4,7 @@
         [pairs=4] [SETTING=VALUE ...]
 
 Executes coalitions of the iid cell of Table I and their complements three ways, one after the other
-in this process: in chunks as they are, one coalition at a time, and by a loop over coalitions,
+in this process: in chunks as they are, one coalition at a time on one device, and by a loop over coalitions,
 rounds, clients and minibatches in PyTorch, which is spared the evaluation. A pair of a coalition
 and its complement is always the same work. Ours is timed from the end of its first chunk, which
 compiles, over as many further whole chunks as hold `pairs`. Needs the extra `bench`.
@@ -12,6 +12,7 @@ compiles, over as many further whole chunks as hold `pairs`. Needs the extra `be
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from timeit import timeit
 
@@ -73,11 +74,12 @@ def retraining_speed(arguments: Sequence[str]) -> None:
     choices += [f"distribution={request.distributions[0]}", f"seed={request.seeds[0]}"]
     config = compose_config("vs_shapley", [*choices, *request.settings(dataset, model)])
     simulation, _ = prepare(config)
+    alone, _ = prepare(replace(config, devices=1))
     loops = TorchFederation(config, simulation)
     execute = partial(loops.execute, coalitions(simulation.n, pairs))
     seconds = {
         "trip_jax, coalitions together": seconds_a_pair(simulation, pairs),
-        "trip_jax, one after another": seconds_a_pair(simulation, pairs, memory=1.0),
+        "trip_jax, one after another": seconds_a_pair(alone, pairs, memory=1.0),
         f"PyTorch {torch.__version__}, loops": timeit(execute, number=1) / pairs,
     }
     n_pairs = 2 ** (simulation.n - 1)
