@@ -4,10 +4,10 @@
         [pairs=4] [SETTING=VALUE ...]
 
 Executes coalitions of the iid cell of Table I and their complements three ways, one after the other
-in this process: in chunks as they are, one coalition at a time on one device, and by a loop over coalitions,
-rounds, clients and minibatches in PyTorch, which is spared the evaluation. A pair of a coalition
-and its complement is always the same work. Ours is timed from the end of its first chunk, which
-compiles, over as many further whole chunks as hold `pairs`. Needs the extra `bench`.
+in this process: in chunks as they are, one coalition at a time on one device, and by a loop over
+coalitions, rounds, clients and minibatches in PyTorch, which is spared the evaluation. A pair of a
+coalition and its complement is always the same work. Ours is timed from the end of its first chunk,
+which compiles, over as many further whole chunks as hold `pairs`. Needs the extra `bench`.
 """
 
 import time
