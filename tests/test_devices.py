@@ -63,6 +63,7 @@ CASES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("settings", CASES)
 def test_four_devices_equal_one(settings: dict[str, Any]) -> None:
     one, four = (tiny(devices=FOUR[:d], **settings).run() for d in (1, 4))
+    assert (one.n_devices, four.n_devices) == (1, 4)
     np.testing.assert_array_equal(four.models, one.models)
     np.testing.assert_array_equal(four.records.flagged, one.records.flagged)
     np.testing.assert_array_equal(four.records.filtered, one.records.filtered)

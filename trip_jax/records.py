@@ -76,6 +76,7 @@ class Result:
     liars: np.ndarray  # [F] int
     timings: list[Timing]  # T
     compile_seconds: float
+    n_devices: int  # that shared the work
     planned_bytes: int | None  # of memory, see programs.py
 
     @cached_property

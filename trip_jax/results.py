@@ -213,7 +213,7 @@ def summarise(result: Result) -> dict[str, Any]:
         },
         "memory": {"planned_bytes": result.planned_bytes, "peak_bytes": peak_bytes()},
         "costs": costs(result),
-        "device": f"{device.platform}: {device.device_kind}, {len(jax.devices())} of them",
+        "device": f"{device.platform}: {device.device_kind}, {result.n_devices} of them",
         "host": f"{platform.machine()}, {os.cpu_count()} cores",
         "versions": {"python": platform.python_version()}
         | {package: version(package) for package in PACKAGES},

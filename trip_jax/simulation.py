@@ -170,6 +170,7 @@ class Simulation:
                 liars=self.liars,
                 timings=timings,
                 compile_seconds=compile_seconds,
+                n_devices=self.mesh.size,
                 planned_bytes=planned,
             )
 
