@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.kept import Arrays, KeptRun, read, write
+from experiments.kept import Arrays, KeptRun
 from experiments.progress import ExecutionProgress
 from trip_jax import Config
 from trip_jax.centralized.fedavg import fedavg
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import ACCURACY
+from trip_jax.interruption import Interruption
 from trip_jax.retraining import (
     GroundTruth,
     centralised_truth,
@@ -71,19 +72,26 @@ class Cell(KeptRun):
 
     def _reexecuted(self, truth_of: Callable[..., GroundTruth]) -> Arrays:
         part = truth_of.__name__.removesuffix("_truth")
-        path = self.folder / f"{part}.partial.npz"
-        kept: Arrays = read(path) if path.exists() else {"finished": None, "seconds": np.zeros(())}
+        checkpoints = self.checkpoints(part)
+        kept = checkpoints.newest()[0] or {"finished": None, "seconds": np.zeros(())}
         began = time.perf_counter()
 
         def seconds() -> np.ndarray:
             return np.asarray(kept["seconds"] + time.perf_counter() - began)
 
-        with ExecutionProgress(f"  {part} ground truth") as progress:
+        def keep(finished: np.ndarray) -> None:
+            checkpoints.save(len(finished), {"finished": finished, "seconds": seconds()})
+            interruption.heed()
+
+        with (
+            Interruption("these executions") as interruption,
+            ExecutionProgress(f"  {part} ground truth") as progress,
+        ):
             truth = truth_of(
                 self.simulation,
                 samples=self.samples,
                 finished=kept["finished"],
-                on_chunk=lambda done: write(path, {"finished": done, "seconds": seconds()}),
+                on_chunk=keep,
                 on_progress=progress.report,
             )
         return {

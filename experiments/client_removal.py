@@ -33,8 +33,10 @@ from trip_jax.coordinator import trace
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import ACCURACY, LOSS
 from trip_jax.execution import Executor
+from trip_jax.interruption import Interruption
 from trip_jax.removal import removal_process
 from trip_jax.reports import recorded_reports
+from trip_jax.results import is_over
 
 TRIP = "TRIP-Shapley"
 CRITERIA = (TRIP, "by loss", "divided by m", "leave-one-out", "not traced")
@@ -67,7 +69,7 @@ def client_removal(arguments: Sequence[str]) -> None:
         n = run.config.n_clients
         if max(counts) >= n:
             raise InvalidSetting(f"k={max(counts)} leaves none of n_clients={n}: lower k.")
-        if not (leave_one_out.folder / "trip" / "summary.json").exists():
+        if not is_over(leave_one_out.folder / "trip"):
             leave_one_out.simulation  # noqa: B018 - refuses what it can't enumerate, before all runs
     for (dataset, model), pairs in reports.items():
         runs = [run for run, _ in pairs]
@@ -150,8 +152,12 @@ class _Removals:
                 done = np.concatenate([kept["present"], wanted[: len(utilities)]])
                 values = np.concatenate([kept["utilities"], utilities])
                 write(path, {"present": done, "utilities": values})
+                interruption.heed()
 
-            with ExecutionProgress(f"  {len(new)} removals, seed {run.config.seed}") as progress:
+            with (
+                Interruption("these removals") as interruption,
+                ExecutionProgress(f"  {len(new)} removals, seed {run.config.seed}") as progress,
+            ):
                 executor.execute(run.simulation, wanted, on_chunk=keep, on_progress=progress.report)
             kept = read(path)
         row_of = {row.tobytes(): k for k, row in enumerate(kept["present"])}

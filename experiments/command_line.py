@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from trip_jax.config_errors import no_choice, one_line
-from trip_jax.errors import InvalidSetting
+from trip_jax.errors import Interrupted, InvalidSetting
+from trip_jax.interruption import EXIT_CODE, KEPT
 from trip_jax.run import CONF, USER_ERRORS
 
 CHOSEN_BY_GROUP = {
@@ -135,8 +136,11 @@ def run_as_command(experiment: Callable[[Sequence[str]], None]) -> None:
     except USER_ERRORS as error:
         sys.stderr.write(f"error: {one_line(error, CONF)}\n")
         sys.exit(2)
+    except Interrupted:
+        sys.stderr.write(f"{KEPT}\n")
+        sys.exit(EXIT_CODE)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted: what is finished is kept; the same command goes on.\n")
+        sys.stderr.write(f"{KEPT}\n")
         sys.exit(130)
     except ValueError as error:
         if "Config group override must be" not in str(error):

@@ -1,31 +1,36 @@
 """Runs whose results are computed once and kept in a directory.
 
-Every part is a file that appears when it is whole; an interrupted computation keeps what it has in
-NAME.partial.npz and goes on from there.
+Every part is a file that appears when it is whole; an interrupted computation has checkpoints in
+NAME.checkpoints and goes on from there.
 """
 
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import xarray
 from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
 from trip_jax import Config, load_run
-from trip_jax.config import register
+from trip_jax.checkpoints import Checkpoints
 from trip_jax.config_errors import refuse_unknown
 from trip_jax.coordinator import trace
 from trip_jax.errors import InvalidSetting
 from trip_jax.prepare import prepare
+from trip_jax.provenance import inputs_hash, result_settings
 from trip_jax.reports import recorded_reports
+from trip_jax.results import is_over
+from trip_jax.resume import locked
 from trip_jax.run import CONF, run
+from trip_jax.schema import config_from, register
 from trip_jax.simulation import Simulation
 
 Arrays = dict[str, Any]  # of NumPy arrays
@@ -41,9 +46,7 @@ def compose_config(experiment: str, overrides: Sequence[str]) -> Config:
         raise InvalidSetting(
             "distributed is for single runs by python -m trip_jax.run: leave it out here."
         )
-    config = OmegaConf.to_object(settings)
-    assert isinstance(config, Config)
-    return config
+    return config_from(settings)
 
 
 class KeptRun:
@@ -56,7 +59,7 @@ class KeptRun:
     """
 
     def __init__(self, folder: Path, config: Config, name: str, **beyond: Any):
-        self.config, self.name = config, name
+        self.config, self.name, self._beyond = config, name, beyond
         kinds = (config.dataset.name, config.model.kind, config.distribution.kind)
         label = "-".join([*kinds, config.topology.kind, f"seed{config.seed}"])
         self.folder = folder / f"{label}-{_digest(config, beyond)}"
@@ -69,8 +72,8 @@ class KeptRun:
     def trip(self) -> xarray.Dataset:
         """The run of TRIP-Shapley."""
         folder = self.folder / "trip"
-        if not (folder / "summary.json").exists():
-            run(self.config, folder, self.name)
+        if not is_over(folder):
+            run(replace(self.config, resume="auto"), folder, self.name)
         kept = load_run(folder)
         if kept.summary["status"] != "finished":
             raise InvalidSetting(f"{folder} holds a run that stopped: {kept.summary['message']}")
@@ -85,29 +88,28 @@ class KeptRun:
         """What `compute` returned, now or in an earlier call."""
         path = self.folder / f"{part}.npz"
         if not path.exists():
-            write(path, compute())
-            (self.folder / f"{part}.partial.npz").unlink(missing_ok=True)
+            with locked(self.folder):
+                write(path, compute())
+                self.checkpoints(part).remove()
         return read(path)
+
+    def checkpoints(self, part: str) -> Checkpoints:
+        """Where a long part keeps what it has."""
+        about = {
+            "settings": result_settings(self.config) | self._beyond | {"part": part},
+            "inputs": inputs_hash(self.simulation),
+        }
+        return Checkpoints(self.folder / f"{part}.checkpoints", about, keep=2)
 
 
 def _digest(config: Config, beyond: dict[str, Any]) -> str:
     """Tells runs of different results apart; a new setting left at its default changes none."""
-    config = replace(config, devices=None)
-    settings, defaults = _flat(asdict(config)), _flat(asdict(Config()))
+    settings, defaults = result_settings(config), result_settings(Config())
     changed = {name: value for name, value in settings.items() if value != defaults[name]}
     changed |= {name: value for name, value in beyond.items() if value is not None}
     for file in config.topology.files:
         changed[f"topology.files {file}"] = Path(file).read_bytes().hex()
     return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        flat |= (
-            _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-        )
-    return flat
 
 
 def write(path: Path, arrays: Arrays) -> None:
@@ -120,5 +122,13 @@ def write(path: Path, arrays: Arrays) -> None:
 
 
 def read(path: Path) -> Arrays:
-    with np.load(path, allow_pickle=False) as file:
-        return dict(file)
+    """The arrays of an .npz file that `write` wrote.
+
+    Raises:
+        InvalidSetting: it is damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except (ValueError, EOFError, BadZipFile, zlib.error) as error:
+        raise InvalidSetting(f"{path} is damaged: remove it to have it computed again.") from error

@@ -19,9 +19,12 @@ from trip_jax.config import Adversary, Contribution, Defence
 from trip_jax.coordinator import Reports, trace
 from trip_jax.errors import Diverged
 from trip_jax.evaluation import ACCURACY, UTILITIES
+from trip_jax.interruption import Interruption
 from trip_jax.progress import duration
+from trip_jax.provenance import json_hash
 from trip_jax.records import State
 from trip_jax.reports import reports_of_round
+from trip_jax.resume import arrays_of, locked, state_of
 from trip_jax.topology import Topology
 
 
@@ -37,11 +40,17 @@ def evaluated(run: KeptRun, lies: Mapping[str, tuple[Adversary, Defence]]) -> di
     folder = run.folder / "lies"
     new = {name: lie for name, lie in lies.items() if not (folder / f"{name}.npz").exists()}
     if new:
-        _evaluate(run, new, folder)
+        with locked(run.folder), Interruption("the round") as interruption:
+            _evaluate(run, new, folder, interruption)
     return {name: read(folder / f"{name}.npz") for name in lies}
 
 
-def _evaluate(run: KeptRun, lies: Mapping[str, tuple[Adversary, Defence]], folder: Path) -> None:
+def _evaluate(
+    run: KeptRun,
+    lies: Mapping[str, tuple[Adversary, Defence]],
+    folder: Path,
+    interruption: Interruption,
+) -> None:
     simulations = {
         name: run.simulation.with_liars(adversary, defence)
         for name, (adversary, defence) in lies.items()
@@ -50,38 +59,26 @@ def _evaluate(run: KeptRun, lies: Mapping[str, tuple[Adversary, Defence]], folde
     state = lead.start()
     train = lead.compile_training(state)
     contribute = {name: one.compile_contributions(state) for name, one in simulations.items()}
-    partial = folder / "unfinished.partial.npz"
-    found: dict[str, list[np.ndarray]] = {f"{name}/lcv": [] for name in lies}
-    found |= {f"{name}/filtered": [] for name in lies}
-    if partial.exists():
-        kept = read(partial)
-        if set(kept["names"]) == set(lies):
-            state = State(
-                jnp.asarray(kept["models"]),
-                jnp.asarray(kept["utility"]),
-                state.phi,
-                state.key,
-                jnp.int32(kept["round"]),
-            )
-            found = {name: list(kept[name]) for name in found}
+    checkpoints = run.checkpoints(f"lies-{json_hash(sorted(lies))[:8]}")
+    found: dict[str, dict[str, list[np.ndarray]]]
+    found = {name: {"lcv": [], "filtered": []} for name in lies}
+    if kept := checkpoints.newest()[0]:
+        state = state_of(kept["state"])
+        found = jax.tree.map(list, kept["found"])
     began, first = time.perf_counter(), int(state.round)
     for t in range(first, rounds):
-        models, trained, _ = train(state, lead.data, lead.topology)
+        models, trained, _, unsent = train(state, lead.data, lead.topology)
         for name, one in simulations.items():
             lcv, _, filtered, _, utility = contribute[name](
-                state, trained, lead.data, lead.topology, one.rows
+                state, trained, unsent, lead.data, lead.topology, one.rows
             )
             finite = np.isfinite(lcv).all(axis=(1, 2))
             if not finite.all():
                 raise Diverged(t, int(np.argmin(finite)), None)
-            found[f"{name}/lcv"].append(np.asarray(lcv))
-            found[f"{name}/filtered"].append(np.asarray(filtered))
+            found[name]["lcv"].append(np.asarray(lcv))
+            found[name]["filtered"].append(np.asarray(filtered))
         state = State(models, utility, state.phi, state.key, state.round + 1)
-        write(
-            partial,
-            {name: np.stack(values) for name, values in found.items()}
-            | {"models": state.models, "utility": utility, "round": t + 1, "names": list(lies)},
-        )
+        checkpoints.save(t + 1, {"state": arrays_of(state), "found": _stacked(found)})
         spent = time.perf_counter() - began
         evaluations = int(lead.coalitions.max()) * len(lies) * (t + 1 - first)
         left = duration(spent / (t + 1 - first) * (rounds - t - 1))
@@ -91,10 +88,17 @@ def _evaluate(run: KeptRun, lies: Mapping[str, tuple[Adversary, Defence]], folde
             f"{accuracy:.3f}, {evaluations / spent:,.0f} coalitions/s, {left} left",
             flush=True,
         )
-    for name in lies:
-        parts = {part: np.stack(found[f"{name}/{part}"]) for part in ("lcv", "filtered")}
-        write(folder / f"{name}.npz", parts)
-    partial.unlink()
+        interruption.heed()
+    for name, arrays in _stacked(found).items():
+        write(folder / f"{name}.npz", arrays)
+    checkpoints.remove()
+
+
+def _stacked(found: dict[str, dict[str, list[np.ndarray]]]) -> dict[str, Arrays]:
+    return {
+        name: {part: np.stack(rounds) for part, rounds in parts.items()}
+        for name, parts in found.items()
+    }
 
 
 def scored(

@@ -172,7 +172,7 @@ def oracle(
     def fake(i: int, t: int) -> ref.Params:
         before = trajectory.states[t].models[i : i + 1]
         keys = round_keys(simulation.fake_key, jnp.array([i]), t)
-        return layers(simulation, fake_models(before, keys, adversary.fake, simulation.model)[0])
+        return layers(simulation, fake_models(before, keys, adversary, simulation.model)[0])
 
     return ref.trip_shapley(
         inputs.theta,

@@ -23,9 +23,9 @@ from trip_jax.config import (
     ModelConfig,
     TopologyConfig,
     Training,
-    register,
 )
 from trip_jax.errors import InvalidSetting
+from trip_jax.schema import register
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 CLASSES = get_type_hints(Config)

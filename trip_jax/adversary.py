@@ -1,4 +1,4 @@
-"""Liars: fake pre-training models (D1) and fake contribution vectors (D2)."""
+"""Liars: fake pre-training models (D1), fake contribution vectors (D2), and garbage for both."""
 
 from collections.abc import Callable
 
@@ -39,16 +39,19 @@ def choose_liars(adversary: Adversary, n: int, seed: int) -> np.ndarray:
     return np.sort(drawn[:count])
 
 
-def fake_models(before: Array, keys: Array, kind: str, model: FlatModel) -> Array:
-    """D1: the pre-training models that liars send in one round.
+def fake_models(before: Array, keys: Array, adversary: Adversary, model: FlatModel) -> Array:
+    """D1: the pre-training models that liars send in one round, by `adversary.fake`.
 
     Args:
         before: [F, P] the liars' true pre-training models.
         keys: [F] a key for each liar and round.
-        kind: "reinitialised": untrained parameters; "noise": Gaussian, with the mean and
-            deviation of the true model's parameters; "sign_flipped": the true ones negated;
-            "evasive": as "reinitialised", for `evade` to disguise.
+        adversary: fakes are "reinitialised": untrained parameters; "noise": Gaussian, with the
+            mean and deviation of the true model's parameters; "sign_flipped": the true ones
+            negated; "evasive": as "reinitialised", for `evade` to disguise.
     """
+    kind = adversary.fake
+    if adversary.sends_garbage:
+        return jnp.full_like(before, jnp.nan)
     if kind in ("reinitialised", "evasive"):
         return jax.vmap(model.draw)(keys)
     if kind == "noise":
@@ -98,9 +101,12 @@ def falsify_lcvs(
 
     Under the "efficient" normalisation, where entries are m times smaller, the amount is divided
     by m. With `adversary.lower_others` all other entries of the vector lose as much; with
-    `adversary.collude` the entries of other liars are raised like its own.
+    `adversary.collude` the entries of other liars are raised like its own. Garbage fills a
+    vector's unused slots, too.
     """
     lying = jnp.zeros(len(lcv), bool).at[liars].set(True)
+    if adversary.sends_garbage:
+        return jnp.where(lying[:, None], jnp.nan, lcv)
     lies = lying[:, None] & neighbourhoods.mask
     raised = lying[neighbourhoods.members] if adversary.collude else neighbourhoods.itself
     m = neighbourhoods.mask.sum(axis=1, keepdims=True)

@@ -1,13 +1,12 @@
 """Every setting of a run: frozen dataclasses that check themselves.
 
-They are the arguments of the Python API and, registered by `register`, the schema that Hydra
-checks configuration files and the command line against. A wrong value raises `InvalidSetting`.
+They are the arguments of the Python API and, by schema.py, what Hydra checks configuration files
+and the command line against. A wrong value raises `InvalidSetting`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any
 
 import numpy as np
 
@@ -180,7 +179,10 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Adversary:
-    """Liars: D1 sends fake pre-training models, D2 reports false contribution vectors."""
+    """Liars: D1 sends fake pre-training models, D2 reports false contribution vectors.
+
+    "garbage" is neither: all that such a liar sends and reports is no number.
+    """
 
     kind: str = "none"
     fraction: float = 0.2  # of the clients, drawn by seed
@@ -191,7 +193,7 @@ class Adversary:
     collude: bool = False  # D2: treat the entries of other liars as one's own
 
     def __post_init__(self) -> None:
-        _choice("adversary.kind", self.kind, ("none", "d1", "d2", "d1d2"))
+        _choice("adversary.kind", self.kind, ("none", "d1", "d2", "d1d2", "garbage"))
         _choice("adversary.fake", self.fake, ("reinitialised", "noise", "sign_flipped", "evasive"))
         _fraction("adversary.fraction", self.fraction)
         _at_least("adversary.amount", self.amount, 0)
@@ -199,11 +201,15 @@ class Adversary:
 
     @property
     def fakes_models(self) -> bool:
-        return self.kind in ("d1", "d1d2")
+        return self.kind in ("d1", "d1d2", "garbage")
 
     @property
     def fakes_reports(self) -> bool:
-        return self.kind in ("d2", "d1d2")
+        return self.kind in ("d2", "d1d2", "garbage")
+
+    @property
+    def sends_garbage(self) -> bool:
+        return self.kind == "garbage"
 
 
 CALIBRATED = {
@@ -293,12 +299,26 @@ class Distributed:
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """When a run saves what it needs to go on after an interruption."""
+
+    every: int | None = None  # rounds; None: once a minute has passed since the last
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        _at_least("checkpoint.every", self.every, 1)
+        _at_least("checkpoint.keep", self.keep, 1)
+
+
+@dataclass(frozen=True)
 class Config:
     """A whole run."""
 
     n_clients: int = 8
     seed: int = 0
     devices: int | None = None
+    resume: str | None = None  # the directory of a run to go on with, or "auto"
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
     distributed: Distributed = field(default_factory=Distributed)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
     distribution: Distribution = field(default_factory=Distribution)
@@ -317,20 +337,3 @@ class Config:
             f"devices={self.devices} can't be chosen with distributed.coordinator: all are used.",
         )
         _require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), not {self.seed}.")
-
-
-def register() -> None:
-    """Make `Config` known to Hydra as the schema `config_schema`."""
-    from hydra.core.config_store import ConfigStore
-    from omegaconf import DictConfig, OmegaConf
-
-    def thaw(node: Any) -> None:
-        # OmegaConf takes a frozen dataclass for a node that no override may change.
-        OmegaConf.set_readonly(node, None)
-        for key in node:
-            if isinstance(node[key], DictConfig):
-                thaw(node[key])
-
-    schema = OmegaConf.structured(Config)
-    thaw(schema)
-    ConfigStore.instance().store(name="config_schema", node=schema)

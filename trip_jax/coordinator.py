@@ -15,6 +15,9 @@ from jax import Array, lax, ops
 from trip_jax.config import Defence
 from trip_jax.outliers import robust_location
 
+LARGEST = 1e15
+"""Contributions beyond it are no measurements; their sums of squares would leave float32."""
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Verdict:
 
     adopted: Array  # [A] float32 the contributions that enter Eq. 3
     flagged: Array  # [n] bool clients whose report was replaced
-    distance: Array  # [n] float32 L2 distance of each report to its reference
+    distance: Array  # [n] float32 L2 distance of each report to its reference, 0 if it has none
 
 
 def propagate(phi: Array, reports: Reports) -> Array:
@@ -81,21 +84,38 @@ def detect_outliers(reports: Reports, n: int, defence: Defence) -> Verdict:
     return Verdict(adopted, flagged, distance)
 
 
+def refuse_garbage(reports: Reports, n: int) -> tuple[Reports, Array]:
+    """Reports whose vectors are 0 where they held anything but numbers up to `LARGEST`.
+
+    Returns:
+        the reports, and which clients' [n] bool were refused.
+    """
+    garbage = reports.real & ~(jnp.abs(reports.lcv) <= LARGEST)
+    refused = ops.segment_max(garbage.astype(jnp.int32), reports.client, num_segments=n) > 0
+    return replace(reports, lcv=jnp.where(refused[reports.client], 0, reports.lcv)), refused
+
+
 def coordinate(phi: Array, reports: Reports, defence: Defence) -> tuple[Array, Verdict]:
     """One round of the coordinator: outlier detection if C2 is on, then Eq. 3.
+
+    A report that is no number, or absurdly large, counts as zero and is flagged, C2 on or off; it
+    has no part in the consensus.
 
     Args:
         phi: [n, n] contributions so far, phi[i, j] of client j to client i's model.
 
     Returns:
-        the next phi and what C2 found (nothing, when it is off).
+        the next phi and what was found.
     """
     n = len(phi)
+    reports, refused = refuse_garbage(reports, n)
     if defence.c2:
-        verdict = detect_outliers(reports, n, defence)
+        heard = replace(reports, real=reports.real & ~refused[reports.client])
+        verdict = detect_outliers(heard, n, defence)
     else:
         verdict = Verdict(reports.lcv, jnp.zeros(n, bool), jnp.zeros(n))
-    return propagate(phi, replace(reports, lcv=verdict.adopted)), verdict
+    phi = propagate(phi, replace(reports, lcv=verdict.adopted))
+    return phi, replace(verdict, flagged=verdict.flagged | refused)
 
 
 @partial(jax.jit, static_argnames=("n", "defence"))

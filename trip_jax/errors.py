@@ -1,4 +1,4 @@
-"""What a user is meant to see: a setting that cannot work, or a run that went astray."""
+"""What a user is meant to see: a setting that cannot work, a run that went astray or was ended."""
 
 from typing import Any
 
@@ -24,3 +24,7 @@ class Diverged(RuntimeError):
             "training.learning_rate."
         )
         self.result = result
+
+
+class Interrupted(RuntimeError):
+    """A signal asked for an end; what was finished is kept, and the message says how to go on."""

@@ -11,8 +11,8 @@ from trip_jax.records import Record, Timing
 class Progress:
     """Reports each round with its mean accuracy, rates and the time left; a context manager."""
 
-    def __init__(self, rounds: int, n_clients: int):
-        self._rounds, self._n_clients = rounds, n_clients
+    def __init__(self, rounds: int, n_clients: int, done: int = 0):
+        self._rounds, self._n_clients, self._done = rounds, n_clients, done
         self._spent = 0.0
         self._bar = None
 
@@ -20,7 +20,9 @@ class Progress:
         if sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(total=self._rounds, unit="round", dynamic_ncols=True)
+            self._bar = tqdm(
+                total=self._rounds, initial=self._done, unit="round", dynamic_ncols=True
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -40,7 +42,7 @@ class Progress:
             self._bar.update()
         else:
             self._spent += timing.seconds
-            left = self._spent / (t + 1) * (self._rounds - t - 1)
+            left = self._spent / (t + 1 - self._done) * (self._rounds - t - 1)
             print(f"round {t + 1}/{self._rounds}: {news}, {duration(left)} left", flush=True)
 
 

@@ -37,8 +37,9 @@ class Record:
     reported: Array  # [n, M] what the coordinator received
     adopted: Array  # [n, M] what entered Eq. 3
     filtered: Array  # [n, M] bool, pre-training models replaced by C1
-    flagged: Array  # [n] bool, reports replaced by C2
+    flagged: Array  # [n] bool, reports replaced by C2, or no numbers
     distance: Array  # [n] L2 distance of each report to its reference, 0 without C2
+    unsent: Array  # [n] bool, post-training models that are not finite and so were left out
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,15 @@ class Timing:
     @classmethod
     def total(cls, timings: Sequence["Timing"]) -> "Timing":
         return cls(*(sum(values) for values in zip(*map(astuple, timings), strict=True)))
+
+
+@dataclass(frozen=True)
+class Past:
+    """A run up to the end of some round: enough to go on."""
+
+    state: State
+    records: list[Record]
+    timings: list[Timing]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The run directory: what a finished run leaves, and how to read it again.
 
-`rounds.csv` grows while the run goes on; `summary.json` is written once all numbers are, so a
-directory without it holds no finished run. Figures follow; they can be drawn again from the rest.
+`rounds.csv` grows while the run goes on; `summary.json` is written once all numbers are and says
+whether the run is over. Figures follow; they can be drawn again from the rest.
 """
 
 import csv
@@ -10,7 +10,6 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +21,13 @@ from trip_jax.data.partition import Federation
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import ACCURACY, LOSS, PROBABILITY, UTILITIES
 from trip_jax.programs import peak_bytes
-from trip_jax.records import Record, Result, Timing
+from trip_jax.provenance import git_revision, versions
+from trip_jax.records import Past, Record, Result, Timing
 
 if TYPE_CHECKING:
     import pandas
     import xarray
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "networkx", "hydra-core")
 COLUMNS = (
     "round",
     "accuracy_mean",
@@ -38,6 +37,7 @@ COLUMNS = (
     "loss_mean",
     "train_loss_mean",
     "filtered_models",
+    "unsent_models",
     "flagged_reports",
     "seconds_training",
     "seconds_evaluation",
@@ -55,15 +55,23 @@ class Run:
 
 
 class RoundLog:
-    """rounds.csv, a line as soon as its round is over; use it as a context manager."""
+    """rounds.csv, a line as soon as its round is over; use it as a context manager.
 
-    def __init__(self, folder: Path):
+    Args:
+        past: rounds that come first.
+    """
+
+    def __init__(self, folder: Path, past: Past | None = None):
         self._path = folder / "rounds.csv"
+        self._past = past
 
     def __enter__(self) -> "RoundLog":
         self._file = self._path.open("w", newline="", buffering=1)
         self._writer = csv.writer(self._file)
         self._writer.writerow(COLUMNS)
+        if self._past:
+            for t, news in enumerate(zip(self._past.records, self._past.timings, strict=True)):
+                self.write(t, *news)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,8 +86,9 @@ class RoundLog:
             accuracy.min(),
             accuracy.max(),
             -np.asarray(record.utility)[:, LOSS].mean(),
-            np.asarray(record.train_loss).mean(),
+            np.nanmean(record.train_loss),  # a liar's own training may fail
             record.filtered.sum(),
+            record.unsent.sum(),
             record.flagged.sum(),
             timing.training,
             timing.evaluation,
@@ -114,7 +123,9 @@ def save_run(
         for t, timing in enumerate(result.timings):
             log.write(t, jax.tree.map(lambda rounds, t=t: rounds[t], result.records), timing)
     data = to_dataset(result, federation, title)
-    data.to_netcdf(folder / "results.nc", engine="h5netcdf")
+    unfinished = folder / "results.nc.partial"
+    data.to_netcdf(unfinished, engine="h5netcdf")
+    os.replace(unfinished, folder / "results.nc")
     summary = {"title": title, "status": "finished"} | about | summarise(result)
     text = json.dumps(summary, indent=2)
     partial = folder / "summary.json.partial"
@@ -159,6 +170,7 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
             "filtered": (("round", "client", "member"), records.filtered),
             "flagged": (("round", "client"), records.flagged),
             "distance": (("round", "client"), records.distance),
+            "unsent": (("round", "client"), records.unsent),
             "members": (("graph", "client", "member"), np.asarray(graphs.members)),
             "mask": (("graph", "client", "member"), np.asarray(graphs.mask)),
             "weights": (("graph", "client", "member"), np.asarray(graphs.weights)),
@@ -187,7 +199,6 @@ def summarise(result: Result) -> dict[str, Any]:
     final = result.accuracy[-1]
     timing = Timing.total(result.timings)
     liar = np.isin(np.arange(len(final)), result.liars)
-    device = jax.devices()[0]
     return {
         "rounds": len(result.accuracy),
         "final_accuracy": {"mean": float(final.mean()), "std": float(final.std())},
@@ -198,6 +209,7 @@ def summarise(result: Result) -> dict[str, Any]:
             "liars": float(result.scores[liar].mean()) if liar.any() else None,
         },
         "filtered_models": int(result.records.filtered.sum()),
+        "unsent_models": int(result.records.unsent.sum()),
         "flagged_reports": int(result.records.flagged.sum()),
         **_sampling(result),
         "seconds": {
@@ -213,11 +225,19 @@ def summarise(result: Result) -> dict[str, Any]:
         },
         "memory": {"planned_bytes": result.planned_bytes, "peak_bytes": peak_bytes()},
         "costs": costs(result),
-        "device": f"{device.platform}: {device.device_kind}, {result.n_devices} of them",
+        "device": describe_device(result),
+        "devices": result.n_devices,
         "host": f"{platform.machine()}, {os.cpu_count()} cores",
-        "versions": {"python": platform.python_version()}
-        | {package: version(package) for package in PACKAGES},
+        "precision": "float32, matrix products at JAX's highest precision",
+        "versions": versions(),
+        "revision": git_revision(),
     }
+
+
+def describe_device(result: Result) -> str:
+    """What computed a result."""
+    device = jax.devices()[0]
+    return f"{device.platform}: {device.device_kind}, {result.n_devices} of them"
 
 
 def _sampling(result: Result) -> dict[str, Any]:
@@ -234,12 +254,22 @@ def _sampling(result: Result) -> dict[str, Any]:
     }
 
 
+def is_over(folder: Path) -> bool:
+    """Whether a directory holds a run that will not go on: one that finished or diverged."""
+    try:
+        summary = json.loads((folder / "summary.json").read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return bool(summary["status"] != "interrupted")
+
+
 def load_run(path: str | os.PathLike[str]) -> Run:
     """Read a run directory.
 
     Raises:
-        InvalidSetting: the directory holds no run, or one that was cut off. A run that stopped
-            because a model diverged is read; its summary has the status "stopped".
+        InvalidSetting: the directory holds no run, or one that was cut off. One that stopped
+            because a model diverged, or was interrupted after a round, is read; its summary has
+            the status "stopped" or "interrupted".
     """
     import pandas
     import xarray

@@ -25,7 +25,7 @@ from trip_jax.evaluation import ACCURACY, LOSS, UTILITIES, evaluate
 from trip_jax.lcv import coalition_utilities, filter_pre_training, local_contributions
 from trip_jax.models import Model
 from trip_jax.programs import compiled, planned_bytes
-from trip_jax.records import Record, Result, State, Timing
+from trip_jax.records import Past, Record, Result, State, Timing
 from trip_jax.reports import reports_of_round
 from trip_jax.shapley import CoalitionRows
 from trip_jax.topology import Arcs, Topology
@@ -138,27 +138,29 @@ class Simulation:
 
     def run(
         self,
-        on_round: Callable[[int, Record, Timing], None] | None = None,
+        on_round: Callable[[Past], bool | None] | None = None,
         on_start: Callable[[int | None], None] | None = None,
+        past: Past | None = None,
     ) -> Result:
-        """All rounds from the start.
+        """All rounds from the start, or from where an earlier run was.
 
         Args:
-            on_round: called after each round with its number, record and timing.
+            on_round: called after each round; the run ends there if it returns True.
             on_start: called before the first round with the `planned_bytes` of memory.
+            past: of a run of the same federation, to go on from.
 
         Raises:
             Diverged: a model is no longer finite; the error carries what came before.
         """
-        state = self.start()
+        past = past or Past(self.start(), [], [])
+        state = jax.device_put(past.state, on_all(self.mesh))
         began = time.perf_counter()
         phases = self.compile(state)
         compile_seconds = time.perf_counter() - began
         planned = planned_bytes(*phases[:2], state.models, self.mesh)
         if on_start:
             on_start(planned)
-        records: list[Record] = []
-        timings: list[Timing] = []
+        records, timings = list(past.records), list(past.timings)
 
         def result() -> Result:
             return Result(
@@ -174,11 +176,12 @@ class Simulation:
                 planned_bytes=planned,
             )
 
-        for t in range(self.training.rounds):
+        for t in range(len(records), self.training.rounds):
             new_state, record, seconds = self.round(state, *phases)
             record = jax.tree.map(np.asarray, record)
             for numbers in (record.train_loss, record.utility[:, LOSS], record.lcv):
                 finite = np.isfinite(numbers).reshape(self.n, -1).all(axis=1)
+                finite[self.liars] = True  # what they send and report is looked at where it arrives
                 if not finite.all():
                     raise Diverged(t, int(np.argmin(finite)), result() if records else None)
             state = new_state
@@ -189,15 +192,16 @@ class Simulation:
                 coalitions=int(self.coalitions[self.topology.graph_of(t)]),
             )
             timings.append(work)
-            if on_round:
-                on_round(t, record, work)
+            if on_round and on_round(Past(state, records, timings)):
+                break
         return result()
 
     def compile(self, state: State) -> tuple[Compiled, Compiled, Compiled]:
         """Each phase compiled once, for the shapes of this federation."""
         reported = jnp.zeros(self.topology.graphs.mask.shape[1:])
         coordinate_round = partial(_coordinate, defence=self.defence)
-        inputs = state.phi, reported, state.round, self.topology, self.arcs
+        unsent = jnp.zeros(self.n, bool)
+        inputs = state.phi, reported, unsent, state.round, self.topology, self.arcs
         return (
             self.compile_training(state),
             self.compile_contributions(state),
@@ -205,13 +209,16 @@ class Simulation:
         )
 
     def compile_training(self, state: State) -> Compiled:
-        """`(state, data, topology) -> (next models, trained models, training losses)`."""
+        """`(state, data, topology) -> (next models, trained models, losses, unsent)`."""
         return compiled(self._train, self.mesh, state, self.data, self.topology)
 
     def compile_contributions(self, state: State) -> Compiled:
-        """`(state, trained models, data, topology, rows) ->` what clients find and report."""
-        trained = state.models  # of the same shape
-        inputs = state, trained, self.data, self.topology, self.rows
+        """`(state, trained models, unsent, data, topology, rows) ->` what clients find and report.
+
+        Models `unsent` [n] bool reached nobody.
+        """
+        trained, unsent = state.models, jnp.zeros(self.n, bool)  # of these shapes
+        inputs = state, trained, unsent, self.data, self.topology, self.rows
         return compiled(self._contribute, self.mesh, *inputs)
 
     def round(
@@ -225,16 +232,15 @@ class Simulation:
             clock.append(time.perf_counter())
             return phase
 
-        models, trained, train_loss = finished(train(state, self.data, self.topology))
+        models, trained, train_loss, unsent = finished(train(state, self.data, self.topology))
         lcv, lcv_error, filtered, reported, utility = finished(
-            contribute(state, trained, self.data, self.topology, self.rows)
+            contribute(state, trained, unsent, self.data, self.topology, self.rows)
         )
         phi, t, adopted, flagged, distance = finished(
-            coordination(state.phi, reported, state.round, self.topology, self.arcs)
+            coordination(state.phi, reported, unsent, state.round, self.topology, self.arcs)
         )
-        record = Record(
-            train_loss, utility, lcv, lcv_error, reported, adopted, filtered, flagged, distance
-        )
+        found = lcv, lcv_error, reported, adopted, filtered, flagged, distance, unsent
+        record = Record(train_loss, utility, *found)
         return State(models, utility, phi, state.key, t), record, Timing(*np.diff(clock))
 
     def evaluate(self, models: Array, data: ClientData) -> Array:
@@ -275,8 +281,12 @@ class Simulation:
 
     def _train(
         self, state: State, data: ClientData, topology: Topology
-    ) -> tuple[Array, Array, Array]:
-        """What clients do for the sake of learning: theta^(t+1), theta^(t+1/2) and its loss."""
+    ) -> tuple[Array, Array, Array, Array]:
+        """What clients do for learning: theta^(t+1), theta^(t+1/2), its loss, who did not send it.
+
+        Of a liar, a model that is not finite is left out by its receivers; the liar itself goes on
+        with the model that it had.
+        """
         clients = jnp.arange(self.n)
         keys = round_keys(state.key, clients, state.round)
         trained, train_loss = self.local_training(state.models, clients, keys, data)
@@ -284,37 +294,49 @@ class Simulation:
             # A last step that overflows shows in no loss but those of the models it is mixed into.
             finite = jnp.isfinite(trained).all(axis=1)
             train_loss = jnp.where(finite, train_loss, jnp.nan)
-            return aggregate(trained, topology.at(state.round)), trained, train_loss
+            neighbourhoods, unsent = topology.at(state.round), jnp.zeros(self.n, bool)
+            if len(self.liars):
+                lying = unsent.at[self.liars].set(True)
+                unsent = lying if self.adversary.sends_garbage else lying & ~finite
+                trained = jnp.where((lying & ~finite)[:, None], state.models, trained)
+                neighbourhoods = neighbourhoods.with_lost(neighbourhoods.lost(unsent))
+            return aggregate(trained, neighbourhoods), trained, train_loss, unsent
 
     def _contribute(
         self,
         state: State,
         trained: Array,
+        unsent: Array,
         data: ClientData,
         topology: Topology,
         rows: CoalitionRows,
     ) -> tuple[Array, Array, Array, Array, Array]:
         """What clients do for contributions: LCVs, their errors, C1, reports, new utilities."""
         neighbourhoods = topology.at(state.round)
+        lost = neighbourhoods.lost(unsent)
+        neighbourhoods = neighbourhoods.with_lost(lost)
         rows = jax.tree.map(lambda field: field[topology.graph_of(state.round)], rows)
         sent, accuracy = state.models, state.utility[:, ACCURACY]
-        sent_accuracy = accuracy
+        sent_accuracy, unusable = accuracy, jnp.zeros(self.n, bool)
         if self.adversary.fakes_models and len(self.liars):
             keys = round_keys(self.fake_key, jnp.asarray(self.liars), state.round)
-            fakes = fake_models(state.models[self.liars], keys, self.adversary.fake, self.model)
+            fakes = fake_models(state.models[self.liars], keys, self.adversary, self.model)
 
             def fake_accuracy(models):
                 return self.evaluate(models, data)[:, ACCURACY]
 
-            if self.adversary.fake == "evasive":
+            if self.adversary.fake == "evasive" and not self.adversary.sends_garbage:
                 floor = accuracy[self.liars] - self.defence.v_threshold
                 fakes = evade(state.models[self.liars], fakes, floor, fake_accuracy)
+            finite = jnp.isfinite(fakes).all(axis=1)
+            unusable = unusable.at[self.liars].set(~finite)
+            fakes = jnp.where(finite[:, None], fakes, 0)  # which 0 times NaN would not become
             sent = sent.at[self.liars].set(fakes)
             if self.defence.c1:
                 sent_accuracy = accuracy.at[self.liars].set(fake_accuracy(fakes))
-        filtered = jnp.zeros_like(neighbourhoods.mask)
+        filtered = neighbourhoods.lost(unusable)
         if self.defence.c1:
-            filtered = filter_pre_training(
+            filtered |= filter_pre_training(
                 accuracy, sent_accuracy, neighbourhoods, self.defence.v_threshold
             )
         sampling_keys = round_keys(self.sampling_key, rows.sampled, state.round)
@@ -335,6 +357,11 @@ class Simulation:
                 mesh=self.mesh,
             )
         lcv, lcv_error = local_contributions(table, drawn, rows, neighbourhoods, self.contribution)
+        if len(self.liars) and self.contribution.normalization == "paper":
+            # A lost model's sender is a null player: leaving it out changes nothing but m.
+            m = neighbourhoods.mask.sum(axis=1)
+            share = ((m - lost.sum(axis=1)) / m)[:, None, None]
+            lcv, lcv_error = share * lcv, share * lcv_error
         reported = lcv[..., UTILITIES.index(self.contribution.utility)]
         if self.adversary.fakes_reports:
             reported = falsify_lcvs(
@@ -348,10 +375,20 @@ class Simulation:
 
 
 def _coordinate(
-    phi: Array, reported: Array, t: Array, topology: Topology, arcs: Arcs, *, defence: Defence
+    phi: Array,
+    reported: Array,
+    unsent: Array,
+    t: Array,
+    topology: Topology,
+    arcs: Arcs,
+    *,
+    defence: Defence,
 ) -> tuple[Array, Array, Array, Array, Array]:
     """The coordinator's round; reports and exchange metadata are all that is within its reach."""
     neighbourhoods = topology.at(t)
+    lost = neighbourhoods.lost(unsent)
+    neighbourhoods = neighbourhoods.with_lost(lost)
+    reported = jnp.where(lost, 0, reported)  # of models that were not there to contribute
     arcs = jax.tree.map(lambda field: field[topology.graph_of(t)], arcs)
     phi, verdict = coordinate(phi, reports_of_round(neighbourhoods, arcs, reported), defence)
     adopted = jnp.where(arcs.real, verdict.adopted, 0)

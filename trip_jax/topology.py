@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
+from xml.parsers import expat
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,12 @@ from jax import Array
 
 from trip_jax.config import TopologyConfig
 from trip_jax.errors import InvalidSetting
+
+LARGEST_FILE = 2**28
+"""Bytes of a graph file; five million edges of GraphML."""
+
+DEEPEST = 16
+"""Levels of elements in a GraphML file; those of nodes, edges and their data are four."""
 
 
 @jax.tree_util.register_dataclass
@@ -40,6 +47,17 @@ class Neighbourhoods:
     def itself(self) -> Array:
         """Which slot is the client's own, bool [n, M]."""
         return self.mask & (self.members == jnp.arange(len(self.members))[:, None])
+
+    def lost(self, unsent: Array) -> Array:
+        """Which slots [n, M] stand for a model that the clients `unsent` [n] bool did not send."""
+        return self.mask & unsent[self.members] & ~self.itself
+
+    def with_lost(self, lost: Array) -> "Neighbourhoods":
+        """The same with weights of 0 for models that were lost [n, M]; slots stay what they are."""
+        weights = jnp.where(lost, 0, self.weights)
+        # A client that gave its own model no weight keeps it when no other is left.
+        alone = ~weights.any(axis=1, keepdims=True)
+        return replace(self, weights=jnp.where(alone & self.itself, 1, weights))
 
 
 @jax.tree_util.register_dataclass
@@ -313,8 +331,14 @@ def read_graph(path: Path, n: int, *, directed: bool = False) -> nx.Graph:
     """
     if not path.is_file():
         raise InvalidSetting(f"topology.files: there is no graph file {path}.")
+    if path.stat().st_size > LARGEST_FILE:
+        raise InvalidSetting(
+            f"topology.files: {path} is larger than {LARGEST_FILE // 2**20} MiB: leave out what is "
+            "not an edge."
+        )
     try:
         if path.suffix == ".graphml":
+            _refuse_bombs(path)
             graph = nx.read_graphml(path)
             graph = nx.DiGraph(graph) if graph.is_directed() else nx.Graph(graph)
         else:
@@ -340,3 +364,27 @@ def read_graph(path: Path, n: int, *, directed: bool = False) -> nx.Graph:
     graph = nx.relabel_nodes(graph, names)
     graph.add_nodes_from(range(n))
     return graph
+
+
+def _refuse_bombs(path: Path) -> None:
+    """Refuse XML whose entities or nesting could exhaust a reader; raises ValueError."""
+    depth = 0
+
+    def doctype(*_: object) -> None:
+        raise ValueError("it declares a document type, which GraphML does not need")
+
+    def opened(*_: object) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > DEEPEST:
+            raise ValueError(f"its elements are nested more than {DEEPEST} deep")
+
+    def closed(_: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = doctype
+    parser.StartElementHandler, parser.EndElementHandler = opened, closed
+    with path.open("rb") as file:
+        parser.ParseFile(file)

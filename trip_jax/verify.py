@@ -1,0 +1,81 @@
+"""Whether a run's numbers come out again: `python -m trip_jax.run --verify DIR`."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trip_jax.devices import available
+from trip_jax.errors import InvalidSetting
+from trip_jax.prepare import prepare
+from trip_jax.provenance import git_revision, versions
+from trip_jax.results import describe_device, load_run, to_dataset
+from trip_jax.resume import RunCheckpoints
+from trip_jax.schema import config_from
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a repetition found.
+
+    Attributes:
+        first, last: the rounds that were run again, from 1.
+        differences: the largest one of each quantity that is not the same bit for bit.
+        changed: what is not as it was when the run was made: versions, revision, device.
+    """
+
+    first: int
+    last: int
+    differences: dict[str, float]
+    changed: list[str]
+
+    def __str__(self) -> str:
+        rounds = f"rounds {self.first} to {self.last}, run again,"
+        if not self.differences:
+            return f"{rounds} give the same numbers, bit for bit."
+        found = ", ".join(f"{name} by up to {most:.3g}" for name, most in self.differences.items())
+        cause = f" (changed since then: {', '.join(self.changed)})" if self.changed else ""
+        return f"{rounds} give other numbers: {found}{cause}."
+
+
+def verify(folder: Path) -> Verdict:
+    """Run the rounds after a run's newest checkpoint again, all if it has none, and compare.
+
+    Raises:
+        InvalidSetting: the directory holds no run that is over, or its data are not to be had.
+    """
+    kept = load_run(folder)
+    if kept.summary["status"] == "interrupted":
+        raise InvalidSetting(f"{folder} holds an unfinished run: finish it with resume=auto first.")
+    config = config_from(kept.summary["config"])
+    if (devices := kept.summary["devices"]) <= len(available()):
+        config = replace(config, devices=devices)
+    last = int(kept.summary["rounds"])
+    simulation, federation = prepare(config)
+    past = RunCheckpoints(folder, config, simulation).newest()
+    result = simulation.run(lambda past: len(past.records) == last, past=past)
+    again = to_dataset(result, federation, kept.data.attrs["title"])
+    differences = {
+        str(name): _difference(values.values, again[name].values)
+        for name, values in kept.data.data_vars.items()
+    }
+    then = kept.summary["versions"] | {
+        "revision": kept.summary["revision"],
+        "device": kept.summary["device"],
+    }
+    now = versions() | {"revision": git_revision(), "device": describe_device(result)}
+    return Verdict(
+        first=len(past.records) + 1 if past else 1,
+        last=last,
+        differences={name: most for name, most in differences.items() if most},
+        changed=[name for name in now if then.get(name) != now[name]],
+    )
+
+
+def _difference(was: Any, now: Any) -> float:
+    """The largest of two arrays; infinite where one alone is no number."""
+    if np.array_equal(was, now, equal_nan=True):
+        return 0.0
+    differences = np.abs(np.asarray(was, float) - np.asarray(now, float))
+    return float(np.max(np.nan_to_num(differences, nan=np.inf)))
