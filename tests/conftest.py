@@ -1,16 +1,24 @@
-"""A federation small enough to be followed by the oracle."""
+"""A federation small enough to be followed by the oracle, and the command line."""
 
+import logging
 import os
+import subprocess
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import networkx as nx
 import numpy as np
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from hypothesis import settings
 
+import trip_jax.run
 from tests import reference as ref
 from trip_jax import topology
 from trip_jax.adversary import fake_models
@@ -33,6 +41,98 @@ for name, value in (
     jax.config.update(name, value)
     os.environ[name.upper()] = str(value)
 jax.config.update("jax_num_cpu_devices", 4)  # commands that tests start take the cores there are
+
+settings.register_profile("usual", max_examples=25, deadline=None)
+settings.register_profile("thorough", max_examples=500, deadline=None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--thorough", action="store_true", help="thirty kills, all damages, hundreds of examples"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("thorough" if config.getoption("thorough") else "usual")
+
+
+@pytest.fixture(scope="session")
+def thorough(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("thorough"))
+
+
+TINY = (
+    "dataset=synthetic",
+    "dataset.train_size=64",
+    "dataset.test_size=40",
+    "n_clients=3",
+    "topology=star",
+    "distribution=iid",
+    "model.hidden=[8]",
+    "training.rounds=1",
+    "training.local_epochs=1",
+)
+"""The smallest federation of the command line."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The only line on standard error."""
+        (line,) = self.err.splitlines()
+        assert line.startswith("error: ")
+        assert "Traceback" not in self.out
+        return line
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Command]:
+    """`python -m trip_jax.run` in this process, in an empty folder, without data or a network."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # which `main` sets, and this resets
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "no_data"))
+    monkeypatch.setenv("TRIP_JAX_CACHE", str(tmp_path / "no_cache"))
+    monkeypatch.setenv("TRIP_JAX_TFDS_MIRROR", "http://127.0.0.1:9")
+    # Hydra closes all handlers when it sets logging up, and with absl's what pytest captures.
+    monkeypatch.setattr(logging, "_handlerList", [])
+    handlers, level = logging.root.handlers[:], logging.root.level
+
+    def run(*arguments: str) -> Outcome:
+        GlobalHydra.instance().clear()
+        monkeypatch.setattr(sys, "argv", ["run.py", *arguments])
+        code = 0
+        try:
+            trip_jax.run.main()
+        except SystemExit as stop:
+            assert isinstance(stop.code, int)
+            code = stop.code
+        return Outcome(code, *capsys.readouterr())
+
+    yield run
+    GlobalHydra.instance().clear()
+    for handler in set(logging.root.handlers) - set(handlers):
+        handler.close()
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+
+
+def python(folder: Path, *arguments: str) -> Outcome:
+    """Python in a process of its own."""
+    process = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+    return Outcome(process.returncode, process.stdout, process.stderr)
+
 
 SIZES = (12, 7, 16, 9, 20, 5)
 

@@ -2,12 +2,9 @@
 
 import io
 import json
-import logging
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 import trip_jax
 import trip_jax.run
+from tests.conftest import TINY, Command, Outcome, python
 from trip_jax.config import Config
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import ACCURACY
@@ -28,77 +25,7 @@ from trip_jax.progress import Progress
 from trip_jax.records import Record, Timing
 from trip_jax.results import COLUMNS
 
-TINY = (
-    "dataset=synthetic",
-    "dataset.train_size=64",
-    "dataset.test_size=40",
-    "n_clients=3",
-    "topology=star",
-    "distribution=iid",
-    "model.hidden=[8]",
-    "training.rounds=1",
-    "training.local_epochs=1",
-)
 FINISHED = (*TINY, "n_clients=4", "training.rounds=2", "adversary=d1d2", "defence=both", "seed=5")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def error(self) -> str:
-        """The only line on standard error."""
-        (line,) = self.err.splitlines()
-        assert line.startswith("error: ")
-        assert "Traceback" not in self.out
-        return line
-
-
-Command = Callable[..., Outcome]
-
-
-@pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Command]:
-    """`python -m trip_jax.run` in this process, in an empty folder, without data or a network."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # which `main` sets, and this resets
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "no_data"))
-    monkeypatch.setenv("TRIP_JAX_CACHE", str(tmp_path / "no_cache"))
-    monkeypatch.setenv("TRIP_JAX_TFDS_MIRROR", "http://127.0.0.1:9")
-    # Hydra closes all handlers when it sets logging up, and with absl's what pytest captures.
-    monkeypatch.setattr(logging, "_handlerList", [])
-    handlers, level = logging.root.handlers[:], logging.root.level
-
-    def run(*arguments: str) -> Outcome:
-        GlobalHydra.instance().clear()
-        monkeypatch.setattr(sys, "argv", ["run.py", *arguments])
-        code = 0
-        try:
-            trip_jax.run.main()
-        except SystemExit as stop:
-            assert isinstance(stop.code, int)
-            code = stop.code
-        return Outcome(code, *capsys.readouterr())
-
-    yield run
-    GlobalHydra.instance().clear()
-    for handler in set(logging.root.handlers) - set(handlers):
-        handler.close()
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
-
-
-def python(folder: Path, *arguments: str) -> Outcome:
-    """Python in a process of its own."""
-    process = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300
-    )
-    return Outcome(process.returncode, process.stdout, process.stderr)
 
 
 @dataclass(frozen=True)
@@ -264,12 +191,15 @@ def test_progress_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str])
         progress.report(1, news((0.7, 0.7)), Timing(1.0, 0.5, 0.5, coalitions=5000))
         progress.report(998, news((1.0, 1.0)), Timing(10.0, 10.0, 1972.0, coalitions=50))
         progress.report(999, news((1.0, 1.0)), Timing(10.0, 10.0, 0.0, coalitions=50))
+    with Progress(rounds=1000, n_clients=10, done=900) as progress:
+        progress.report(900, news((0.4, 0.6)), Timing(2.0, 1.0, 1.0, coalitions=5000))
     out, err = capsys.readouterr()
     assert out.splitlines() == [
         "round 1/1000: accuracy 0.500 ± 0.100, 5.0 clients/s, 5,000 coalitions/s, 67 min left",
         "round 2/1000: accuracy 0.700 ± 0.000, 10 clients/s, 10,000 coalitions/s, 50 min left",
         "round 999/1000: accuracy 1.000 ± 0.000, 1.0 clients/s, 5.0 coalitions/s, 2 s left",
         "round 1000/1000: accuracy 1.000 ± 0.000, 1.0 clients/s, 5.0 coalitions/s, 0 s left",
+        "round 901/1000: accuracy 0.500 ± 0.100, 5.0 clients/s, 5,000 coalitions/s, 7 min left",
     ]
     assert err == ""
 
@@ -470,18 +400,6 @@ def test_divergence_keeps_the_rounds_before_it(command: Command, tmp_path: Path)
     np.testing.assert_allclose(
         run.rounds["accuracy_mean"], run.data["accuracy"].mean("client"), rtol=1e-4
     )
-
-
-def test_an_interrupted_run_says_what_is_kept(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Progress, "report", interrupted)
-    outcome = command(*TINY)
-    assert outcome.code == 130
-    assert outcome.err == "interrupted: rounds.csv keeps the finished rounds; start again.\n"
 
 
 def test_a_sweep_goes_on_after_a_bad_job(command: Command, tmp_path: Path) -> None:

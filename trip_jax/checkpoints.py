@@ -1,23 +1,31 @@
 """Checkpoints: trees of arrays that are on disk whole, or not at all.
 
-Orbax writes each into a directory of its own that takes its name when it is complete, so that a
-kill at any instant leaves the ones before. A hash over the arrays tells whether they are what was
-saved.
+Orbax writes each into a directory that takes its name when it is complete, so that a kill at any
+instant leaves the ones before. Hashes of its files tell whether they are what was saved; nothing of
+a damaged one is parsed.
 """
 
+import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from trip_jax.errors import InvalidSetting
-from trip_jax.provenance import arrays_hash, json_hash
+from trip_jax.provenance import json_hash
 
 Arrays = dict[str, Any]  # of NumPy arrays, or of such dictionaries
+
+SPARE_BYTES = 2**17
+"""What a checkpoint takes on disk beyond its arrays, with something to spare."""
+
+_ARRAYS, _MANIFEST = "arrays", "manifest.json"
 
 
 class Checkpoints:
@@ -25,7 +33,7 @@ class Checkpoints:
 
     Args:
         folder: their directory; made when the first is saved.
-        about: what the computation depends on, as JSON: a checkpoint of anything else is refused.
+        about: what the computation depends on, as JSON; "settings" are compared by name.
         keep: how many are kept.
     """
 
@@ -42,12 +50,16 @@ class Checkpoints:
         """
         from orbax.checkpoint import v1 as ocp
 
-        metadata = {"about": self._about, "sha256": _hash(self._about, arrays)}
-        path = self.folder / str(step)
+        unfinished, path = self.folder / f"{step}.unfinished", self.folder / str(step)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(parents=True)
+            _require_space(unfinished, sum(array.nbytes for array in jax.tree.leaves(arrays)))
             with _alone():
-                ocp.save(path, arrays, overwrite=True, custom_metadata=metadata)
+                ocp.save(unfinished / _ARRAYS, arrays)
+            (unfinished / _MANIFEST).write_text(json.dumps(_manifest(self._about, unfinished)))
+            shutil.rmtree(path, ignore_errors=True)  # of the same step, but damaged
+            unfinished.rename(path)
         except Exception as error:  # Orbax and TensorStore raise many types
             reason = str(error).splitlines()[0][:200]
             raise InvalidSetting(
@@ -60,33 +72,31 @@ class Checkpoints:
                 shutil.rmtree(other, ignore_errors=True)
 
     def newest(self) -> tuple[Arrays | None, list[int]]:
-        """The newest that can be read, and the steps of newer ones that can't.
+        """The newest that is whole, and the steps of newer ones that are not.
 
         Raises:
-            InvalidSetting: it is of something else, or none can be read.
+            InvalidSetting: it is of something else, or none is whole.
         """
         from orbax.checkpoint import v1 as ocp
 
-        unreadable: list[int] = []
+        damaged: list[int] = []
         for step in sorted(self._steps(), reverse=True):
             path = self.folder / str(step)
             try:
-                with _alone():
-                    metadata = ocp.metadata(path).custom_metadata
-                    arrays = ocp.load(path)
-                about = metadata["about"]
-                whole = metadata["sha256"] == _hash(about, arrays)
-            except Exception:  # whatever a damaged file brings forth
+                manifest = json.loads((path / _MANIFEST).read_text())
+                whole = manifest == _manifest(manifest["about"], path)
+            except (OSError, ValueError, LookupError, TypeError):
                 whole = False
             if whole:
-                self._refuse_other(about)
-                return arrays, unreadable
-            unreadable.append(step)
-        if unreadable:
+                self._refuse_other(manifest["about"])
+                with _alone():
+                    return ocp.load(path / _ARRAYS), damaged
+            damaged.append(step)
+        if damaged:
             raise InvalidSetting(
-                f"No checkpoint in {self.folder} can be read: remove it to start afresh."
+                f"No checkpoint in {self.folder} is whole: remove it to start afresh."
             )
-        return None, unreadable
+        return None, damaged
 
     def remove(self) -> None:
         """Remove all of them."""
@@ -114,6 +124,22 @@ class Checkpoints:
             )
 
 
+def _manifest(about: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What a checkpoint is about, and the hashes of its files and of this."""
+    files = {
+        str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted((path / _ARRAYS).rglob("*"))
+        if file.is_file()
+    }
+    return {"about": about, "files": files, "sha256": json_hash([about, files])}
+
+
+def _require_space(folder: Path, n_bytes: int) -> None:
+    """Find a full disk before Orbax does, which reports it at length."""
+    if shutil.disk_usage(folder).free < n_bytes + SPARE_BYTES:
+        raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+
 @contextmanager
 def _alone() -> Iterator[None]:
     """Let Orbax not wait for other processes: the first alone keeps checkpoints."""
@@ -126,7 +152,3 @@ def _alone() -> Iterator[None]:
         context.multiprocessing.barrier_sync_key_prefix = "first"
     with context:
         yield
-
-
-def _hash(about: dict[str, Any], arrays: Arrays) -> str:
-    return json_hash([about, arrays_hash(arrays)])

@@ -44,11 +44,11 @@ class RunCheckpoints:
 
     def newest(self) -> Past | None:
         """What can be gone on from; says so where that is not the newest."""
-        arrays, unreadable = self._checkpoints.newest()
+        arrays, damaged = self._checkpoints.newest()
         if arrays is None:
             return None
         past = _from_arrays(arrays)
-        for step in unreadable:
+        for step in damaged:
             print(
                 f"the checkpoint after round {step} is damaged: going on from round "
                 f"{len(past.records)}",

@@ -1,0 +1,163 @@
+"""Real processes, killed at any moment; disks that are full or can't be written."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TINY, Command, python
+from tests.test_resume import assert_same
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and mounts are POSIX's")
+
+RUN = (*TINY, "training.rounds=25", "checkpoint.every=1", "n_clients=5", "devices=1")
+LONGEST = 120.0  # seconds of a run, with much to spare
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("whole")
+    outcome = python(folder, "-m", "trip_jax.run", *RUN, "hydra.run.dir=run")
+    assert outcome.code == 0, outcome.err
+    return folder / "run"
+
+
+def in_its_rounds(run: Path, chance: random.Random) -> Callable[[], bool]:
+    """Some time after a round that is drawn."""
+    last = chance.randrange(24)
+
+    def comes() -> bool:
+        lines = (run / "rounds.csv").read_text().count("\n")
+        if lines <= last:
+            return False
+        time.sleep(chance.random() * 0.1)
+        return True
+
+    return comes
+
+
+def in_a_save(run: Path, chance: random.Random) -> Callable[[], bool]:
+    """While a checkpoint is not complete."""
+    wait = chance.random() * 0.05
+
+    def comes() -> bool:
+        if not any(run.glob("checkpoints/*.unfinished")):
+            return False
+        time.sleep(wait)
+        return True
+
+    return comes
+
+
+def while_results_are_written(run: Path, chance: random.Random) -> Callable[[], bool]:
+    """Between the last round and the last figure."""
+    wait = chance.random() * 2
+
+    def comes() -> bool:
+        if not any(run.glob("*.partial")):
+            return False
+        time.sleep(wait if chance.random() < 0.5 else 0)
+        return True
+
+    return comes
+
+
+@pytest.mark.parametrize("moment", [in_its_rounds, in_a_save, while_results_are_written])
+def test_a_kill_loses_nothing(
+    moment: Callable[[Path, random.Random], Callable[[], bool]],
+    whole: Path,
+    tmp_path: Path,
+    thorough: bool,
+) -> None:
+    chance = random.Random(moment.__name__)
+    wanted, kills, run = 10 if thorough else 1, 0, tmp_path / "0"
+    for _ in range(3 * wanted + 3):
+        command = [sys.executable, "-m", "trip_jax.run", *RUN, "resume=auto"]
+        command.append(f"hydra.run.dir={run}")
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process:
+            if kills < wanted:
+                kill_when(moment(run, chance), process)
+            _, said = process.communicate(timeout=LONGEST)
+        if process.returncode == -signal.SIGKILL:
+            kills += 1
+            continue  # in the same directory
+        assert (process.returncode, said) == (0, "")
+        assert_same(run, whole)
+        if kills == wanted:
+            return
+        run = tmp_path / str(kills)
+    pytest.fail(f"the moment came {kills} times only")
+
+
+def kill_when(comes: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait for a moment of a process, or for its end."""
+    until = time.monotonic() + LONGEST
+    while process.poll() is None and time.monotonic() < until:
+        with suppress(OSError):  # what is looked at is not there yet
+            if comes():
+                process.kill()
+                return
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 1 MiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path))
+    if mounted:
+        pytest.skip(f"this process may not mount a disk: {mounted}")
+    yield path
+    subprocess.run(["umount", str(path)], check=True)
+
+
+def mount(*arguments: str) -> str:
+    """What stands in the way, if anything does."""
+    try:
+        done = subprocess.run(["mount", *arguments], capture_output=True, text=True)
+    except OSError as error:
+        return str(error)
+    return done.stderr.strip()
+
+
+def test_a_full_disk_loses_nothing(disk: Path, whole: Path) -> None:
+    arguments = ("-m", "trip_jax.run", *RUN, "resume=auto", f"hydra.run.dir={disk / 'run'}")
+    filler = disk / "filler"
+    filler.write_bytes(bytes(900_000))
+    outcome = python(disk, *arguments)
+    assert outcome.code == 2
+    assert "The checkpoint can't be written" in outcome.error
+    assert "No space left on device" in outcome.error
+    filler.unlink()
+    assert not mount("-o", "remount,size=20m", str(disk))
+    outcome = python(disk, *arguments)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert_same(disk / "run", whole)
+
+
+def test_a_disk_that_fills_while_results_are_written_loses_nothing(disk: Path, whole: Path) -> None:
+    arguments = ("-m", "trip_jax.run", *RUN, "resume=auto", f"hydra.run.dir={disk / 'run'}")
+    outcome = python(disk, *arguments)  # figures are larger than a tenth of this
+    assert outcome.code in (0, 2)
+    if outcome.code:
+        assert "No space left on device" in outcome.error
+    assert not mount("-o", "remount,size=20m", str(disk))
+    assert python(disk, *arguments).code == 0
+    assert_same(disk / "run", whole)
+
+
+def test_a_read_only_disk_is_one_sentence(disk: Path, command: Command) -> None:
+    assert not mount("-o", "remount,ro", str(disk))
+    outcome = command(*RUN, f"hydra.run.dir={disk / 'run'}")
+    assert outcome.code == 2 and "Read-only file system" in outcome.error

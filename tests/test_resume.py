@@ -1,0 +1,305 @@
+"""Runs that end before their last round go on as if they had not."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import networkx as nx
+import numpy as np
+import pytest
+import xarray
+
+import trip_jax
+from tests.conftest import TINY, Command, python, tiny
+from trip_jax import Adversary, Contribution, Defence
+from trip_jax.config import Training
+from trip_jax.interruption import Interruption
+from trip_jax.progress import Progress
+from trip_jax.records import Past, Result
+from trip_jax.resume import RunCheckpoints, locked
+
+RUN = (*TINY, "training.rounds=6", "adversary=d1d2", "defence=both", "n_clients=5", "devices=1")
+SAVED = (*RUN, "checkpoint.every=2")
+
+
+def assert_same(found: Path, expected: Path) -> None:
+    """Results are the same, bit for bit; but for seconds, so are the rounds' lines and scores."""
+    one, other = (xarray.load_dataset(folder / "results.nc") for folder in (found, expected))
+    xarray.testing.assert_identical(one, other)
+    rounds = [trip_jax.load_run(folder).rounds for folder in (found, expected)]
+    columns = [name for name in rounds[0] if not name.startswith("seconds")]
+    assert rounds[0][columns].equals(rounds[1][columns])
+    summaries = [trip_jax.load_run(folder).summary for folder in (found, expected)]
+    for name in ("status", "rounds", "scores", "final_accuracy", "liars", "settings_sha256"):
+        assert summaries[0][name] == summaries[1][name]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("whole")
+    outcome = python(folder, "-m", "trip_jax.run", *RUN, "hydra.run.dir=run")
+    assert outcome.code == 0, outcome.err
+    return folder / "run"
+
+
+@pytest.fixture
+def interrupted(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A run that was asked to end in its third round."""
+    with monkeypatch.context() as patch:
+        signalling(patch, signal.SIGTERM, at=3)
+        outcome = command(*RUN, "hydra.run.dir=run")
+    assert outcome.code == 75
+    said, how = outcome.err.splitlines()
+    assert said == "interrupted: finishing the round ..."
+    assert how == (
+        f"interrupted after round 3 of 6, which is kept: the same command with "
+        f"resume={tmp_path / 'run'} goes on."
+    )
+    return tmp_path / "run"
+
+
+def signalling(patch: pytest.MonkeyPatch, number: int, at: int) -> None:
+    """Send this process a signal while a round is reported."""
+    report = Progress.report
+
+    def signalled(self: Progress, t: int, *news: Any) -> None:
+        report(self, t, *news)
+        if t + 1 == at:
+            os.kill(os.getpid(), number)
+
+    patch.setattr(Progress, "report", signalled)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {
+            "adversary": Adversary("d1d2", 0.34),
+            "defence": Defence(c1=True, c2=True),
+            "contribution": Contribution(estimator="permutation", budget=12),
+        },
+    ],
+)
+def test_going_on_from_any_round_gives_the_same(settings: dict[str, Any], tmp_path: Path) -> None:
+    training = Training(rounds=4, local_epochs=1, batch_size=4, learning_rate=0.2)
+    graphs = [nx.cycle_graph(6), nx.star_graph(5)]
+    federation = tiny(graphs, training=training, **settings)
+    pasts: list[Past] = []
+    expected = federation.run(lambda past: pasts.append(replace_lists(past)))
+    checkpoints = RunCheckpoints(tmp_path, trip_jax.Config(), federation)
+    for past in pasts[:-1]:
+        checkpoints.save(past)
+        kept = checkpoints.newest()
+        assert kept is not None and len(kept.records) == len(past.records)
+        assert_equal(tiny(graphs, training=training, **settings).run(past=kept), expected)
+
+
+def replace_lists(past: Past) -> Past:
+    return replace(past, records=list(past.records), timings=list(past.timings))
+
+
+def assert_equal(found: Result, expected: Result) -> None:
+    np.testing.assert_array_equal(found.phi, expected.phi)
+    np.testing.assert_array_equal(found.models, expected.models)
+    jax.tree.map(np.testing.assert_array_equal, found.records, expected.records)
+
+
+def test_an_interrupted_run_goes_on_by_name(
+    interrupted: Path, whole: Path, command: Command, tmp_path: Path
+) -> None:
+    kept = trip_jax.load_run(interrupted)
+    assert (kept.summary["status"], kept.summary["rounds"]) == ("interrupted", 3)
+    assert kept.summary["message"].startswith("interrupted after round 3 of 6")
+    np.testing.assert_array_equal(kept.data.lcv, xarray.load_dataset(whole / "results.nc").lcv[:3])
+    outcome = command(*RUN, f"resume={interrupted}")
+    assert outcome.code == 0 and outcome.err == ""
+    assert f"going on after round 3 in {interrupted}" in outcome.out
+    assert [line.split(":")[0] for line in outcome.out.splitlines() if " clients/s" in line] == [
+        f"round {t}/6" for t in (4, 5, 6)
+    ]
+    assert_same(interrupted, whole)
+    assert trip_jax.load_run(interrupted).summary["resumed_after_round"] == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]  # no dated directory is left
+
+
+def test_the_same_command_goes_on_by_itself(
+    interrupted: Path, whole: Path, command: Command
+) -> None:
+    again = (*RUN, "hydra.run.dir=run", "resume=auto")
+    assert "going on after round 3" in command(*again).out
+    assert_same(interrupted, whole)
+    before = {path: path.stat().st_mtime_ns for path in interrupted.rglob("*") if path.is_file()}
+    outcome = command(*again)
+    assert outcome.code == 0 and "the run is over already" in outcome.out
+    after = {path: path.stat().st_mtime_ns for path in interrupted.rglob("*") if path.is_file()}
+    assert {k: v for k, v in after.items() if k.name != ".lock"} == {
+        k: v for k, v in before.items() if k.name != ".lock"
+    }
+
+
+def test_a_dated_run_goes_on_by_itself(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, whole: Path
+) -> None:
+    with monkeypatch.context() as patch:
+        signalling(patch, signal.SIGINT, at=2)
+        assert command(*RUN).code == 75
+        assert command(*RUN, "seed=1").code == 75
+    assert command(*RUN, "seed=2", "resume=auto").code == 0  # nothing to go on from
+    assert len(list(tmp_path.glob("outputs/*/*/results.nc"))) == 3
+    outcome = command(*RUN, "resume=auto")
+    assert "going on after round 2" in outcome.out
+    assert len(list(tmp_path.glob("outputs/*/*"))) == 3
+    (folder,) = [
+        path.parent
+        for path in tmp_path.glob("outputs/*/*/summary.json")
+        if json.loads(path.read_text())["seed"] == 0
+    ]
+    assert_same(folder, whole)
+
+
+def test_a_sweep_goes_on(command: Command, monkeypatch: pytest.MonkeyPatch, whole: Path) -> None:
+    sweep = ("-m", *RUN, "hydra.sweep.dir=sweep", "seed=1,0")
+    with monkeypatch.context() as patch:
+        signalling(patch, signal.SIGTERM, at=4)
+        outcome = command(*sweep)
+    assert outcome.code == 75 and not Path("sweep/1").exists()  # nor were other jobs begun
+    outcome = command(*sweep, "resume=auto")
+    assert outcome.code == 0 and "going on after round 4 in" in outcome.out
+    assert_same(Path("sweep/1"), whole)
+    outcome = command(*sweep, f"resume={whole}")
+    assert outcome.code == 2 and "resume=auto and its hydra.sweep.dir" in outcome.err
+
+
+def test_a_signal_after_the_last_round_changes_nothing(
+    command: Command, monkeypatch: pytest.MonkeyPatch, whole: Path
+) -> None:
+    signalling(monkeypatch, signal.SIGTERM, at=6)
+    assert command(*RUN, "hydra.run.dir=run").code == 0
+    assert_same(Path("run"), whole)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ("training.learning_rate=0.5", "training.learning_rate=0.05, not 0.5: give training."),
+        ("seed=4", "seed=0, not 4"),
+        ("training.rounds=9", "training.rounds=6, not 9"),
+        ("defence=c1", "defence.c2=True, not False"),
+        ("dataset.train_size=65", "dataset.train_size=64, not 65"),
+    ],
+)
+def test_a_changed_setting_is_refused(
+    interrupted: Path, command: Command, changed: str, said: str
+) -> None:
+    overrides = (interrupted / ".hydra" / "overrides.yaml").read_bytes()
+    outcome = command(*RUN, changed, f"resume={interrupted}")
+    assert outcome.code == 2 and said in outcome.error
+    assert (interrupted / ".hydra" / "overrides.yaml").read_bytes() == overrides
+    assert trip_jax.load_run(interrupted).summary["status"] == "interrupted"
+
+
+def test_settings_without_effect_may_change(
+    interrupted: Path, whole: Path, command: Command
+) -> None:
+    more = ("checkpoint.every=1", "checkpoint.keep=3", "contribution.max_coalitions=5000")
+    assert command(*RUN, *more, f"resume={interrupted}").code == 0
+    assert_same(interrupted, whole)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("hydra.run.dir=run",), "holds an unfinished run: go on with resume=auto"),
+        (("resume=nowhere",), "resume=nowhere: there is no such run directory"),
+        (("hydra.run.dir=run", "resume=auto", "topology=line"), "topology.kind=star, not line"),
+    ],
+)
+def test_what_cannot_go_on_is_one_sentence(
+    interrupted: Path, command: Command, arguments: tuple[str, ...], said: str
+) -> None:
+    assert said in command(*RUN, *arguments).error
+
+
+def test_damage_costs_the_rounds_since_the_checkpoint_before(
+    command: Command, monkeypatch: pytest.MonkeyPatch, whole: Path
+) -> None:
+    with monkeypatch.context() as patch:
+        signalling(patch, signal.SIGTERM, at=5)
+        assert command(*SAVED, "hydra.run.dir=run").code == 75
+    (Path("run/checkpoints/5/manifest.json")).write_text("{}")
+    outcome = command(*RUN, "hydra.run.dir=run", "resume=auto")
+    assert outcome.code == 0
+    assert "the checkpoint after round 5 is damaged: going on from round 4" in outcome.out
+    assert_same(Path("run"), whole)
+
+
+def test_one_process_at_a_time(command: Command, tmp_path: Path) -> None:
+    with locked(tmp_path / "run"):
+        outcome = command(*RUN, "hydra.run.dir=run")
+    assert outcome.code == 2 and "is being written by another process" in outcome.error
+    assert command(*RUN, "hydra.run.dir=run").code == 0
+
+
+def test_a_second_interrupt_ends_at_once() -> None:
+    with Interruption("this") as interruption:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interruption.asked
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_numbers_come_out_again(whole: Path, interrupted: Path, command: Command) -> None:
+    outcome = command("--verify", str(whole))
+    assert (outcome.code, outcome.err) == (0, "")
+    assert (
+        outcome.out == f"{whole}: rounds 1 to 6, run again, give the same numbers, bit for bit.\n"
+    )
+    outcome = command("--verify", str(interrupted))
+    assert outcome.code == 2 and "finish it with resume=auto first" in outcome.error
+    assert "needs a run directory" in command("--verify").error
+    assert "holds no finished run" in command("--verify", "nowhere").error
+
+
+def test_other_numbers_are_told(command: Command, tmp_path: Path) -> None:
+    assert command(*SAVED, "hydra.run.dir=run").code == 0
+    data = xarray.load_dataset("run/results.nc")
+    data["phi"][0, 1] += 0.25
+    data.to_netcdf("run/results.nc", engine="h5netcdf")
+    outcome = command("--verify", "run")
+    assert outcome.code == 1
+    assert outcome.out == "run: rounds 5 to 6, run again, give other numbers: phi by up to 0.25.\n"
+
+
+def test_where_a_result_came_from_is_told(whole: Path) -> None:
+    summary = trip_jax.load_run(whole).summary
+    assert summary["seed"] == 0 and summary["devices"] == 1
+    assert len(summary["settings_sha256"]) == 64
+    assert "float32" in summary["precision"]
+    assert {"python", "jax", "orbax-checkpoint"} <= summary["versions"].keys()
+    checkout = (Path(trip_jax.__file__).parent.parent / ".git").exists()
+    assert (summary["revision"] is not None) == checkout
+    assert summary["resumed_after_round"] is None
+
+
+def test_nothing_is_unpickled(interrupted: Path) -> None:
+    """Orbax, NetCDF and JSON are all that going on reads."""
+    code = f"""
+import sys
+from trip_jax.run import main
+def hook(event, arguments):
+    if event == "pickle.find_class":
+        raise SystemExit(f"unpickled {{arguments}}")
+sys.addaudithook(hook)
+sys.argv = ["run", *{RUN}, "resume={interrupted}"]
+main()
+"""
+    outcome = python(interrupted.parent, "-c", code)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "going on after round 3" in outcome.out
