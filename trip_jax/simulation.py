@@ -178,7 +178,7 @@ class Simulation:
 
         for t in range(len(records), self.training.rounds):
             new_state, record, seconds = self.round(state, *phases)
-            record = jax.tree.map(np.asarray, record)
+            record = jax.tree.map(np.array, record)  # copies, not to hold on to device arrays
             for numbers in (record.train_loss, record.utility[:, LOSS], record.lcv):
                 finite = np.isfinite(numbers).reshape(self.n, -1).all(axis=1)
                 finite[self.liars] = True  # what they send and report is looked at where it arrives

@@ -1,0 +1,54 @@
+"""A thousand rounds: nothing piles up, and nothing is compiled again."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import psutil
+from jax import monitoring
+
+from tests.conftest import tiny, tiny_data
+from trip_jax import Config, Defence
+from trip_jax.config import Adversary, Checkpoint, Training
+from trip_jax.records import Past
+from trip_jax.resume import RunCheckpoints
+
+ROUNDS = 1000
+COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+def test_memory_stays_flat(tmp_path: Path) -> None:
+    simulation = tiny(
+        data=tiny_data((4, 4, 4)),
+        training=Training(rounds=ROUNDS, local_epochs=1, batch_size=4, learning_rate=0.01),
+        adversary=Adversary("d1d2", 0.34),
+        defence=Defence(c1=True, c2=True),
+    )
+    checkpoints = RunCheckpoints(tmp_path, Config(checkpoint=Checkpoint(every=100)), simulation)
+    process, used, arrays, compilations = psutil.Process(), [], [], []
+    counts: list[str] = []
+
+    def count(event: str, *_: object, **__: object) -> None:
+        if event == COMPILED:
+            counts.append(event)
+
+    def measure(past: Past) -> None:
+        if checkpoints.due(past):
+            checkpoints.save(past)
+            used.append(process.memory_info().rss)
+            arrays.append(len(jax.live_arrays()))
+            compilations.append(len(counts))
+
+    monitoring.register_event_duration_secs_listener(count)
+    try:
+        result = simulation.run(measure)
+    finally:
+        monitoring.unregister_event_duration_listener(count)
+    assert len(result.timings) == ROUNDS == 100 * len(used)
+    assert counts and len(set(compilations)) == 1
+    assert len(set(arrays)) == 1
+    of_records = sum(leaf.nbytes for leaf in jax.tree.leaves(result.records))
+    grown = used[-1] - used[2]  # the allocators have what they need by then
+    assert grown < 4 * of_records + 2**23, f"{grown / 2**20:.1f} MiB since round 300"
+    assert np.isfinite(result.phi).all()
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["1000", "900"]
