@@ -33,6 +33,7 @@ from experiments.kept import compose_config
 from experiments.tables import markdown
 from trip_jax.config import Config, Defence
 from trip_jax.coordinator import coordinate
+from trip_jax.devices import available
 from trip_jax.errors import InvalidSetting
 from trip_jax.prepare import prepare
 from trip_jax.reports import reports_of_round
@@ -68,7 +69,7 @@ def benchmark(arguments: Sequence[str]) -> None:
     variation = given.variation()
     title = f"{dataset}, {model}, {examples} examples a client; "
     title += (
-        f"{jax.device_count()} {jax.devices()[0].device_kind} device(s), jax {jax.__version__}, "
+        f"{len(available())} {jax.devices()[0].device_kind} device(s), jax {jax.__version__}, "
     )
     title += f"PyTorch {torch.__version__} with {torch.get_num_threads()} threads"
     title += f"; {variation}" * bool(variation)
