@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help run test check bench clean
+.PHONY: help run test test-all check bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,6 +12,9 @@ run: .venv/installed ## set up, then the quickstart: eight clients, embedded dig
 
 test: .venv/installed-test ## set up, then the tests
 	$(BIN)/python -m pytest
+
+test-all: .venv/installed-test ## the tests with thirty kills, more damage and more examples
+	$(BIN)/python -m pytest --thorough
 
 check: .venv/installed-test ## format, lint and types
 	$(BIN)/ruff format --check .

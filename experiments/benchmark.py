@@ -68,9 +68,7 @@ def benchmark(arguments: Sequence[str]) -> None:
     dataset, model = given.one("dataset", "fashion_mnist"), given.one("model", "cnn")
     variation = given.variation()
     title = f"{dataset}, {model}, {examples} examples a client; "
-    title += (
-        f"{len(available())} {jax.devices()[0].device_kind} device(s), jax {jax.__version__}, "
-    )
+    title += f"{len(available())} {jax.devices()[0].device_kind} device(s), jax {jax.__version__}, "
     title += f"PyTorch {torch.__version__} with {torch.get_num_threads()} threads"
     title += f"; {variation}" * bool(variation)
     stem = report_stem(folder, "benchmark", dataset, model, variation)

@@ -25,6 +25,7 @@ from trip_jax.provenance import json_hash
 from trip_jax.records import State
 from trip_jax.reports import reports_of_round
 from trip_jax.resume import arrays_of, locked, state_of
+from trip_jax.rounds import compile_contributions, compile_training
 from trip_jax.topology import Topology
 
 
@@ -57,8 +58,8 @@ def _evaluate(
     }
     lead, rounds = run.simulation, run.config.training.rounds
     state = lead.start()
-    train = lead.compile_training(state)
-    contribute = {name: one.compile_contributions(state) for name, one in simulations.items()}
+    train = compile_training(lead, state)
+    contribute = {name: compile_contributions(one, state) for name, one in simulations.items()}
     checkpoints = run.checkpoints(f"lies-{json_hash(sorted(lies))[:8]}")
     found: dict[str, dict[str, list[np.ndarray]]]
     found = {name: {"lcv": [], "filtered": []} for name in lies}

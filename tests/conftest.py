@@ -26,6 +26,7 @@ from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.data.federation import ClientData
 from trip_jax.models import Model, mlp
 from trip_jax.records import Record, State
+from trip_jax.rounds import compile_phases, timed_round
 from trip_jax.simulation import Simulation
 from trip_jax.training import epoch_order, round_keys
 
@@ -208,9 +209,9 @@ class Trajectory:
 def follow(simulation: Simulation) -> Trajectory:
     """Go through all rounds by the phases of a run, which federations share where they can."""
     trajectory = Trajectory([simulation.start()], [])
-    phases = simulation.compile(trajectory.states[0])
+    phases = compile_phases(simulation, trajectory.states[0])
     for _ in range(simulation.training.rounds):
-        state, record, _ = simulation.round(trajectory.states[-1], *phases)
+        state, record, _ = timed_round(simulation, trajectory.states[-1], phases)
         trajectory.states.append(state)
         trajectory.records.append(jax.tree.map(np.asarray, record))
     return trajectory

@@ -124,6 +124,7 @@ def check_liars(liars: Adversary, defence: Defence, normalization: str) -> None:
         contribution=Contribution(normalization=normalization),
         adversary=liars,
         defence=defence,
+        seed=1,  # with 0, two classes are within 3e-8 of each other for one coalition and example
     )
     check(simulation, follow(simulation), "accuracy")
 
@@ -142,7 +143,7 @@ def test_variants_of_the_lies(liars: str) -> None:
 
 def test_the_cases_above_do_trigger_both_defences() -> None:
     graph = nx.watts_strogatz_graph(N, 4, 0.3, seed=1)
-    trajectory = follow(tiny(graph, adversary=LIARS["both"], defence=DEFENCES["both"]))
+    trajectory = follow(tiny(graph, adversary=LIARS["both"], defence=DEFENCES["both"], seed=1))
     assert any(record.filtered.any() for record in trajectory.records)
     assert any(record.flagged.any() for record in trajectory.records)
     assert not all(record.flagged.all() for record in trajectory.records)

@@ -12,6 +12,7 @@ from trip_jax import coordinator, outliers
 from trip_jax.config import Adversary, Defence
 from trip_jax.coordinator import Reports, trace
 from trip_jax.models import mlp
+from trip_jax.rounds import compile_phases
 
 
 def told(rounds: list[list[tuple[int, int, float, float]]]) -> Reports:
@@ -50,7 +51,9 @@ def test_the_trace_is_linear_in_the_reports() -> None:
 def test_the_coordinator_sees_no_model() -> None:
     """Nothing that it is handed in a run is as large as a model, and its modules know none."""
     simulation = tiny(nx.star_graph(5), defence=Defence(c2=True), model=mlp(3, (60,)))
-    train, _, coordinate = (phase.in_avals for phase in simulation.compile(simulation.start()))
+    train, _, coordinate = (
+        phase.in_avals for phase in compile_phases(simulation, simulation.start())
+    )
     n_parameters = simulation.model.theta.size
     assert max(argument.size for argument in jax.tree.leaves(train)) >= 6 * n_parameters
     assert max(argument.size for argument in jax.tree.leaves(coordinate)) < n_parameters

@@ -17,6 +17,7 @@ from tests.conftest import tiny, tiny_data
 from trip_jax import Adversary, Contribution, Defence, load_run
 from trip_jax.devices import MOST_CORES, mesh_of, on_all, spread
 from trip_jax.retraining import centralised_truth, decentralised_truth
+from trip_jax.rounds import compile_phases
 
 FOUR = jax.devices()[:4]
 
@@ -83,7 +84,7 @@ def test_ground_truth_is_the_same_on_four_devices(truth: Any) -> None:
 
 def test_a_round_exchanges_models_once() -> None:
     simulation = tiny(devices=FOUR)
-    train, contribute, coordinate = simulation.compile(simulation.start())
+    train, contribute, coordinate = compile_phases(simulation, simulation.start())
 
     def gathered(compiled: Any) -> list[str]:
         return [line for line in compiled.as_text().splitlines() if "all-gather(" in line]

@@ -1,6 +1,8 @@
 """The experiments of Tables I and II: what they write, keep, continue and refuse."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -12,11 +14,11 @@ import numpy as np
 import pandas
 import pytest
 
-from experiments import cells, kept, tables
+from experiments import kept, tables
 from experiments.benchmark import benchmark
 from experiments.cells import Cell
 from experiments.command_line import run_as_command
-from experiments.kept import compose_config
+from experiments.kept import Arrays, compose_config, read, write
 from experiments.measures import trip_rows
 from experiments.paper_values import DISTRIBUTIONS, TABLE_1, TABLE_2, TOPOLOGIES
 from experiments.plots import draw_distances, draw_scatter
@@ -25,7 +27,8 @@ from experiments.retraining_speed import retraining_speed
 from experiments.topologies import topologies
 from experiments.vs_shapley import vs_shapley
 from trip_jax import Contribution, execution
-from trip_jax.errors import InvalidSetting
+from trip_jax.checkpoints import Checkpoints
+from trip_jax.errors import Interrupted, InvalidSetting
 from trip_jax.metrics import cosine_distance
 
 FEW = ("n_clients=3", "topology=star", "training.rounds=2", "dataset.train_size=60", "devices=1")
@@ -101,19 +104,20 @@ def test_an_interrupted_re_execution_goes_on(
     whole = Cell(folder / "cells", config, "test").decentralised()
     monkeypatch.setattr(execution, "_memory", lambda mesh: 1.0)  # a coalition at a time
     cell = Cell(tmp_path, config, "test")
-    write, written = cells.write, []
+    save, saved = Checkpoints.save, []
 
-    def interrupt(path: Path, arrays: cells.Arrays) -> None:
-        write(path, arrays)
-        written.append(len(arrays["finished"]))
-        if len(written) == 3:
-            raise KeyboardInterrupt
+    def interrupt(self: Checkpoints, step: int, arrays: Arrays) -> None:
+        save(self, step, arrays)
+        saved.append(len(arrays["finished"]))
+        if len(saved) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(cells, "write", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        cell.decentralised()
-    monkeypatch.setattr(cells, "write", write)
-    assert [file.name for file in cell.folder.iterdir()] == ["decentralised.partial.npz"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", interrupt)
+        with pytest.raises(Interrupted, match="the same command goes on"):
+            cell.decentralised()
+    names = {file.name for file in cell.folder.iterdir()}
+    assert names == {".lock", "decentralised.checkpoints"}
 
     executed: list[int] = []
     original = execution._programs
@@ -124,9 +128,23 @@ def test_an_interrupted_re_execution_goes_on(
 
     monkeypatch.setattr(execution, "_programs", counting)
     continued = Cell(tmp_path, config, "test").decentralised()
-    assert written == [1, 2, 3] and len(executed) == 5  # of eight coalitions
+    assert saved == [1, 2, 3] and len(executed) == 5  # of eight coalitions
     np.testing.assert_array_equal(continued["values"], whole["values"])
-    assert [file.name for file in cell.folder.iterdir()] == ["decentralised.npz"]
+    names = {file.name for file in cell.folder.iterdir()}
+    assert names == {".lock", "decentralised.npz"}
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "part.npz"
+    write(path, {"values": np.arange(1000.0)})
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InvalidSetting, match=r"part\.npz is damaged: remove it"):
+        read(path)
+    path.write_bytes(content[:50])
+    with pytest.raises(InvalidSetting, match=r"part\.npz is damaged: remove it"):
+        read(path)
 
 
 def test_cells_of_different_settings_do_not_share_a_folder(tmp_path: Path) -> None:

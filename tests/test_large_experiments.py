@@ -1,5 +1,7 @@
 """Client removal, correlation and dishonest clients: what they measure, keep and refuse."""
 
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,9 @@ from experiments.kept import KeptRun, compose_config
 from experiments.large import LargeRequest
 from experiments.statistics import bootstrap, interval_over_seeds, pearson, spearman
 from trip_jax import Adversary, Defence
+from trip_jax.checkpoints import Checkpoints
 from trip_jax.data.federation import ClientData
+from trip_jax.errors import Interrupted
 from trip_jax.evaluation import ACCURACY
 from trip_jax.execution import Executor
 
@@ -228,17 +232,17 @@ def test_interrupted_evaluations_go_on(
         "d1": (Adversary("d1", 0.34), Defence(c1=True)),
     }
     whole = rescoring.evaluated(first_run(tmp_path / "whole"), lies)
-    write = rescoring.write
+    save = Checkpoints.save
 
-    def interrupt(*arguments: Any) -> None:
-        write(*arguments)
-        raise KeyboardInterrupt
+    def interrupt(self: Checkpoints, *arguments: Any) -> None:
+        save(self, *arguments)
+        os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(rescoring, "write", interrupt)
     run = first_run(tmp_path / "interrupted")
-    with pytest.raises(KeyboardInterrupt):
-        rescoring.evaluated(run, lies)
-    monkeypatch.setattr(rescoring, "write", write)
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", interrupt)
+        with pytest.raises(Interrupted):
+            rescoring.evaluated(run, lies)
     rounds: list[int] = []
     monkeypatch.setattr(
         rescoring, "duration", lambda seconds: rounds.append(1) or f"{seconds:.0f} s"

@@ -11,7 +11,8 @@ from trip_jax.aggregation import aggregate
 from trip_jax.config import Contribution
 from trip_jax.coordinator import Reports, trace
 from trip_jax.devices import mesh_of
-from trip_jax.lcv import coalition_utilities, filter_pre_training, local_contributions
+from trip_jax.exchange import filter_pre_training
+from trip_jax.lcv import coalition_utilities, local_contributions
 from trip_jax.shapley import CoalitionRows
 from trip_jax.topology import Topology, build
 

@@ -11,6 +11,7 @@ from tests.conftest import tiny
 from trip_jax import programs
 from trip_jax.config import Adversary, Config, Defence
 from trip_jax.errors import InvalidSetting
+from trip_jax.rounds import compile_phases
 from trip_jax.run import run
 from trip_jax.simulation import Simulation
 
@@ -28,7 +29,7 @@ def run_counting_compilations(simulation: Simulation) -> tuple[np.ndarray, int]:
     state = simulation.start()
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
-        simulation.compile(state)
+        compile_phases(simulation, state)
     finally:
         jax.monitoring.clear_event_listeners()
     return simulation.run().phi, len(compiled)

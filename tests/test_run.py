@@ -182,7 +182,7 @@ def news(accuracy: tuple[float, ...]) -> Record:
     utility = np.zeros((len(accuracy), 3))
     utility[:, ACCURACY] = accuracy
     nothing = np.zeros(0)
-    return Record(nothing, utility, *[nothing] * 7)  # type: ignore[arg-type]
+    return Record(nothing, utility, *[nothing] * 8)  # type: ignore[arg-type]
 
 
 def test_progress_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) -> None:

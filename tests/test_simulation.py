@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import SIZES, follow, tiny, tiny_data
+from trip_jax import rounds
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.errors import Diverged, InvalidSetting
 from trip_jax.records import Result, State
@@ -171,15 +172,15 @@ def test_a_run_that_diverges_at_once_says_so() -> None:
 
 
 def test_a_run_that_diverges_later_keeps_the_rounds_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Simulation.round
+    original = rounds.timed_round
 
-    def spoilt(self: Simulation, state: State, *phases: Any) -> Any:
+    def spoilt(simulation: Simulation, state: State, *phases: Any) -> Any:
         spoilt = state.models.at[4].set(jnp.where(state.round < 2, state.models[4], jnp.inf))
-        return original(self, replace(state, models=spoilt), *phases)
+        return original(simulation, replace(state, models=spoilt), *phases)
 
     training = replace(tiny().training, rounds=5)
     whole = tiny(training=training).run()
-    monkeypatch.setattr(Simulation, "round", spoilt)
+    monkeypatch.setattr(rounds, "timed_round", spoilt)
     with pytest.raises(Diverged, match=r"client 4 .* round 3; rounds kept: 2") as error:
         tiny(training=training).run()
     kept = error.value.result

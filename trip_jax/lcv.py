@@ -1,4 +1,4 @@
-"""Local contribution vectors (Eq. 4) and the filter for fake pre-training models (C1)."""
+"""Local contribution vectors (Eq. 4)."""
 
 from collections.abc import Callable
 from typing import cast
@@ -15,23 +15,6 @@ from trip_jax.devices import on_each
 from trip_jax.evaluation import N_UTILITIES
 from trip_jax.shapley import CoalitionRows, estimate, semivalues
 from trip_jax.topology import Neighbourhoods
-
-
-def filter_pre_training(
-    own_accuracy: Array, sent_accuracy: Array, neighbourhoods: Neighbourhoods, v_threshold: float
-) -> Array:
-    """C1: which received pre-training models are replaced by the receiver's own.
-
-    Args:
-        own_accuracy: [n] v^(t) of each client's true pre-training model.
-        sent_accuracy: [n] v_j^(t) of the model that each client sent.
-
-    Returns:
-        bool [n, M]; never for the client itself.
-    """
-    v_j = sent_accuracy[neighbourhoods.members]
-    too_low = v_j < own_accuracy[:, None] - v_threshold
-    return too_low & neighbourhoods.mask & ~neighbourhoods.itself
 
 
 def coalition_utilities(
@@ -135,3 +118,13 @@ def local_contributions(
     who = rows.sampled
     values, errors = lax.map(sampled, (drawn, rows.first[who], n_members[who]))
     return lcv.at[who].set(values, mode="drop"), error.at[who].set(errors, mode="drop")
+
+
+def of_those_that_arrived(values: Array, mask: Array, lost: Array) -> Array:
+    """Values [n, M, U] of Eq. 4 as printed, which are m times a mean, by the m that is left.
+
+    A member whose model is lost [n, M] has no weight and so is a null player: the mean itself is
+    that of the game without it.
+    """
+    m = mask.sum(axis=1)
+    return ((m - lost.sum(axis=1)) / m)[:, None, None] * values

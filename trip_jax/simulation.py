@@ -1,32 +1,30 @@
-"""Algorithm 1: a federation's rounds of training, exchange, evaluation and tracing."""
+"""Algorithm 1: a federation and its round of training, exchange, evaluation and tracing."""
 
-import time
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
-from jax.stages import Compiled
 
-from trip_jax.adversary import choose_liars, evade, fake_models, falsify_lcvs
+from trip_jax.adversary import choose_liars, falsify_lcvs
 from trip_jax.aggregation import aggregate
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.coordinator import coordinate
 from trip_jax.data.federation import ClientData, check, to_float
 from trip_jax.devices import mesh_of, on_all, spread
-from trip_jax.errors import Diverged, InvalidSetting
-from trip_jax.evaluation import ACCURACY, LOSS, UTILITIES, evaluate
-from trip_jax.lcv import coalition_utilities, filter_pre_training, local_contributions
+from trip_jax.errors import InvalidSetting
+from trip_jax.evaluation import UTILITIES, evaluate
+from trip_jax.exchange import exchange
+from trip_jax.lcv import coalition_utilities, local_contributions, of_those_that_arrived
 from trip_jax.models import Model
-from trip_jax.programs import compiled, planned_bytes
-from trip_jax.records import Past, Record, Result, State, Timing
+from trip_jax.records import Past, Record, Result, State
 from trip_jax.reports import reports_of_round
+from trip_jax.rounds import Phases, run, timed_round
 from trip_jax.shapley import CoalitionRows
 from trip_jax.topology import Arcs, Topology
 from trip_jax.training import round_keys, train_clients
@@ -133,8 +131,7 @@ class Simulation:
 
     def step(self, state: State) -> tuple[State, Record]:
         """One round of Algorithm 1, a pure function of the state."""
-        coordinate_round = partial(_coordinate, defence=self.defence)
-        return self.round(state, self._train, self._contribute, coordinate_round)[:2]
+        return timed_round(self, state, Phases(self.train, self.contribute, self.coordinate))[:2]
 
     def run(
         self,
@@ -152,96 +149,7 @@ class Simulation:
         Raises:
             Diverged: a model is no longer finite; the error carries what came before.
         """
-        past = past or Past(self.start(), [], [])
-        state = jax.device_put(past.state, on_all(self.mesh))
-        began = time.perf_counter()
-        phases = self.compile(state)
-        compile_seconds = time.perf_counter() - began
-        planned = planned_bytes(*phases[:2], state.models, self.mesh)
-        if on_start:
-            on_start(planned)
-        records, timings = list(past.records), list(past.timings)
-
-        def result() -> Result:
-            return Result(
-                phi=np.asarray(state.phi),
-                models=state.models,
-                records=jax.tree.map(lambda *rounds: np.stack(rounds), *records),
-                topology=self.topology,
-                contribution=self.contribution,
-                liars=self.liars,
-                timings=timings,
-                compile_seconds=compile_seconds,
-                n_devices=self.mesh.size,
-                planned_bytes=planned,
-            )
-
-        for t in range(len(records), self.training.rounds):
-            new_state, record, seconds = self.round(state, *phases)
-            record = jax.tree.map(np.array, record)  # copies, not to hold on to device arrays
-            for numbers in (record.train_loss, record.utility[:, LOSS], record.lcv):
-                finite = np.isfinite(numbers).reshape(self.n, -1).all(axis=1)
-                finite[self.liars] = True  # what they send and report is looked at where it arrives
-                if not finite.all():
-                    raise Diverged(t, int(np.argmin(finite)), result() if records else None)
-            state = new_state
-            records.append(record)
-            work = replace(
-                seconds,
-                samples=int(self.data.sizes.sum()) * self.training.local_epochs,
-                coalitions=int(self.coalitions[self.topology.graph_of(t)]),
-            )
-            timings.append(work)
-            if on_round and on_round(Past(state, records, timings)):
-                break
-        return result()
-
-    def compile(self, state: State) -> tuple[Compiled, Compiled, Compiled]:
-        """Each phase compiled once, for the shapes of this federation."""
-        reported = jnp.zeros(self.topology.graphs.mask.shape[1:])
-        coordinate_round = partial(_coordinate, defence=self.defence)
-        unsent = jnp.zeros(self.n, bool)
-        inputs = state.phi, reported, unsent, state.round, self.topology, self.arcs
-        return (
-            self.compile_training(state),
-            self.compile_contributions(state),
-            compiled(coordinate_round, self.mesh, *inputs),
-        )
-
-    def compile_training(self, state: State) -> Compiled:
-        """`(state, data, topology) -> (next models, trained models, losses, unsent)`."""
-        return compiled(self._train, self.mesh, state, self.data, self.topology)
-
-    def compile_contributions(self, state: State) -> Compiled:
-        """`(state, trained models, unsent, data, topology, rows) ->` what clients find and report.
-
-        Models `unsent` [n] bool reached nobody.
-        """
-        trained, unsent = state.models, jnp.zeros(self.n, bool)  # of these shapes
-        inputs = state, trained, unsent, self.data, self.topology, self.rows
-        return compiled(self._contribute, self.mesh, *inputs)
-
-    def round(
-        self, state: State, train: Callable, contribute: Callable, coordination: Callable
-    ) -> tuple[State, Record, Timing]:
-        """`step` by the phases that `compile` gives, and the seconds that each took."""
-        clock = [time.perf_counter()]
-
-        def finished(phase: Any) -> Any:
-            jax.block_until_ready(phase)
-            clock.append(time.perf_counter())
-            return phase
-
-        models, trained, train_loss, unsent = finished(train(state, self.data, self.topology))
-        lcv, lcv_error, filtered, reported, utility = finished(
-            contribute(state, trained, unsent, self.data, self.topology, self.rows)
-        )
-        phi, t, adopted, flagged, distance = finished(
-            coordination(state.phi, reported, unsent, state.round, self.topology, self.arcs)
-        )
-        found = lcv, lcv_error, reported, adopted, filtered, flagged, distance, unsent
-        record = Record(train_loss, utility, *found)
-        return State(models, utility, phi, state.key, t), record, Timing(*np.diff(clock))
+        return run(self, on_round, on_start, past)
 
     def evaluate(self, models: Array, data: ClientData) -> Array:
         """Utilities [R, 3] of models [R, P] on the shared test set."""
@@ -279,7 +187,7 @@ class Simulation:
                 client_batch=self.client_batch,
             )
 
-    def _train(
+    def train(
         self, state: State, data: ClientData, topology: Topology
     ) -> tuple[Array, Array, Array, Array]:
         """What clients do for learning: theta^(t+1), theta^(t+1/2), its loss, who did not send it.
@@ -302,7 +210,7 @@ class Simulation:
                 neighbourhoods = neighbourhoods.with_lost(neighbourhoods.lost(unsent))
             return aggregate(trained, neighbourhoods), trained, train_loss, unsent
 
-    def _contribute(
+    def contribute(
         self,
         state: State,
         trained: Array,
@@ -316,29 +224,16 @@ class Simulation:
         lost = neighbourhoods.lost(unsent)
         neighbourhoods = neighbourhoods.with_lost(lost)
         rows = jax.tree.map(lambda field: field[topology.graph_of(state.round)], rows)
-        sent, accuracy = state.models, state.utility[:, ACCURACY]
-        sent_accuracy, unusable = accuracy, jnp.zeros(self.n, bool)
-        if self.adversary.fakes_models and len(self.liars):
-            keys = round_keys(self.fake_key, jnp.asarray(self.liars), state.round)
-            fakes = fake_models(state.models[self.liars], keys, self.adversary, self.model)
-
-            def fake_accuracy(models):
-                return self.evaluate(models, data)[:, ACCURACY]
-
-            if self.adversary.fake == "evasive" and not self.adversary.sends_garbage:
-                floor = accuracy[self.liars] - self.defence.v_threshold
-                fakes = evade(state.models[self.liars], fakes, floor, fake_accuracy)
-            finite = jnp.isfinite(fakes).all(axis=1)
-            unusable = unusable.at[self.liars].set(~finite)
-            fakes = jnp.where(finite[:, None], fakes, 0)  # which 0 times NaN would not become
-            sent = sent.at[self.liars].set(fakes)
-            if self.defence.c1:
-                sent_accuracy = accuracy.at[self.liars].set(fake_accuracy(fakes))
-        filtered = neighbourhoods.lost(unusable)
-        if self.defence.c1:
-            filtered |= filter_pre_training(
-                accuracy, sent_accuracy, neighbourhoods, self.defence.v_threshold
-            )
+        sent, replaced = exchange(
+            state,
+            neighbourhoods,
+            liars=self.liars,
+            adversary=self.adversary,
+            defence=self.defence,
+            fake_key=self.fake_key,
+            model=self.model,
+            evaluate=partial(self.evaluate, data=data),
+        )
         sampling_keys = round_keys(self.sampling_key, rows.sampled, state.round)
         drawn = rows.draw(
             sampling_keys, neighbourhoods.mask.sum(axis=1), slots=neighbourhoods.mask.shape[1]
@@ -348,7 +243,7 @@ class Simulation:
                 state.models,
                 sent,
                 trained,
-                filtered,
+                replaced,
                 neighbourhoods,
                 rows,
                 rows.masks(drawn),
@@ -358,10 +253,10 @@ class Simulation:
             )
         lcv, lcv_error = local_contributions(table, drawn, rows, neighbourhoods, self.contribution)
         if len(self.liars) and self.contribution.normalization == "paper":
-            # A lost model's sender is a null player: leaving it out changes nothing but m.
-            m = neighbourhoods.mask.sum(axis=1)
-            share = ((m - lost.sum(axis=1)) / m)[:, None, None]
-            lcv, lcv_error = share * lcv, share * lcv_error
+            lcv, lcv_error = (
+                of_those_that_arrived(values, neighbourhoods.mask, lost)
+                for values in (lcv, lcv_error)
+            )
         reported = lcv[..., UTILITIES.index(self.contribution.utility)]
         if self.adversary.fakes_reports:
             reported = falsify_lcvs(
@@ -371,26 +266,29 @@ class Simulation:
                 self.adversary,
                 self.contribution.normalization,
             )
-        return lcv, lcv_error, filtered, reported, table[rows.last]
+        return lcv, lcv_error, replaced, reported, table[rows.last]
 
+    def coordinate(
+        self,
+        phi: Array,
+        reported: Array,
+        unsent: Array,
+        t: Array,
+        topology: Topology,
+        arcs: Arcs,
+    ) -> tuple[Array, Array, Array, Array, Array]:
+        """The coordinator's round; reports and exchange metadata are all that is in its reach.
 
-def _coordinate(
-    phi: Array,
-    reported: Array,
-    unsent: Array,
-    t: Array,
-    topology: Topology,
-    arcs: Arcs,
-    *,
-    defence: Defence,
-) -> tuple[Array, Array, Array, Array, Array]:
-    """The coordinator's round; reports and exchange metadata are all that is within its reach."""
-    neighbourhoods = topology.at(t)
-    lost = neighbourhoods.lost(unsent)
-    neighbourhoods = neighbourhoods.with_lost(lost)
-    reported = jnp.where(lost, 0, reported)  # of models that were not there to contribute
-    arcs = jax.tree.map(lambda field: field[topology.graph_of(t)], arcs)
-    phi, verdict = coordinate(phi, reports_of_round(neighbourhoods, arcs, reported), defence)
-    adopted = jnp.where(arcs.real, verdict.adopted, 0)
-    adopted = jnp.zeros_like(reported).at[arcs.client, arcs.slot].add(adopted)
-    return phi, t + 1, adopted, verdict.flagged, verdict.distance
+        Returns:
+            phi, t + 1, adopted contributions [n, M], flagged reports and their distances [n].
+        """
+        neighbourhoods = topology.at(t)
+        lost = neighbourhoods.lost(unsent)
+        neighbourhoods = neighbourhoods.with_lost(lost)
+        reported = jnp.where(lost, 0, reported)  # of models that were not there to contribute
+        arcs = jax.tree.map(lambda field: field[topology.graph_of(t)], arcs)
+        reports = reports_of_round(neighbourhoods, arcs, reported)
+        phi, verdict = coordinate(phi, reports, self.defence)
+        adopted = jnp.where(arcs.real, verdict.adopted, 0)
+        adopted = jnp.zeros_like(reported).at[arcs.client, arcs.slot].add(adopted)
+        return phi, t + 1, adopted, verdict.flagged, verdict.distance

@@ -1,0 +1,84 @@
+"""Graphs from files, which may be damaged or hostile."""
+
+from pathlib import Path
+from xml.parsers import expat
+
+import networkx as nx
+
+from trip_jax.errors import InvalidSetting
+
+LARGEST_FILE = 2**28
+"""Bytes of a graph file; five million edges of GraphML."""
+
+DEEPEST = 16
+"""Levels of elements in a GraphML file; those of nodes, edges and their data are four."""
+
+
+def read_graph(path: Path, n: int, *, directed: bool = False) -> nx.Graph:
+    """A graph from a .graphml file, or from an edge list with one `a b` pair a line.
+
+    Args:
+        directed: read an edge list's pairs as arcs a -> b; GraphML says it itself.
+
+    Raises:
+        InvalidSetting: the file is missing, empty, malformed, or names other nodes than 0..n-1.
+    """
+    if not path.is_file():
+        raise InvalidSetting(f"topology.files: there is no graph file {path}.")
+    if path.stat().st_size > LARGEST_FILE:
+        raise InvalidSetting(
+            f"topology.files: {path} is larger than {LARGEST_FILE // 2**20} MiB: leave out what is "
+            "not an edge."
+        )
+    try:
+        if path.suffix == ".graphml":
+            _refuse_bombs(path)
+            graph = nx.read_graphml(path)
+            graph = nx.DiGraph(graph) if graph.is_directed() else nx.Graph(graph)
+        else:
+            graph = nx.DiGraph() if directed else nx.Graph()
+            for k, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if pair := line.partition("#")[0].split():
+                    if len(pair) != 2:
+                        raise ValueError(f"line {k} is not a pair of nodes 'a b'")
+                    graph.add_edge(*pair)
+    except Exception as error:  # NetworkX raises a dozen types over malformed files
+        raise InvalidSetting(
+            f"topology.files: {path} is neither a readable edge list nor GraphML ({error})."
+        ) from error
+    if not graph.number_of_edges():
+        raise InvalidSetting(f"topology.files: {path} holds no edge.")
+    names = {str(i): i for i in range(n)}
+    strange = [name for name in graph.nodes if name not in names]
+    if strange:
+        raise InvalidSetting(
+            f"topology.files: {path} names node {strange[0]!r}, but nodes must be the client "
+            f"numbers 0..{n - 1} (n_clients={n})."
+        )
+    graph = nx.relabel_nodes(graph, names)
+    graph.add_nodes_from(range(n))
+    return graph
+
+
+def _refuse_bombs(path: Path) -> None:
+    """Refuse XML whose entities or nesting could exhaust a reader; raises ValueError."""
+    depth = 0
+
+    def doctype(*_: object) -> None:
+        raise ValueError("it declares a document type, which GraphML does not need")
+
+    def opened(*_: object) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > DEEPEST:
+            raise ValueError(f"its elements are nested more than {DEEPEST} deep")
+
+    def closed(_: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = doctype
+    parser.StartElementHandler, parser.EndElementHandler = opened, closed
+    with path.open("rb") as file:
+        parser.ParseFile(file)
