@@ -101,9 +101,9 @@ def test_utilities_and_normalizations(utility: str, normalization: str) -> None:
 DEFENCES = {
     "none": Defence(),
     "c1": Defence(c1=True, v_threshold=0.11),
-    "c2_soft": Defence(c2=True, penalty=0.05, distance=0.2),
-    "c2_hard": Defence(c2=True, penalty=0.05, distance=0.2, thresholding="hard"),
-    "both": Defence(c1=True, c2=True, v_threshold=0.11, penalty=0.05, distance=0.2),
+    "c2_soft": Defence(c2=True, penalty=0.052, distance=0.2),
+    "c2_hard": Defence(c2=True, penalty=0.052, distance=0.2, thresholding="hard"),
+    "both": Defence(c1=True, c2=True, v_threshold=0.11, penalty=0.052, distance=0.2),
 }
 LIARS = {
     "d1": Adversary("d1", clients=(1, 4)),
