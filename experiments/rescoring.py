@@ -68,10 +68,10 @@ def _evaluate(
         found = jax.tree.map(list, kept["found"])
     began, first = time.perf_counter(), int(state.round)
     for t in range(first, rounds):
-        models, trained, _, unsent = train(state, lead.data, lead.topology)
+        models, trained, _, unsent = train(state, lead.data, lead.topology, lead.lying)
         for name, one in simulations.items():
             lcv, _, filtered, _, utility = contribute[name](
-                state, trained, unsent, lead.data, lead.topology, one.rows
+                state, trained, unsent, lead.data, lead.topology, one.rows, one.lying
             )
             finite = np.isfinite(lcv).all(axis=(1, 2))
             if not finite.all():
@@ -117,10 +117,11 @@ def scored(
         defence: C2 corrects them, if it is on.
     """
     arcs = topology.arcs()
+    lying = jnp.zeros(topology.n_clients, bool).at[liars].set(True)
 
     def told(t: jax.Array, lcv: jax.Array) -> Reports:
         if adversary.fakes_reports:
-            lcv = falsify_lcvs(lcv, topology.at(t), liars, adversary, contribution.normalization)
+            lcv = falsify_lcvs(lcv, topology.at(t), lying, adversary, contribution.normalization)
         here = jax.tree.map(lambda field: field[topology.graph_of(t)], arcs)
         return reports_of_round(topology.at(t), here, lcv)
 

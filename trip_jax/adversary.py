@@ -1,6 +1,7 @@
 """Liars: fake pre-training models (D1), fake contribution vectors (D2), and garbage for both."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,23 @@ from trip_jax.config import Adversary
 from trip_jax.errors import InvalidSetting
 from trip_jax.models import FlatModel
 from trip_jax.topology import Neighbourhoods
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Liars:
+    """Who lies in a federation; F of n clients."""
+
+    numbers: Array  # [F] int32, ascending
+    lying: Array  # [n] bool
+    garbling: Array  # [n] bool, those whose models and reports are garbage
+    key: Array  # [] decides the fakes
+
+    @classmethod
+    def of(cls, numbers: np.ndarray, n: int, adversary: Adversary, key: Array) -> "Liars":
+        lying = jnp.zeros(n, bool).at[numbers].set(True)
+        garbling = lying & adversary.sends_garbage
+        return cls(jnp.asarray(numbers, jnp.int32), lying, garbling, key)
 
 
 def choose_liars(adversary: Adversary, n: int, seed: int) -> np.ndarray:
@@ -93,18 +111,17 @@ def evade(
 def falsify_lcvs(
     lcv: Array,
     neighbourhoods: Neighbourhoods,
-    liars: np.ndarray,
+    lying: Array,
     adversary: Adversary,
     normalization: str,
 ) -> Array:
-    """D2: every liar adds `adversary.amount` to its own entry of its finished vector [n, M].
+    """D2: everyone lying [n] adds `adversary.amount` to its own entry of its vector [n, M].
 
     Under the "efficient" normalisation, where entries are m times smaller, the amount is divided
     by m. With `adversary.lower_others` all other entries of the vector lose as much; with
     `adversary.collude` the entries of other liars are raised like its own. Garbage fills a
     vector's unused slots, too.
     """
-    lying = jnp.zeros(len(lcv), bool).at[liars].set(True)
     if adversary.sends_garbage:
         return jnp.where(lying[:, None], jnp.nan, lcv)
     lies = lying[:, None] & neighbourhoods.mask

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from trip_jax.adversary import evade, fake_models
+from trip_jax.adversary import Liars, evade, fake_models
 from trip_jax.config import Adversary, Defence
 from trip_jax.evaluation import ACCURACY
 from trip_jax.models import FlatModel
@@ -18,19 +17,16 @@ from trip_jax.training import round_keys
 def exchange(
     state: State,
     neighbourhoods: Neighbourhoods,
+    liars: Liars,
     *,
-    liars: np.ndarray,
     adversary: Adversary,
     defence: Defence,
-    fake_key: Array,
     model: FlatModel,
     evaluate: Callable[[Array], Array],
 ) -> tuple[Array, Array]:
     """The pre-training models of one round as they are sent, and which of them are replaced.
 
     Args:
-        liars: [F] their numbers.
-        fake_key: decides the fakes.
         evaluate: utilities [b, U] of models [b, P].
 
     Returns:
@@ -39,21 +35,22 @@ def exchange(
     """
     sent, accuracy = state.models, state.utility[:, ACCURACY]
     sent_accuracy, unusable = accuracy, jnp.zeros(len(sent), bool)
-    if adversary.fakes_models and len(liars):
-        true, keys = sent[liars], round_keys(fake_key, jnp.asarray(liars), state.round)
+    if adversary.fakes_models:
+        who = liars.numbers
+        true, keys = sent[who], round_keys(liars.key, who, state.round)
         fakes = fake_models(true, keys, adversary, model)
 
         def accuracy_of(models: Array) -> Array:
             return evaluate(models)[:, ACCURACY]
 
         if adversary.fake == "evasive" and not adversary.sends_garbage:
-            fakes = evade(true, fakes, accuracy[liars] - defence.v_threshold, accuracy_of)
+            fakes = evade(true, fakes, accuracy[who] - defence.v_threshold, accuracy_of)
         finite = jnp.isfinite(fakes).all(axis=1)
-        unusable = unusable.at[liars].set(~finite)
+        unusable = unusable.at[who].set(~finite)
         fakes = jnp.where(finite[:, None], fakes, 0)  # which 0 times NaN would not become
-        sent = sent.at[liars].set(fakes)
+        sent = sent.at[who].set(fakes)
         if defence.c1:
-            sent_accuracy = accuracy.at[liars].set(accuracy_of(fakes))
+            sent_accuracy = accuracy.at[who].set(accuracy_of(fakes))
     replaced = neighbourhoods.lost(unusable)
     if defence.c1:
         replaced |= filter_pre_training(

@@ -42,14 +42,15 @@ def compile_phases(simulation: "Simulation", state: State) -> Phases:
 
 def compile_training(simulation: "Simulation", state: State) -> Compiled:
     """`Simulation.train` as a program."""
-    inputs = state, simulation.data, simulation.topology
+    inputs = state, simulation.data, simulation.topology, simulation.lying
     return compiled(simulation.train, simulation.mesh, *inputs)
 
 
 def compile_contributions(simulation: "Simulation", state: State) -> Compiled:
     """`Simulation.contribute` as a program."""
     trained, unsent = state.models, jnp.zeros(simulation.n, bool)  # of these shapes
-    inputs = state, trained, unsent, simulation.data, simulation.topology, simulation.rows
+    graphs = simulation.topology, simulation.rows
+    inputs = state, trained, unsent, simulation.data, *graphs, simulation.lying
     return compiled(simulation.contribute, simulation.mesh, *inputs)
 
 
@@ -65,9 +66,11 @@ def timed_round(
         clock.append(time.perf_counter())
         return phase
 
-    models, trained, train_loss, unsent = finished(phases.train(state, data, topology))
+    models, trained, train_loss, unsent = finished(
+        phases.train(state, data, topology, simulation.lying)
+    )
     lcv, lcv_error, filtered, reported, utility = finished(
-        phases.contribute(state, trained, unsent, data, topology, simulation.rows)
+        phases.contribute(state, trained, unsent, data, topology, simulation.rows, simulation.lying)
     )
     phi, t, adopted, flagged, distance = finished(
         phases.coordinate(state.phi, reported, unsent, state.round, topology, simulation.arcs)

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from trip_jax.adversary import choose_liars, falsify_lcvs
+from trip_jax.adversary import Liars, choose_liars, falsify_lcvs
 from trip_jax.aggregation import aggregate
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.coordinator import coordinate
@@ -81,7 +81,6 @@ class Simulation:
         self.root, init_key, self.fake_key = jax.jit(
             lambda: jax.random.split(jax.random.key(seed), 3), out_shardings=on_all(self.mesh)
         )()
-        self.sampling_key = jax.random.fold_in(self.fake_key, self.n)  # no liar has this number
         self.model = model.flat(init_key, data.images.shape[1:])
         logits = jax.eval_shape(self.model.apply, self.model.theta, to_float(data.images[:1]))
         if max(data.labels.max(), data.test_labels.max()) >= logits.shape[-1]:
@@ -111,6 +110,8 @@ class Simulation:
             self.contribution.semivalue,
         )
         self.liars = choose_liars(adversary, self.n, self.seed)
+        who = Liars.of(self.liars, self.n, adversary, self.fake_key)
+        self.lying = jax.device_put(who, on_all(self.mesh))
 
     def with_liars(self, adversary: Adversary, defence: Defence) -> "Simulation":
         """The same federation with other liars and defences: its models stay what they are."""
@@ -121,13 +122,14 @@ class Simulation:
     def start(self) -> State:
         """theta^(0) for everyone, evaluated once; phi^(0) = 0."""
         utility = jax.jit(self.evaluate)(self.model.theta[None], self.data)
-        return State(
+        state = State(
             models=jnp.tile(self.model.theta, (self.n, 1)),
             utility=jnp.tile(utility, (self.n, 1)),
             phi=jnp.zeros((self.n, self.n)),
             key=self.root,
             round=jnp.int32(0),
         )
+        return jax.device_put(state, on_all(self.mesh))
 
     def step(self, state: State) -> tuple[State, Record]:
         """One round of Algorithm 1, a pure function of the state."""
@@ -188,7 +190,7 @@ class Simulation:
             )
 
     def train(
-        self, state: State, data: ClientData, topology: Topology
+        self, state: State, data: ClientData, topology: Topology, liars: Liars
     ) -> tuple[Array, Array, Array, Array]:
         """What clients do for learning: theta^(t+1), theta^(t+1/2), its loss, who did not send it.
 
@@ -203,10 +205,10 @@ class Simulation:
             finite = jnp.isfinite(trained).all(axis=1)
             train_loss = jnp.where(finite, train_loss, jnp.nan)
             neighbourhoods, unsent = topology.at(state.round), jnp.zeros(self.n, bool)
-            if len(self.liars):
-                lying = unsent.at[self.liars].set(True)
-                unsent = lying if self.adversary.sends_garbage else lying & ~finite
-                trained = jnp.where((lying & ~finite)[:, None], state.models, trained)
+            if len(liars.numbers):
+                failed = liars.lying & ~finite
+                unsent = liars.garbling | failed
+                trained = jnp.where(failed[:, None], state.models, trained)
                 neighbourhoods = neighbourhoods.with_lost(neighbourhoods.lost(unsent))
             return aggregate(trained, neighbourhoods), trained, train_loss, unsent
 
@@ -218,6 +220,7 @@ class Simulation:
         data: ClientData,
         topology: Topology,
         rows: CoalitionRows,
+        liars: Liars,
     ) -> tuple[Array, Array, Array, Array, Array]:
         """What clients do for contributions: LCVs, their errors, C1, reports, new utilities."""
         neighbourhoods = topology.at(state.round)
@@ -227,14 +230,14 @@ class Simulation:
         sent, replaced = exchange(
             state,
             neighbourhoods,
-            liars=self.liars,
+            liars,
             adversary=self.adversary,
             defence=self.defence,
-            fake_key=self.fake_key,
             model=self.model,
             evaluate=partial(self.evaluate, data=data),
         )
-        sampling_keys = round_keys(self.sampling_key, rows.sampled, state.round)
+        sampling_key = jax.random.fold_in(liars.key, self.n)  # no liar has this number
+        sampling_keys = round_keys(sampling_key, rows.sampled, state.round)
         drawn = rows.draw(
             sampling_keys, neighbourhoods.mask.sum(axis=1), slots=neighbourhoods.mask.shape[1]
         )
@@ -252,7 +255,7 @@ class Simulation:
                 mesh=self.mesh,
             )
         lcv, lcv_error = local_contributions(table, drawn, rows, neighbourhoods, self.contribution)
-        if len(self.liars) and self.contribution.normalization == "paper":
+        if len(liars.numbers) and self.contribution.normalization == "paper":
             lcv, lcv_error = (
                 of_those_that_arrived(values, neighbourhoods.mask, lost)
                 for values in (lcv, lcv_error)
@@ -262,7 +265,7 @@ class Simulation:
             reported = falsify_lcvs(
                 reported,
                 neighbourhoods,
-                self.liars,
+                liars.lying,
                 self.adversary,
                 self.contribution.normalization,
             )
