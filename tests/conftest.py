@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
+from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 
@@ -22,11 +23,12 @@ import trip_jax.run
 from tests import reference as ref
 from trip_jax import topology
 from trip_jax.adversary import fake_models
-from trip_jax.config import Adversary, Contribution, Defence, Training
+from trip_jax.config import Adversary, Config, Contribution, Defence, Training
 from trip_jax.data.federation import ClientData
 from trip_jax.models import Model, mlp
 from trip_jax.records import Record, State
 from trip_jax.rounds import compile_phases, timed_round
+from trip_jax.schema import config_from, register
 from trip_jax.simulation import Simulation
 from trip_jax.training import epoch_order, round_keys
 
@@ -133,6 +135,13 @@ def python(folder: Path, *arguments: str) -> Outcome:
         [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300
     )
     return Outcome(process.returncode, process.stdout, process.stderr)
+
+
+def config_of(*overrides: str) -> Config:
+    """What the command line makes of overrides."""
+    register()
+    with initialize_config_dir(str(trip_jax.run.CONF), version_base="1.3"):
+        return config_from(compose("config", list(overrides)))
 
 
 SIZES = (12, 7, 16, 9, 20, 5)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TINY, Command, python
+import trip_jax.run
+from tests.conftest import TINY, Command, config_of
 from tests.test_resume import assert_same
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and mounts are POSIX's")
@@ -24,10 +25,9 @@ LONGEST = 120.0  # seconds of a run, with much to spare
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing interrupts."""
-    folder = tmp_path_factory.mktemp("whole")
-    outcome = python(folder, "-m", "trip_jax.run", *RUN, "hydra.run.dir=run")
-    assert outcome.code == 0, outcome.err
-    return folder / "run"
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    trip_jax.run.run(config_of(*RUN), folder)
+    return folder
 
 
 def in_its_rounds(run: Path, chance: random.Random) -> Callable[[], bool]:
@@ -70,33 +70,26 @@ def while_results_are_written(run: Path, chance: random.Random) -> Callable[[], 
     return comes
 
 
-@pytest.mark.parametrize("moment", [in_its_rounds, in_a_save, while_results_are_written])
-def test_a_kill_loses_nothing(
-    moment: Callable[[Path, random.Random], Callable[[], bool]],
-    whole: Path,
-    tmp_path: Path,
-    thorough: bool,
-) -> None:
-    chance = random.Random(moment.__name__)
-    wanted, kills, run = 10 if thorough else 1, 0, tmp_path / "0"
-    for _ in range(3 * wanted + 3):
+MOMENTS = (in_its_rounds, in_a_save, while_results_are_written)
+
+
+def test_kills_lose_nothing(whole: Path, tmp_path: Path, thorough: bool) -> None:
+    """Runs killed three times each go on, and end with what one that is left alone finds."""
+    chance = random.Random(0)
+    for number in range(10 if thorough else 1):
+        run = tmp_path / str(number)
         command = [sys.executable, "-m", "trip_jax.run", *RUN, "resume=auto"]
         command.append(f"hydra.run.dir={run}")
-        with subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        ) as process:
-            if kills < wanted:
-                kill_when(moment(run, chance), process)
-            _, said = process.communicate(timeout=LONGEST)
-        if process.returncode == -signal.SIGKILL:
-            kills += 1
-            continue  # in the same directory
-        assert (process.returncode, said) == (0, "")
+        for moment in (*MOMENTS, None):
+            with subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            ) as process:
+                if moment:
+                    kill_when(moment(run, chance), process)
+                _, said = process.communicate(timeout=LONGEST)
+            ended = (process.returncode, said)
+            assert ended == ((-signal.SIGKILL, "") if moment else (0, "")), moment
         assert_same(run, whole)
-        if kills == wanted:
-            return
-        run = tmp_path / str(kills)
-    pytest.fail(f"the moment came {kills} times only")
 
 
 def kill_when(comes: Callable[[], bool], process: subprocess.Popen[str]) -> None:
@@ -131,30 +124,26 @@ def mount(*arguments: str) -> str:
     return done.stderr.strip()
 
 
-def test_a_full_disk_loses_nothing(disk: Path, whole: Path) -> None:
-    arguments = ("-m", "trip_jax.run", *RUN, "resume=auto", f"hydra.run.dir={disk / 'run'}")
+def test_a_full_disk_loses_nothing(disk: Path, whole: Path, command: Command) -> None:
+    arguments = (*RUN, "resume=auto", f"hydra.run.dir={disk / 'run'}")
     filler = disk / "filler"
     filler.write_bytes(bytes(900_000))
-    outcome = python(disk, *arguments)
+    outcome = command(*arguments)
     assert outcome.code == 2
     assert "The checkpoint can't be written" in outcome.error
     assert "No space left on device" in outcome.error
-    filler.unlink()
+    filler.write_bytes(bytes(580_000))
+    outcome = command(*arguments)  # figures are larger than what is left
+    assert outcome.code == 2 and "No space left on device" in outcome.error
+    assert not (disk / "run" / "figures").exists()
     assert not mount("-o", "remount,size=20m", str(disk))
-    outcome = python(disk, *arguments)
+    outcome = command(*arguments)
     assert (outcome.code, outcome.err) == (0, "")
     assert_same(disk / "run", whole)
-
-
-def test_a_disk_that_fills_while_results_are_written_loses_nothing(disk: Path, whole: Path) -> None:
-    arguments = ("-m", "trip_jax.run", *RUN, "resume=auto", f"hydra.run.dir={disk / 'run'}")
-    outcome = python(disk, *arguments)  # figures are larger than a tenth of this
-    assert outcome.code in (0, 2)
-    if outcome.code:
-        assert "No space left on device" in outcome.error
-    assert not mount("-o", "remount,size=20m", str(disk))
-    assert python(disk, *arguments).code == 0
-    assert_same(disk / "run", whole)
+    figures = [
+        sorted(path.name for path in (run / "figures").iterdir()) for run in (whole, disk / "run")
+    ]
+    assert figures[0] == figures[1]
 
 
 def test_a_read_only_disk_is_one_sentence(disk: Path, command: Command) -> None:

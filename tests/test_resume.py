@@ -2,7 +2,10 @@
 
 import json
 import os
+import pickle
+import shutil
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +17,11 @@ import pytest
 import xarray
 
 import trip_jax
-from tests.conftest import TINY, Command, python, tiny
+import trip_jax.run
+from tests.conftest import TINY, Command, config_of, tiny
 from trip_jax import Adversary, Contribution, Defence
 from trip_jax.config import Training
+from trip_jax.errors import Interrupted
 from trip_jax.interruption import Interruption
 from trip_jax.progress import Progress
 from trip_jax.records import Past, Result
@@ -41,26 +46,25 @@ def assert_same(found: Path, expected: Path) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing interrupts."""
-    folder = tmp_path_factory.mktemp("whole")
-    outcome = python(folder, "-m", "trip_jax.run", *RUN, "hydra.run.dir=run")
-    assert outcome.code == 0, outcome.err
-    return folder / "run"
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    trip_jax.run.run(config_of(*RUN), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def interrupted_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("interrupted") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        signalling(patch, signal.SIGTERM, at=3)
+        with pytest.raises(Interrupted):
+            trip_jax.run.run(config_of(*RUN), folder)
+    return folder
 
 
 @pytest.fixture
-def interrupted(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def interrupted(interrupted_once: Path, tmp_path: Path) -> Path:
     """A run that was asked to end in its third round."""
-    with monkeypatch.context() as patch:
-        signalling(patch, signal.SIGTERM, at=3)
-        outcome = command(*RUN, "hydra.run.dir=run")
-    assert outcome.code == 75
-    said, how = outcome.err.splitlines()
-    assert said == "interrupted: finishing the round ..."
-    assert how == (
-        f"interrupted after round 3 of 6, which is kept: the same command with "
-        f"resume={tmp_path / 'run'} goes on."
-    )
-    return tmp_path / "run"
+    return Path(shutil.copytree(interrupted_once, tmp_path / "run"))
 
 
 def signalling(patch: pytest.MonkeyPatch, number: int, at: int) -> None:
@@ -108,6 +112,24 @@ def assert_equal(found: Result, expected: Result) -> None:
     np.testing.assert_array_equal(found.phi, expected.phi)
     np.testing.assert_array_equal(found.models, expected.models)
     jax.tree.map(np.testing.assert_array_equal, found.records, expected.records)
+
+
+def test_an_interrupted_run_says_how_to_go_on(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with monkeypatch.context() as patch:
+        signalling(patch, signal.SIGTERM, at=3)
+        outcome = command(*RUN, "hydra.run.dir=run")
+    assert outcome.code == 75
+    said, how = outcome.err.splitlines()
+    assert said == "interrupted: finishing the round ..."
+    assert how == (
+        f"interrupted after round 3 of 6, which is kept: the same command with "
+        f"resume={tmp_path / 'run'} goes on."
+    )
+    overrides = (tmp_path / "run" / ".hydra" / "overrides.yaml").read_bytes()
+    assert command(*RUN, "seed=4", "resume=run").code == 2
+    assert (tmp_path / "run" / ".hydra" / "overrides.yaml").read_bytes() == overrides
 
 
 def test_an_interrupted_run_goes_on_by_name(
@@ -197,10 +219,8 @@ def test_a_signal_after_the_last_round_changes_nothing(
 def test_a_changed_setting_is_refused(
     interrupted: Path, command: Command, changed: str, said: str
 ) -> None:
-    overrides = (interrupted / ".hydra" / "overrides.yaml").read_bytes()
     outcome = command(*RUN, changed, f"resume={interrupted}")
     assert outcome.code == 2 and said in outcome.error
-    assert (interrupted / ".hydra" / "overrides.yaml").read_bytes() == overrides
     assert trip_jax.load_run(interrupted).summary["status"] == "interrupted"
 
 
@@ -288,18 +308,14 @@ def test_where_a_result_came_from_is_told(whole: Path) -> None:
     assert summary["resumed_after_round"] is None
 
 
-def test_nothing_is_unpickled(interrupted: Path) -> None:
+def test_nothing_is_unpickled(interrupted: Path, command: Command) -> None:
     """Orbax, NetCDF and JSON are all that going on reads."""
-    code = f"""
-import sys
-from trip_jax.run import main
-def hook(event, arguments):
-    if event == "pickle.find_class":
-        raise SystemExit(f"unpickled {{arguments}}")
-sys.addaudithook(hook)
-sys.argv = ["run", *{RUN}, "resume={interrupted}"]
-main()
-"""
-    outcome = python(interrupted.parent, "-c", code)
-    assert (outcome.code, outcome.err) == (0, "")
-    assert "going on after round 3" in outcome.out
+    unpickled: list[Any] = []
+    sys.addaudithook(
+        lambda event, arguments: unpickled.append(arguments) if event.startswith("pickle") else None
+    )
+    pickle.loads(pickle.dumps(Past))
+    assert unpickled
+    unpickled.clear()
+    assert "going on after round 3" in command(*RUN, f"resume={interrupted}").out
+    assert unpickled == []

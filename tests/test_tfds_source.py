@@ -357,7 +357,9 @@ def real_folder(name: str) -> Path:
     return folder
 
 
-def test_fashion_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fashion_mnist(monkeypatch: pytest.MonkeyPatch, thorough: bool) -> None:
+    if not thorough:
+        pytest.skip("decodes 70,000 images: make test-all")
     real_folder("fashion_mnist")
     monkeypatch.setenv("TFDS_DATA_DIR", str(REAL_DATA))
     arrays = tfds_source.load_tfds("fashion_mnist")
@@ -373,6 +375,13 @@ def test_fashion_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - start < 2
     for got, expected in zip(cached, arrays, strict=True):
         np.testing.assert_array_equal(got, expected)
+
+
+def test_fashion_mnist_test_split() -> None:
+    images, labels = tfds_source._decode(real_folder("fashion_mnist"), "test")
+    assert images.shape == (10000, 28, 28, 1)
+    assert np.bincount(labels).tolist() == [1000] * 10
+    assert (images.min(), images.max()) == (0, 255)
 
 
 def test_cifar10_test_split_is_rgb() -> None:

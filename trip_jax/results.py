@@ -8,6 +8,7 @@ import csv
 import json
 import os
 import platform
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,8 +115,6 @@ def save_run(
     Returns:
         what summary.json says.
     """
-    from trip_jax.figures import draw_all
-
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "summary.json").unlink(missing_ok=True)  # not to vouch for files of two runs
@@ -131,8 +130,21 @@ def save_run(
     partial = folder / "summary.json.partial"
     partial.write_text(text + "\n")
     os.replace(partial, folder / "summary.json")
-    draw_all(data, folder / "figures")
+    shutil.rmtree(folder / "figures", ignore_errors=True)  # of fewer rounds
+    draw_figures(folder, data)
     return summary
+
+
+def draw_figures(folder: Path, data: "xarray.Dataset") -> None:
+    """Draw the figures of a run, unless all are there."""
+    from trip_jax.figures import draw_all
+
+    if (folder / "figures").exists():
+        return
+    unfinished = folder / "figures.partial"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    draw_all(data, unfinished)
+    unfinished.rename(folder / "figures")
 
 
 def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Dataset":

@@ -75,13 +75,22 @@ def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, An
     from trip_jax.prepare import describe, prepare
     from trip_jax.progress import Progress
     from trip_jax.provenance import json_hash, result_settings
-    from trip_jax.results import RoundLog, describe_scores, is_over, load_run, save_run
+    from trip_jax.results import (
+        RoundLog,
+        describe_scores,
+        draw_figures,
+        is_over,
+        load_run,
+        save_run,
+    )
     from trip_jax.resume import RunCheckpoints, anyone, shared
 
     if is_over(folder):
         _refuse_over(folder, config)
+        over = load_run(folder)
+        draw_figures(folder, over.data)
         print(f"the run is over already: results in {folder}")
-        return load_run(folder).summary
+        return over.summary
     began = time.perf_counter()
     simulation, federation = prepare(config)
     seconds_loading_data = time.perf_counter() - began
