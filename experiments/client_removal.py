@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from math import nan
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from trip_jax.interruption import Interruption
 from trip_jax.removal import removal_process
 from trip_jax.reports import recorded_reports
 from trip_jax.results import is_over
+from trip_jax.resume import locked
 
 TRIP = "TRIP-Shapley"
 CRITERIA = (TRIP, "by loss", "divided by m", "leave-one-out", "not traced")
@@ -140,28 +142,34 @@ class _Removals:
         path = run.folder / ("relays.npz" if self._relays else "removals.npz")
         n = run.config.n_clients
         kept = {"present": np.zeros((0, n), bool), "utilities": np.zeros((0, n, 3))}
-        if path.exists():
-            kept = read(path)
-        known = {row.tobytes() for row in kept["present"]}
-        new = [row for row in np.unique(present, axis=0) if row.tobytes() not in known]
-        if new:
-            wanted = np.stack(new)
-            executor = self._executor = self._executor or self._compiled()
-
-            def keep(utilities: np.ndarray) -> None:
-                done = np.concatenate([kept["present"], wanted[: len(utilities)]])
-                values = np.concatenate([kept["utilities"], utilities])
-                write(path, {"present": done, "utilities": values})
-                interruption.heed()
-
-            with (
-                Interruption("these removals") as interruption,
-                ExecutionProgress(f"  {len(new)} removals, seed {run.config.seed}") as progress,
-            ):
-                executor.execute(run.simulation, wanted, on_chunk=keep, on_progress=progress.report)
-            kept = read(path)
+        with locked(run.folder):
+            if path.exists():
+                kept = read(path)
+            known = {row.tobytes() for row in kept["present"]}
+            new = [row for row in np.unique(present, axis=0) if row.tobytes() not in known]
+            if new:
+                self._execute(run, np.stack(new), kept, path)
+                kept = read(path)
         row_of = {row.tobytes(): k for k, row in enumerate(kept["present"])}
         return np.asarray(kept["utilities"][[row_of[row.tobytes()] for row in present]])
+
+    def _execute(
+        self, run: KeptRun, wanted: np.ndarray, kept: dict[str, np.ndarray], path: Path
+    ) -> None:
+        """Add executions where wanted [K, n] take part to those that are kept."""
+        executor = self._executor = self._executor or self._compiled()
+
+        def keep(utilities: np.ndarray) -> None:
+            done = np.concatenate([kept["present"], wanted[: len(utilities)]])
+            values = np.concatenate([kept["utilities"], utilities])
+            write(path, {"present": done, "utilities": values})
+            interruption.heed()
+
+        with (
+            Interruption("these removals") as interruption,
+            ExecutionProgress(f"  {len(wanted)} removals, seed {run.config.seed}") as progress,
+        ):
+            executor.execute(run.simulation, wanted, on_chunk=keep, on_progress=progress.report)
 
     def _compiled(self) -> Executor:
         simulations = [run.simulation for run in self._runs]

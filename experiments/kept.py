@@ -46,6 +46,8 @@ def compose_config(experiment: str, overrides: Sequence[str]) -> Config:
         raise InvalidSetting(
             "distributed is for single runs by python -m trip_jax.run: leave it out here."
         )
+    if settings.resume is not None:
+        raise InvalidSetting("Experiments go on by themselves: leave out resume.")
     return config_from(settings)
 
 

@@ -62,7 +62,7 @@ def test_nothing_was_saved(tmp_path: Path) -> None:
         ({"seed": 1}, "seed=0, not 1: give seed=0"),
         ({"training.learning_rate": 0.2}, "training.learning_rate=0.1, not 0.2"),
         ({"new": 5}, "new=nothing, not 5"),
-        ({"inputs": "other"}, "other data or graphs"),
+        ({"inputs": "other"}, "other data, graphs"),
     ],
 )
 def test_another_computation_is_refused(saved: Path, changed: dict[str, Any], said: str) -> None:
@@ -78,6 +78,15 @@ def test_what_a_kill_left_is_passed_over_and_removed(saved: Path, tmp_path: Path
     assert found is not None and same(found, arrays(3)) and damaged_steps == [5]
     checkpoints(tmp_path).save(5, arrays(5))
     assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["3", "5"]
+
+
+def test_going_on_from_an_earlier_one_leaves_none_of_later_steps(
+    saved: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(saved / "c", tmp_path / "c")
+    (tmp_path / "c" / "3" / "manifest.json").unlink()
+    checkpoints(tmp_path, keep=1).save(2, arrays(2))
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["2"]
 
 
 def damages(thorough: bool) -> list[tuple[str, int]]:

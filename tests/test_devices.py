@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from tests.conftest import tiny, tiny_data
+from tests.conftest import config_of, tiny, tiny_data
 from trip_jax import Adversary, Contribution, Defence, load_run
 from trip_jax.devices import MOST_CORES, mesh_of, on_all, spread
 from trip_jax.retraining import centralised_truth, decentralised_truth
 from trip_jax.rounds import compile_phases
+from trip_jax.run import run
 
 FOUR = jax.devices()[:4]
 
@@ -97,33 +99,59 @@ def test_a_round_exchanges_models_once() -> None:
             assert other not in compiled.as_text()
 
 
-def test_two_processes_equal_one(tmp_path: Path) -> None:
+SHARED = ("dataset=synthetic", "dataset.train_size=64", "dataset.test_size=40", "n_clients=5")
+SHARED += ("model.hidden=[8]",)
+
+
+def two_processes(folder: Path, *more: str, interrupted: bool = False) -> list[int]:
+    """Run the command in two processes that find each other; their exit codes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         coordinator = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, "-m", "trip_jax.run", "dataset=synthetic", "dataset.train_size=64"]
-    command += ["dataset.test_size=40", "n_clients=5", "model.hidden=[8]", "training.rounds=2"]
-    alone = [*command, f"hydra.run.dir={tmp_path / 'alone'}", "devices=1"]
-    shared = [*command, "distributed.processes=2", f"distributed.coordinator={coordinator}"]
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "1"}
+    command = [sys.executable, "-m", "trip_jax.run", *SHARED, *more, "distributed.processes=2"]
+    command.append(f"distributed.coordinator={coordinator}")
     processes = [
         subprocess.Popen(
-            [*shared, f"distributed.process={i}", f"hydra.run.dir={tmp_path / str(i)}"],
-            env=environment,
+            [*command, f"distributed.process={i}", f"hydra.run.dir={folder / str(i)}"],
+            env=os.environ | {"JAX_NUM_CPU_DEVICES": "1"},
         )
         for i in range(2)
     ]
     try:
-        subprocess.run(alone, env=environment, check=True)
-        assert [process.wait(timeout=300) for process in processes] == [0, 0]
+        if interrupted:
+            until = time.monotonic() + 200
+            while not (folder / "0" / "checkpoints" / "2").exists() and time.monotonic() < until:
+                time.sleep(0.01)
+            processes[1].terminate()
+        return [process.wait(timeout=100) for process in processes]
     finally:
         for process in processes:
             process.kill()
+
+
+def test_two_processes_equal_one(tmp_path: Path) -> None:
+    run(config_of(*SHARED, "training.rounds=2", "devices=1"), tmp_path / "alone")
+    assert two_processes(tmp_path, "training.rounds=2") == [0, 0]
     assert not list((tmp_path / "1").glob("*"))  # the first writes for all
     one, two = (load_run(tmp_path / name) for name in ("alone", "0"))
     np.testing.assert_allclose(two.data.phi, one.data.phi, atol=1e-6)
     np.testing.assert_allclose(two.data.lcv, one.data.lcv, atol=1e-6)
     assert "2 of them" in two.summary["device"]
+
+
+def test_two_processes_go_on_together(tmp_path: Path, thorough: bool) -> None:
+    """Wherever the signal comes: both end after the same round."""
+    if not thorough:
+        pytest.skip("four processes: make test-all")
+    many = ["training.rounds=400", "checkpoint.every=2"]
+    run(config_of(*SHARED, *many, "devices=1"), tmp_path / "alone")
+    assert two_processes(tmp_path, *many, interrupted=True) == [75, 75]
+    assert load_run(tmp_path / "0").summary["status"] == "interrupted"
+    assert two_processes(tmp_path, *many, "resume=auto") == [0, 0]
+    one, two = (load_run(tmp_path / name) for name in ("alone", "0"))
+    assert two.summary["resumed_after_round"] >= 2
+    assert (two.summary["status"], two.summary["rounds"]) == ("finished", 400)
+    np.testing.assert_allclose(two.data.lcv[:3], one.data.lcv[:3], atol=1e-6)
 
 
 def test_a_cpu_is_divided_once_and_any_number_taken_later() -> None:

@@ -134,6 +134,23 @@ def test_an_interrupted_re_execution_goes_on(
     assert names == {".lock", "decentralised.npz"}
 
 
+def test_an_interrupted_experiment_ends_as_a_run_does(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(_: object) -> None:
+        raise Interrupted
+
+    with pytest.raises(SystemExit) as stop:
+        run_as_command(interrupted)
+    assert stop.value.code == 75
+    assert capsys.readouterr().err == (
+        "interrupted: what is finished is kept; the same command goes on.\n"
+    )
+
+
+def test_experiments_need_not_be_told_to_go_on() -> None:
+    with pytest.raises(InvalidSetting, match="leave out resume"):
+        cell_config(["resume=auto"])
+
+
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "part.npz"
     write(path, {"values": np.arange(1000.0)})

@@ -121,11 +121,9 @@ def test_an_interrupted_run_says_how_to_go_on(
         signalling(patch, signal.SIGTERM, at=3)
         outcome = command(*RUN, "hydra.run.dir=run")
     assert outcome.code == 75
-    said, how = outcome.err.splitlines()
-    assert said == "interrupted: finishing the round ..."
-    assert how == (
-        f"interrupted after round 3 of 6, which is kept: the same command with "
-        f"resume={tmp_path / 'run'} goes on."
+    assert outcome.err.strip() == (
+        f"interrupted after round 3 of 6, which is kept in {tmp_path / 'run'}: the same command "
+        "with resume=auto goes on."
     )
     overrides = (tmp_path / "run" / ".hydra" / "overrides.yaml").read_bytes()
     assert command(*RUN, "seed=4", "resume=run").code == 2
@@ -191,6 +189,7 @@ def test_a_sweep_goes_on(command: Command, monkeypatch: pytest.MonkeyPatch, whol
         signalling(patch, signal.SIGTERM, at=4)
         outcome = command(*sweep)
     assert outcome.code == 75 and not Path("sweep/1").exists()  # nor were other jobs begun
+    assert outcome.err.endswith("resume=auto goes on. Give it hydra.sweep.dir=sweep.\n")
     outcome = command(*sweep, "resume=auto")
     assert outcome.code == 0 and "going on after round 4 in" in outcome.out
     assert_same(Path("sweep/1"), whole)
@@ -236,7 +235,8 @@ def test_settings_without_effect_may_change(
     ("arguments", "said"),
     [
         (("hydra.run.dir=run",), "holds an unfinished run: go on with resume=auto"),
-        (("resume=nowhere",), "resume=nowhere: there is no such run directory"),
+        (("resume=nowhere",), "resume=nowhere: there is no run that could go on"),
+        (("resume=.",), "resume=.: there is no run that could go on"),
         (("hydra.run.dir=run", "resume=auto", "topology=line"), "topology.kind=star, not line"),
     ],
 )
@@ -259,6 +259,20 @@ def test_damage_costs_the_rounds_since_the_checkpoint_before(
     assert_same(Path("run"), whole)
 
 
+def test_a_finished_run_of_other_settings_is_no_answer(whole: Path, command: Command) -> None:
+    outcome = command(*RUN, "seed=3", f"resume={whole}")
+    assert outcome.code == 2 and "seed=0, not 3" in outcome.error
+
+
+def test_a_damaged_summary_is_named(interrupted: Path, whole: Path, command: Command) -> None:
+    (interrupted / "summary.json").write_text('{"status": ')
+    outcome = command(*RUN, f"resume={interrupted}")
+    assert outcome.code == 2 and "summary.json is damaged: remove it" in outcome.error
+    (interrupted / "summary.json").unlink()
+    assert command(*RUN, f"resume={interrupted}").code == 0
+    assert_same(interrupted, whole)
+
+
 def test_one_process_at_a_time(command: Command, tmp_path: Path) -> None:
     with locked(tmp_path / "run"):
         outcome = command(*RUN, "hydra.run.dir=run")
@@ -266,10 +280,11 @@ def test_one_process_at_a_time(command: Command, tmp_path: Path) -> None:
     assert command(*RUN, "hydra.run.dir=run").code == 0
 
 
-def test_a_second_interrupt_ends_at_once() -> None:
+def test_a_second_interrupt_ends_at_once(capfd: pytest.CaptureFixture[str]) -> None:
     with Interruption("this") as interruption:
         os.kill(os.getpid(), signal.SIGINT)
         assert interruption.asked
+        assert capfd.readouterr().err == "interrupted: finishing this ...\n"
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -287,8 +302,9 @@ def test_numbers_come_out_again(whole: Path, interrupted: Path, command: Command
     assert "holds no finished run" in command("--verify", "nowhere").error
 
 
-def test_other_numbers_are_told(command: Command, tmp_path: Path) -> None:
-    assert command(*SAVED, "hydra.run.dir=run").code == 0
+def test_other_numbers_are_told(command: Command) -> None:
+    assert command(*SAVED, "adversary=garbage", "hydra.run.dir=run").code == 0
+    assert command("--verify", "run").code == 0  # although NaN was reported
     data = xarray.load_dataset("run/results.nc")
     data["phi"][0, 1] += 0.25
     data.to_netcdf("run/results.nc", engine="h5netcdf")

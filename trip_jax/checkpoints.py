@@ -48,26 +48,24 @@ class Checkpoints:
         Raises:
             InvalidSetting: they can't be written; the checkpoints before stay.
         """
-        from orbax.checkpoint import v1 as ocp
-
         unfinished, path = self.folder / f"{step}.unfinished", self.folder / str(step)
         try:
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(parents=True)
             _require_space(unfinished, sum(array.nbytes for array in jax.tree.leaves(arrays)))
-            with _alone():
-                ocp.save(unfinished / _ARRAYS, arrays)
+            with _orbax() as checkpointer:
+                checkpointer.save(unfinished / _ARRAYS, arrays)
             (unfinished / _MANIFEST).write_text(json.dumps(_manifest(self._about, unfinished)))
             shutil.rmtree(path, ignore_errors=True)  # of the same step, but damaged
             unfinished.rename(path)
         except Exception as error:  # Orbax and TensorStore raise many types
-            reason = str(error).splitlines()[0][:200]
+            reason = (str(error) or type(error).__name__).splitlines()[0][:200]
             raise InvalidSetting(
-                f"The checkpoint can't be written to {self.folder}; those before are kept: mend "
-                f"the cause and go on with resume=auto ({reason})."
+                f"The checkpoint can't be written to {self.folder} ({reason}); those before are "
+                "kept: mend the cause and go on from them."
             ) from error
-        newest = sorted(self._steps(), reverse=True)[: self._keep]
-        for other in self.folder.iterdir():  # older ones, and what a kill left unfinished
+        newest = sorted((one for one in self._steps() if one <= step), reverse=True)[: self._keep]
+        for other in self.folder.iterdir():  # older ones, damaged ones, what a kill left unfinished
             if other.name not in map(str, newest):
                 shutil.rmtree(other, ignore_errors=True)
 
@@ -77,8 +75,6 @@ class Checkpoints:
         Raises:
             InvalidSetting: it is of something else, or none is whole.
         """
-        from orbax.checkpoint import v1 as ocp
-
         damaged: list[int] = []
         for step in sorted(self._steps(), reverse=True):
             path = self.folder / str(step)
@@ -89,8 +85,8 @@ class Checkpoints:
                 whole = False
             if whole:
                 self._refuse_other(manifest["about"])
-                with _alone():
-                    return ocp.load(path / _ARRAYS), damaged
+                with _orbax() as checkpointer:
+                    return checkpointer.restore(path / _ARRAYS), damaged
             damaged.append(step)
         if damaged:
             raise InvalidSetting(
@@ -108,19 +104,23 @@ class Checkpoints:
         return [int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()]
 
     def _refuse_other(self, about: dict[str, Any]) -> None:
-        then, now = about["settings"], self._about["settings"]
-        missing = "nothing"
-        for name in sorted(then.keys() | now.keys()):
-            was, value = then.get(name, missing), now.get(name, missing)
-            if was != value:
-                raise InvalidSetting(
-                    f"{self.folder} is of a computation with {name}={was}, not {value}: give "
-                    f"{name}={was} to go on, or choose another directory."
-                )
+        refuse_changes(self.folder, about["settings"], self._about["settings"])
         if about != self._about:
             raise InvalidSetting(
-                f"{self.folder} is of a computation with other data or graphs: go on with those, "
-                "or choose another directory."
+                f"{self.folder} is of other data, graphs or another initial model: go on with "
+                "those, or choose another directory."
+            )
+
+
+def refuse_changes(folder: Path, then: dict[str, Any], now: dict[str, Any]) -> None:
+    """Refuse settings, by name, that are not those of what a directory holds."""
+    missing = "nothing"
+    for name in sorted(then.keys() | now.keys()):
+        was, value = then.get(name, missing), now.get(name, missing)
+        if was != value:
+            raise InvalidSetting(
+                f"{folder} holds a computation with {name}={was}, not {value}: give {name}={was} "
+                "to go on, or choose another directory."
             )
 
 
@@ -141,14 +141,15 @@ def _require_space(folder: Path, n_bytes: int) -> None:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Let Orbax not wait for other processes: the first alone keeps checkpoints."""
-    from orbax.checkpoint import v1 as ocp
+def _orbax() -> Iterator[Any]:
+    """A checkpointer that waits for no other process: the first alone keeps checkpoints."""
+    from orbax import checkpoint
 
-    context = ocp.Context()
+    alone = checkpoint.options.MultiprocessingOptions()
     if jax.process_count() > 1:
-        context.multiprocessing.primary_host = 0
-        context.multiprocessing.active_processes = {0}
-        context.multiprocessing.barrier_sync_key_prefix = "first"
-    with context:
-        yield
+        alone = checkpoint.options.MultiprocessingOptions(
+            primary_host=0, active_processes={0}, barrier_sync_key_prefix="first"
+        )
+    handler = checkpoint.PyTreeCheckpointHandler(multiprocessing_options=alone)
+    with checkpoint.Checkpointer(handler, multiprocessing_options=alone) as checkpointer:
+        yield checkpointer

@@ -337,3 +337,9 @@ class Config:
             f"devices={self.devices} can't be chosen with distributed.coordinator: all are used.",
         )
         _require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), not {self.seed}.")
+
+    def calibrated(self) -> "Config":
+        """The same with C2's penalty and distance filled in where they are None."""
+        c = self.contribution
+        defence = self.defence.calibrated(c.utility, c.normalization, c.semivalue)
+        return replace(self, defence=defence)

@@ -75,6 +75,12 @@ def on_all(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
+def placed(tree: Any, mesh: Mesh) -> Any:
+    """The same arrays, which all processes have alike, whole on every device."""
+    # Not by device_put, which takes no keys to devices of other processes.
+    return jax.jit(lambda tree: tree, out_shardings=on_all(mesh))(tree)
+
+
 def on_each(mesh: Mesh, work: Callable[..., Any], *arguments: Any) -> Any:
     """The results [D, ...] of `work(d, *arguments)` on the d-th device, on all of them.
 

@@ -1,7 +1,7 @@
 """SIGTERM and SIGINT as a wish that work heeds when it has something whole to keep."""
 
+import os
 import signal
-import sys
 from contextlib import suppress
 from types import FrameType
 from typing import Any
@@ -44,5 +44,6 @@ class Interruption:
         if self.asked and number == signal.SIGINT:
             raise KeyboardInterrupt
         if not self.asked:
-            print(f"interrupted: finishing {self._until} ...", file=sys.stderr, flush=True)
-        self.asked = True
+            self.asked = True
+            # Not by print, which the signal may have interrupted.
+            os.write(2, f"interrupted: finishing {self._until} ...\n".encode())

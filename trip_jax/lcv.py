@@ -36,7 +36,7 @@ def coalition_utilities(
         before: [n, P] the clients' true pre-training models.
         sent: [n, P] the pre-training models that they sent, which differ for liars.
         trained: [n, P] post-training models.
-        filtered: [n, M] bool, received pre-training models that C1 replaces.
+        filtered: [n, M] bool, received pre-training models that are replaced.
         masks: [R, M] bool, the coalition of each row.
         evaluate: utilities [b, U] of models [b, P] by the data, on a single device.
 

@@ -36,7 +36,7 @@ class Record:
     lcv_error: Array  # [n, M, 3] standard error of lcv, 0 where coalitions were not sampled
     reported: Array  # [n, M] what the coordinator received
     adopted: Array  # [n, M] what entered Eq. 3
-    filtered: Array  # [n, M] bool, pre-training models replaced by C1
+    filtered: Array  # [n, M] bool, pre-training models replaced by C1, or not finite
     flagged: Array  # [n] bool, reports replaced by C2, or no numbers
     distance: Array  # [n] L2 distance of each report to its reference, 0 without C2
     unsent: Array  # [n] bool, post-training models that are not finite and so were left out

@@ -267,12 +267,18 @@ def _sampling(result: Result) -> dict[str, Any]:
 
 
 def is_over(folder: Path) -> bool:
-    """Whether a directory holds a run that will not go on: one that finished or diverged."""
+    """Whether a directory holds a run that will not go on: one that finished or diverged.
+
+    Raises:
+        InvalidSetting: its summary.json is damaged.
+    """
+    path = folder / "summary.json"
     try:
-        summary = json.loads((folder / "summary.json").read_text())
+        return bool(json.loads(path.read_text())["status"] != "interrupted")
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return bool(summary["status"] != "interrupted")
+    except (ValueError, LookupError, TypeError) as error:
+        raise InvalidSetting(f"{path} is damaged: remove it, and the run goes on.") from error
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:

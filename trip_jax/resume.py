@@ -25,8 +25,8 @@ class RunCheckpoints:
     """The checkpoints of a run, in its directory."""
 
     def __init__(self, folder: Path, config: Config, simulation: Simulation):
-        config = replace(config, defence=simulation.defence)  # calibrated
-        about = {"settings": result_settings(config), "inputs": inputs_hash(simulation)}
+        settings = result_settings(config.calibrated())
+        about = {"settings": settings, "inputs": inputs_hash(simulation)}
         self._checkpoints = Checkpoints(folder / FOLDER, about, config.checkpoint.keep)
         self._every = config.checkpoint.every
         self._saved = time.monotonic()
@@ -108,26 +108,23 @@ def locked(folder: Path) -> Iterator[None]:
     except filelock.Timeout as error:
         raise InvalidSetting(
             f"{folder} is being written by another process: wait for it, or choose another "
-            "hydra.run.dir."
+            "directory."
         ) from error
 
 
 def shared(past: Past | None, simulation: Simulation) -> Past | None:
     """What the first process goes on from, for all that share the run.
 
-    The others get no records of the rounds before, which only the first writes.
+    The others get no records of the rounds before, which the first alone writes.
     """
     if jax.process_count() == 1:
         return past
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
-    rounds = int(broadcast_one_to_all(np.int32(len(past.records) if past else 0)))
-    if not rounds:
-        return None
-    state = past.state if past else simulation.start()
-    arrays = broadcast_one_to_all(arrays_of(state))
-    lead = past or Past(state, [], [])
-    return replace(lead, state=state_of(jax.tree.map(np.asarray, arrays)))
+    start = Past(simulation.start(), [], [])  # which all processes compute together
+    past = past or start
+    arrays = broadcast_one_to_all(arrays_of(past.state))
+    return replace(past, state=state_of(jax.tree.map(np.asarray, arrays)))
 
 
 def anyone(asked: bool) -> bool:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.stages import Compiled
 
-from trip_jax.devices import on_all
+from trip_jax.devices import placed
 from trip_jax.errors import Diverged
 from trip_jax.evaluation import LOSS
 from trip_jax.programs import compiled, planned_bytes
@@ -88,7 +88,7 @@ def run(
 ) -> Result:
     """All rounds; see `Simulation.run`."""
     past = past or Past(simulation.start(), [], [])
-    state = jax.device_put(past.state, on_all(simulation.mesh))
+    state = placed(past.state, simulation.mesh)
     began = time.perf_counter()
     phases = compile_phases(simulation, state)
     compile_seconds = time.perf_counter() - began
@@ -113,7 +113,7 @@ def run(
         )
 
     data, training = simulation.data, simulation.training
-    for t in range(len(records), training.rounds):
+    for t in range(int(state.round), training.rounds):
         new_state, record, seconds = timed_round(simulation, state, phases)
         record = jax.tree.map(np.array, record)  # copies, not to hold on to device arrays
         if (diverged := _diverged(record, simulation.liars)) is not None:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -66,12 +66,17 @@ def run(config: Config, folder: Path, name: str = "run") -> dict[str, Any]:
     simulation, _ = prepare(config)
     with Interruption("the round") as interruption:  # the first process prints and writes
         past = shared(None, simulation)
-        return summarise(simulation.run(lambda _: anyone(interruption.asked), past=past))
+        result = simulation.run(lambda _: anyone(interruption.asked), past=past)
+    assert past  # which only a process that is alone may lack
+    if int(past.state.round) + len(result.timings) < config.training.rounds:
+        raise Interrupted("interrupted: the first process says what is kept.")
+    return summarise(result)
 
 
 def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, Any]:
     import jax
 
+    from trip_jax.checkpoints import refuse_changes
     from trip_jax.prepare import describe, prepare
     from trip_jax.progress import Progress
     from trip_jax.provenance import json_hash, result_settings
@@ -85,9 +90,13 @@ def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, An
     )
     from trip_jax.resume import RunCheckpoints, anyone, shared
 
+    _refuse_over(folder, config)
     if is_over(folder):
-        _refuse_over(folder, config)
         over = load_run(folder)
+        then = config_from(over.summary["config"]).calibrated()
+        refuse_changes(folder, result_settings(then), result_settings(config.calibrated()))
+        if over.summary["status"] == "stopped":
+            raise InvalidSetting(over.summary["message"])
         draw_figures(folder, over.data)
         print(f"the run is over already: results in {folder}")
         return over.summary
@@ -144,8 +153,8 @@ def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, An
         finished = len(result.timings)
         if not stopped and finished < rounds:
             stopped = Interrupted(
-                f"interrupted after round {finished} of {rounds}, which is kept: the same command "
-                f"with resume={folder} goes on."
+                f"interrupted after round {finished} of {rounds}, which is kept in {folder}: the "
+                "same command with resume=auto goes on."
             )
         status = {Diverged: "stopped", Interrupted: "interrupted"}
         summary = save_run(
@@ -155,7 +164,7 @@ def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, An
             title=title,
             status=status[type(stopped)] if stopped else "finished",
             message=str(stopped or ""),
-            config=asdict(replace(config, defence=simulation.defence)),
+            config=asdict(config.calibrated()),
             settings_sha256=json_hash(result_settings(config)),
             seed=config.seed,
             resumed_after_round=done or None,
@@ -183,7 +192,9 @@ def _hydra_main(settings: DictConfig) -> float:
             _save_settings(settings, hydra_config, folder / ".hydra")
         summary = run(config, folder, name)
     except Interrupted as end:  # of a sweep, too
-        print(end, file=sys.stderr)
+        where = hydra_config.sweep.dir
+        of_sweep = f" Give it hydra.sweep.dir={where}." if hydra_config.mode != RunMode.RUN else ""
+        print(f"{end}{of_sweep}", file=sys.stderr)
         sys.exit(EXIT_CODE)
     except USER_ERRORS as error:
         if hydra_config.mode == RunMode.RUN:
@@ -194,6 +205,8 @@ def _hydra_main(settings: DictConfig) -> float:
 
 def _folder(config: Config, folder: Path, hydra_config: Any) -> Path:
     """The directory of the run: the one to resume, or the one that Hydra made."""
+    from trip_jax.resume import FOLDER
+
     if hydra_config.mode == RunMode.MULTIRUN:
         root = Path(hydra_config.sweep.dir).resolve()
         if not folder.resolve().is_relative_to(root):
@@ -208,13 +221,15 @@ def _folder(config: Config, folder: Path, hydra_config: Any) -> Path:
         chosen = _newest_alike(folder, config) if dated else None
     else:
         chosen = Path(config.resume) if config.resume else None
-        if chosen and not chosen.is_dir():
-            raise InvalidSetting(f"resume={chosen}: there is no such run directory.")
+        if chosen and not any((chosen / name).exists() for name in (FOLDER, "summary.json")):
+            raise InvalidSetting(f"resume={chosen}: there is no run that could go on.")
     if chosen is None:
         return folder
-    for empty in (folder, folder.parent, folder.parent.parent):  # which Hydra made
-        with suppress(OSError):
-            empty.rmdir()
+    with suppress(OSError):  # what Hydra made, unless it is in use
+        folder.rmdir()
+        if dated:
+            folder.parent.rmdir()
+            folder.parent.parent.rmdir()
     return chosen
 
 
@@ -228,10 +243,10 @@ def _newest_alike(folder: Path, config: Config) -> Path | None:
         run = checkpoints.parent
         try:
             other = config_from(OmegaConf.load(run / ".hydra" / "config.yaml"))
+            if result_settings(other) == result_settings(config) and not is_over(run):
+                return run
         except (OSError, ValueError, OmegaConfBaseException, YAMLError):
-            continue  # of another version, or not a run of this command
-        if result_settings(other) == result_settings(config) and not is_over(run):
-            return run
+            continue  # of another version, damaged, or not a run of this command
     return None
 
 

@@ -16,7 +16,7 @@ from trip_jax.aggregation import aggregate
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.coordinator import coordinate
 from trip_jax.data.federation import ClientData, check, to_float
-from trip_jax.devices import mesh_of, on_all, spread
+from trip_jax.devices import mesh_of, on_all, placed, spread
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import UTILITIES, evaluate
 from trip_jax.exchange import exchange
@@ -129,7 +129,7 @@ class Simulation:
             key=self.root,
             round=jnp.int32(0),
         )
-        return jax.device_put(state, on_all(self.mesh))
+        return cast(State, placed(state, self.mesh))
 
     def step(self, state: State) -> tuple[State, Record]:
         """One round of Algorithm 1, a pure function of the state."""

@@ -1,11 +1,13 @@
 """Whether a run's numbers come out again: `python -m trip_jax.run --verify DIR`."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from trip_jax.config import Distributed
 from trip_jax.devices import available
 from trip_jax.errors import InvalidSetting
 from trip_jax.prepare import prepare
@@ -46,24 +48,26 @@ def verify(folder: Path) -> Verdict:
         InvalidSetting: the directory holds no run that is over, or its data are not to be had.
     """
     kept = load_run(folder)
+    if "devices" not in kept.summary:
+        raise InvalidSetting(f"{folder} is of an older version, which did not write what it takes.")
     if kept.summary["status"] == "interrupted":
         raise InvalidSetting(f"{folder} holds an unfinished run: finish it with resume=auto first.")
-    config = config_from(kept.summary["config"])
-    if (devices := kept.summary["devices"]) <= len(available()):
-        config = replace(config, devices=devices)
+    config = replace(config_from(kept.summary["config"]), devices=None, distributed=Distributed())
+    with suppress(InvalidSetting):  # there are fewer here
+        available(kept.summary["devices"])
+        config = replace(config, devices=kept.summary["devices"])
     last = int(kept.summary["rounds"])
     simulation, federation = prepare(config)
     past = RunCheckpoints(folder, config, simulation).newest()
+    if past and len(past.records) == last:  # a model diverged right after it
+        past = None
     result = simulation.run(lambda past: len(past.records) == last, past=past)
     again = to_dataset(result, federation, kept.data.attrs["title"])
     differences = {
         str(name): _difference(values.values, again[name].values)
         for name, values in kept.data.data_vars.items()
     }
-    then = kept.summary["versions"] | {
-        "revision": kept.summary["revision"],
-        "device": kept.summary["device"],
-    }
+    then = kept.summary["versions"] | {name: kept.summary[name] for name in ("revision", "device")}
     now = versions() | {"revision": git_revision(), "device": describe_device(result)}
     return Verdict(
         first=len(past.records) + 1 if past else 1,
@@ -77,5 +81,6 @@ def _difference(was: Any, now: Any) -> float:
     """The largest of two arrays; infinite where one alone is no number."""
     if np.array_equal(was, now, equal_nan=True):
         return 0.0
-    differences = np.abs(np.asarray(was, float) - np.asarray(now, float))
-    return float(np.max(np.nan_to_num(differences, nan=np.inf)))
+    was, now = np.asarray(was, float), np.asarray(now, float)
+    alike = (was == now) | (np.isnan(was) & np.isnan(now))
+    return float(np.max(np.nan_to_num(np.where(alike, 0, np.abs(was - now)), nan=np.inf)))
