@@ -130,7 +130,7 @@ def read(path: Path) -> Arrays:
         InvalidSetting: it is damaged.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
     except (ValueError, EOFError, BadZipFile, zlib.error) as error:
         raise InvalidSetting(f"{path} is damaged: remove it to have it computed again.") from error

@@ -30,8 +30,10 @@ def test_forms_of_convolution_are_timed_and_the_one_taken_is_named(
     assert ((table.least > 0) & (table.least <= table["median"])).all()
 
 
-def test_scaling_keeps_its_points_and_memory_is_as_planned(tmp_path: Path) -> None:
+def test_scaling_keeps_its_points_and_memory_is_as_planned(tmp_path: Path, thorough: bool) -> None:
     """With models that outweigh the process itself."""
+    if not thorough:
+        pytest.skip("allocates a gigabyte: make test-all")
     arguments = ["clients=150", "devices=1", "dataset=digits", "model=mlp", "model.hidden=[4000]"]
     arguments += ["examples=8", "dataset.test_size=20", "topology=ring", f"out={tmp_path}"]
     scaling(arguments)

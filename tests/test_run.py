@@ -414,13 +414,12 @@ def test_a_sweep_goes_on_after_a_bad_job(command: Command, tmp_path: Path) -> No
     assert (summary["status"], summary["config"]["topology"]["kind"]) == ("finished", "star")
 
 
-def test_jobs_beside_each_other_are_those_of_single_runs(tmp_path: Path) -> None:
+def test_jobs_beside_each_other_are_those_of_single_runs(tmp_path: Path, command: Command) -> None:
     sweep = ["-m", *TINY, "seed=0,1", "devices=1", "hydra.sweep.dir=sweep"]
     sweep += ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
     outcome = python(tmp_path, "-m", "trip_jax.run", *sweep)
     assert outcome.code == 0 and outcome.err == ""
-    alone = python(tmp_path, "-m", "trip_jax.run", *TINY, "seed=1", "hydra.run.dir=alone")
-    assert alone.code == 0
+    assert command(*TINY, "seed=1", "devices=1", "hydra.run.dir=alone").code == 0
     runs = [trip_jax.load_run(tmp_path / name).data for name in ("sweep/0", "sweep/1", "alone")]
     np.testing.assert_allclose(runs[1].phi, runs[2].phi, atol=1e-6)
     assert not np.allclose(runs[0].phi, runs[1].phi)
