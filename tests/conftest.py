@@ -32,11 +32,15 @@ from trip_jax.schema import config_from, register
 from trip_jax.simulation import Simulation
 from trip_jax.training import epoch_order, round_keys
 
-# Compilation takes most of the tests' time: programs are kept for other tests and for the commands
-# that they start, and compiled with little effort, as they run for a moment only.
-_CACHE = tempfile.TemporaryDirectory()
+# Compilation takes most of the tests' time: programs are kept for other tests, in all of pytest's
+# processes, and for the commands that they start; and compiled with little effort, as they run for
+# a moment only.
+if "TRIP_JAX_TEST_PROGRAMS" not in os.environ:  # set by the first of the processes
+    _PROGRAMS = tempfile.TemporaryDirectory()
+    os.environ["TRIP_JAX_TEST_PROGRAMS"] = _PROGRAMS.name
 for name, value in (
-    ("jax_compilation_cache_dir", _CACHE.name),
+    ("jax_compilation_cache_dir", os.environ["TRIP_JAX_TEST_PROGRAMS"]),
+    ("jax_compilation_cache_max_size", 2**32),  # never reached, but with it the cache is locked
     ("jax_persistent_cache_min_compile_time_secs", 0),
     ("jax_persistent_cache_min_entry_size_bytes", -1),
     ("jax_disable_most_optimizations", True),
