@@ -142,7 +142,7 @@ class _Removals:
         path = run.folder / ("relays.npz" if self._relays else "removals.npz")
         n = run.config.n_clients
         kept = {"present": np.zeros((0, n), bool), "utilities": np.zeros((0, n, 3))}
-        with locked(run.folder):
+        with locked(run.folder, wait=True):
             if path.exists():
                 kept = read(path)
             known = {row.tobytes() for row in kept["present"]}

@@ -74,8 +74,9 @@ class KeptRun:
     def trip(self) -> xarray.Dataset:
         """The run of TRIP-Shapley."""
         folder = self.folder / "trip"
-        if not is_over(folder):
-            run(replace(self.config, resume="auto"), folder, self.name)
+        with locked(self.folder, wait=True):
+            if not is_over(folder):
+                run(replace(self.config, resume="auto"), folder, self.name)
         kept = load_run(folder)
         if kept.summary["status"] != "finished":
             raise InvalidSetting(f"{folder} holds a run that stopped: {kept.summary['message']}")
@@ -89,8 +90,8 @@ class KeptRun:
     def kept(self, part: str, compute: Callable[[], Arrays]) -> Arrays:
         """What `compute` returned, now or in an earlier call."""
         path = self.folder / f"{part}.npz"
-        if not path.exists():
-            with locked(self.folder):
+        with locked(self.folder, wait=True):
+            if not path.exists():
                 write(path, compute())
                 self.checkpoints(part).remove()
         return read(path)

@@ -39,9 +39,9 @@ def evaluated(run: KeptRun, lies: Mapping[str, tuple[Adversary, Defence]]) -> di
         lies: D1 and C1 by name; D2 and C2 play no part.
     """
     folder = run.folder / "lies"
-    new = {name: lie for name, lie in lies.items() if not (folder / f"{name}.npz").exists()}
-    if new:
-        with locked(run.folder), Interruption("the round") as interruption:
+    with locked(run.folder, wait=True), Interruption("the round") as interruption:
+        new = {name: lie for name, lie in lies.items() if not (folder / f"{name}.npz").exists()}
+        if new:
             _evaluate(run, new, folder, interruption)
     return {name: read(folder / f"{name}.npz") for name in lies}
 

@@ -30,6 +30,7 @@ from trip_jax import Contribution, execution
 from trip_jax.checkpoints import Checkpoints
 from trip_jax.errors import Interrupted, InvalidSetting
 from trip_jax.metrics import cosine_distance
+from trip_jax.resume import locked
 
 FEW = ("n_clients=3", "topology=star", "training.rounds=2", "dataset.train_size=60", "devices=1")
 FEW += ("dataset.test_size=50", "dataset=digits", "model=mlp")
@@ -132,6 +133,24 @@ def test_an_interrupted_re_execution_goes_on(
     np.testing.assert_array_equal(continued["values"], whole["values"])
     names = {file.name for file in cell.folder.iterdir()}
     assert names == {".lock", "decentralised.npz"}
+
+
+def test_experiments_wait_for_each_other(tmp_path: Path) -> None:
+    """What two need at once is computed once: the second waits, and says so."""
+    command = [sys.executable, "-m", "experiments.vs_shapley", "scale=smoke", *FEW]
+    command += ["distribution=iid", f"out={tmp_path}"]
+    config = cell_config([*FEW, *SMOKE, "distribution=iid"])
+    folder = Cell(tmp_path / "cells", config, "test").folder
+    with locked(folder, wait=True):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                if line.startswith("waiting for another process"):
+                    break
+            process.kill()
+            process.wait()
+    assert str(folder.parent) in line
 
 
 def test_an_interrupted_experiment_ends_as_a_run_does(capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,8 +93,11 @@ def _from_arrays(arrays: Arrays) -> Past:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Be the only process that writes a directory; the lock ends with the process, killed or not.
+
+    Args:
+        wait: for another process that has it, and let this process take it more than once.
 
     Raises:
         InvalidSetting: another process has it.
@@ -102,14 +105,21 @@ def locked(folder: Path) -> Iterator[None]:
     import filelock
 
     folder.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder / ".lock", is_singleton=wait)
     try:
-        with filelock.FileLock(folder / ".lock", timeout=0):
-            yield
+        lock.acquire(timeout=0)
     except filelock.Timeout as error:
-        raise InvalidSetting(
-            f"{folder} is being written by another process: wait for it, or choose another "
-            "directory."
-        ) from error
+        if not wait:
+            raise InvalidSetting(
+                f"{folder} is being written by another process: wait for it, or choose another "
+                "directory."
+            ) from error
+        print(f"waiting for another process that writes {folder}", flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def shared(past: Past | None, simulation: Simulation) -> Past | None:
