@@ -98,7 +98,9 @@ def benchmark(arguments: Sequence[str]) -> None:
                     {"work": what, "clients": n, "who": name, "unit": unit}
                     | {"median": np.median(rate), "least": min(rate), "most": max(rate)}
                 )
-                print(f"{n} clients, {what}, {name}: {rows[-1]['median']:,.1f} {unit}", flush=True)
+                print(
+                    f"{n} clients, {what}, {name}: {_rate(rows[-1]['median'])} {unit}", flush=True
+                )
         _write(pandas.DataFrame(rows), title, stem)
 
 
@@ -194,7 +196,7 @@ def _write(frame: pandas.DataFrame, title: str, stem: Path) -> None:
     ]
     lines = [["work", "clients", "", "median (range)", "ours is faster by"]]
     for row in frame.itertuples():
-        rate = f"{row.median:,.1f} ({row.least:,.1f} to {row.most:,.1f}) {row.unit}"
+        rate = f"{_rate(row.median)} ({_rate(row.least)} to {_rate(row.most)}) {row.unit}"
         ratio = "" if row.who == OURS else f"{row.times_as_fast:.2f}"
         lines.append([row.work, f"{row.clients:,}", row.who, rate, ratio])
     text = f"# Throughput\n\nSetting: {title}.\n\n{markdown(lines)}\n"
@@ -202,6 +204,10 @@ def _write(frame: pandas.DataFrame, title: str, stem: Path) -> None:
     frame.to_csv(stem.with_suffix(".csv"), index=False)
     stem.with_suffix(".md").write_text(text)
     print(text)
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 if __name__ == "__main__":
