@@ -43,7 +43,7 @@ def trip_rows(cell: Cell, request: Request) -> list[dict[str, Any]]:
                         "utility": utility,
                         "normalization": normalization,
                         "truth": judge,
-                        "distance": _mean(distances),
+                        "distance": mean_distance(distances),
                         "without_direction": int(np.isnan(distances).sum()),
                     }
                 )
@@ -103,5 +103,6 @@ def cost_row(cell: Cell) -> dict[str, Any]:
     return row
 
 
-def _mean(distances: np.ndarray) -> float:
+def mean_distance(distances: np.ndarray) -> float:
+    """Over clients; those whose contributions are all zero have no direction."""
     return float(np.nanmean(distances)) if np.isfinite(distances).any() else float("nan")

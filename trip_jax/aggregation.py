@@ -1,9 +1,16 @@
-"""Mixtures of the models that a neighbourhood exchanged (Eqs. 2 and 5)."""
+"""Mixtures of the models that a neighbourhood exchanged (Eqs. 2 and 5).
+
+In float32 on any device: accelerators would by default round models that differ by less than that.
+"""
+
+from functools import partial
 
 import jax.numpy as jnp
 from jax import Array, lax
 
 from trip_jax.topology import Neighbourhoods
+
+mix = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
 
 def aggregate(trained: Array, neighbourhoods: Neighbourhoods) -> Array:
@@ -16,7 +23,7 @@ def aggregate(trained: Array, neighbourhoods: Neighbourhoods) -> Array:
         the next round's models [n, P].
     """
     return lax.map(
-        lambda client: client[0] @ trained[client[1]],
+        lambda client: mix(client[0], trained[client[1]]),
         (neighbourhoods.shares, neighbourhoods.members),
     )
 
@@ -41,6 +48,5 @@ def coalition_models(
     outside = shares - inside
     received = jnp.where(keep, outside, 0)
     replaced = (outside - received).sum(axis=1, keepdims=True)
-    return jnp.concatenate([inside, received, replaced], axis=1) @ jnp.concatenate(
-        [trained, before, own[None]]
-    )
+    weights = jnp.concatenate([inside, received, replaced], axis=1)
+    return mix(weights, jnp.concatenate([trained, before, own[None]]))

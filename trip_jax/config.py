@@ -212,6 +212,8 @@ class Adversary:
         return self.kind == "garbage"
 
 
+PRECISIONS = ("float32", "tensorfloat32", "bfloat16")
+
 CALIBRATED = {
     ("accuracy", "paper"): (0.025, 0.075),
     ("loss", "paper"): (0.02, 0.07),
@@ -317,6 +319,7 @@ class Config:
     n_clients: int = 8
     seed: int = 0
     devices: int | None = None
+    precision: str = "float32"  # of matrix products in training and evaluation
     resume: str | None = None  # the directory of a run to go on with, or "auto"
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     distributed: Distributed = field(default_factory=Distributed)
@@ -332,6 +335,7 @@ class Config:
     def __post_init__(self) -> None:
         _at_least("n_clients", self.n_clients, 1)
         _at_least("devices", self.devices, 1)
+        _choice("precision", self.precision, PRECISIONS)
         _require(
             self.devices is None or self.distributed.coordinator is None,
             f"devices={self.devices} can't be chosen with distributed.coordinator: all are used.",

@@ -19,6 +19,7 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         InvalidSetting: a setting that cannot work.
     """
     devices = available(config.devices)
+    require_precision(config.precision, devices[0].platform)
     dataset = load_dataset(config.dataset, config.seed)
     height, width = dataset.train_images.shape[1:3]
     if config.model.kind == "cnn" and min(height, width) < 2 ** len(config.model.channels):
@@ -44,8 +45,17 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         defence=config.defence,
         seed=config.seed,
         devices=devices,
+        precision=config.precision,
     )
     return simulation, federation
+
+
+def require_precision(precision: str, platform: str) -> None:
+    """Refuse a precision that devices do not have."""
+    if precision != "float32" and platform == "cpu":
+        raise InvalidSetting(
+            f"precision={precision} is for accelerators, a CPU has float32 alone: leave it out."
+        )
 
 
 def build_model(config: ModelConfig, n_classes: int) -> Model:

@@ -88,6 +88,7 @@ class Result:
     compile_seconds: float
     n_devices: int  # that shared the work
     planned_bytes: int | None  # of memory, see programs.py
+    precision: str  # of products in training and evaluation
 
     @cached_property
     def scores(self) -> np.ndarray:

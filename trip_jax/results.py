@@ -240,7 +240,7 @@ def summarise(result: Result) -> dict[str, Any]:
         "device": describe_device(result),
         "devices": result.n_devices,
         "host": f"{platform.machine()}, {os.cpu_count()} cores",
-        "precision": "float32, matrix products at JAX's highest precision",
+        "precision": result.precision,
         "versions": versions(),
         "revision": git_revision(),
     }

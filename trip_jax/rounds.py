@@ -110,6 +110,7 @@ def run(
             compile_seconds=compile_seconds,
             n_devices=simulation.mesh.size,
             planned_bytes=planned,
+            precision=simulation.precision,
         )
 
     data, training = simulation.data, simulation.training

@@ -13,7 +13,7 @@ from jax import Array
 
 from trip_jax.adversary import Liars, choose_liars, falsify_lcvs
 from trip_jax.aggregation import aggregate
-from trip_jax.config import Adversary, Contribution, Defence, Training
+from trip_jax.config import PRECISIONS, Adversary, Contribution, Defence, Training
 from trip_jax.coordinator import coordinate
 from trip_jax.data.federation import ClientData, check, to_float
 from trip_jax.devices import mesh_of, on_all, placed, spread
@@ -28,6 +28,9 @@ from trip_jax.rounds import Phases, run, timed_round
 from trip_jax.shapley import CoalitionRows
 from trip_jax.topology import Arcs, Topology
 from trip_jax.training import round_keys, train_clients
+
+MATMUL_PRECISION = dict(zip(PRECISIONS, ("highest", "tensorfloat32", "BF16_BF16_F32"), strict=True))
+"""`Config.precision` in JAX's words."""
 
 
 def default_batches(backend: str) -> tuple[int, int]:
@@ -50,6 +53,8 @@ class Simulation:
             fakes.
         devices: that share the work; JAX's first if None. Their number changes results by no more
             than rounding.
+        precision: one of `PRECISIONS`, of the products in training and evaluation, as far as the
+            device has it; averages and the coordinator are float32 throughout.
 
     Raises:
         InvalidSetting: too many coalitions, too few to sample, or topology and data of different n.
@@ -67,6 +72,7 @@ class Simulation:
         defence: Defence = Defence(),
         seed: int = 0,
         devices: Sequence[jax.Device] | None = None,
+        precision: str = "float32",
     ):
         self.n = len(data.sizes)
         if topology.n_clients != self.n:
@@ -76,7 +82,7 @@ class Simulation:
         check(data)
         self.mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
         self.training, self.contribution = training, contribution
-        self.seed = seed
+        self.seed, self.precision = seed, precision
         self.data, self.topology = jax.device_put((data, topology), on_all(self.mesh))
         self.root, init_key, self.fake_key = jax.jit(
             lambda: jax.random.split(jax.random.key(seed), 3), out_shardings=on_all(self.mesh)
@@ -160,7 +166,7 @@ class Simulation:
 
     def evaluate_rows(self, models: Array, data: ClientData) -> Array:
         """`evaluate` on a single device."""
-        with jax.default_matmul_precision("highest"):
+        with jax.default_matmul_precision(MATMUL_PRECISION[self.precision]):
             return evaluate(
                 models,
                 data.test_images,
@@ -178,7 +184,7 @@ class Simulation:
 
     def train_rows(self, rows: tuple[Array, Array, Array], data: ClientData) -> tuple[Array, Array]:
         """`local_training` of rows (model, client, key) on a single device."""
-        with jax.default_matmul_precision("highest"):
+        with jax.default_matmul_precision(MATMUL_PRECISION[self.precision]):
             return train_clients(
                 *rows,
                 data,
@@ -200,17 +206,16 @@ class Simulation:
         clients = jnp.arange(self.n)
         keys = round_keys(state.key, clients, state.round)
         trained, train_loss = self.local_training(state.models, clients, keys, data)
-        with jax.default_matmul_precision("highest"):
-            # A last step that overflows shows in no loss but those of the models it is mixed into.
-            finite = jnp.isfinite(trained).all(axis=1)
-            train_loss = jnp.where(finite, train_loss, jnp.nan)
-            neighbourhoods, unsent = topology.at(state.round), jnp.zeros(self.n, bool)
-            if len(liars.numbers):
-                failed = liars.lying & ~finite
-                unsent = liars.garbling | failed
-                trained = jnp.where(failed[:, None], state.models, trained)
-                neighbourhoods = neighbourhoods.with_lost(neighbourhoods.lost(unsent))
-            return aggregate(trained, neighbourhoods), trained, train_loss, unsent
+        # A last step that overflows shows in no loss but those of the models it is mixed into.
+        finite = jnp.isfinite(trained).all(axis=1)
+        train_loss = jnp.where(finite, train_loss, jnp.nan)
+        neighbourhoods, unsent = topology.at(state.round), jnp.zeros(self.n, bool)
+        if len(liars.numbers):
+            failed = liars.lying & ~finite
+            unsent = liars.garbling | failed
+            trained = jnp.where(failed[:, None], state.models, trained)
+            neighbourhoods = neighbourhoods.with_lost(neighbourhoods.lost(unsent))
+        return aggregate(trained, neighbourhoods), trained, train_loss, unsent
 
     def contribute(
         self,
@@ -241,19 +246,18 @@ class Simulation:
         drawn = rows.draw(
             sampling_keys, neighbourhoods.mask.sum(axis=1), slots=neighbourhoods.mask.shape[1]
         )
-        with jax.default_matmul_precision("highest"):
-            table = coalition_utilities(
-                state.models,
-                sent,
-                trained,
-                replaced,
-                neighbourhoods,
-                rows,
-                rows.masks(drawn),
-                data,
-                evaluate=self.evaluate_rows,
-                mesh=self.mesh,
-            )
+        table = coalition_utilities(
+            state.models,
+            sent,
+            trained,
+            replaced,
+            neighbourhoods,
+            rows,
+            rows.masks(drawn),
+            data,
+            evaluate=self.evaluate_rows,
+            mesh=self.mesh,
+        )
         lcv, lcv_error = local_contributions(table, drawn, rows, neighbourhoods, self.contribution)
         if len(liars.numbers) and self.contribution.normalization == "paper":
             lcv, lcv_error = (

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from trip_jax.aggregation import mix
 from trip_jax.centralized.games import Game
 from trip_jax.simulation import Simulation
 from trip_jax.training import round_keys
@@ -44,8 +45,7 @@ def server_step(model: Array, updates: Array, sizes: Array, inside: Array) -> Ar
     """
     weights = jnp.where(inside, sizes, 0).astype(model.dtype)
     shares = weights / jnp.maximum(weights.sum(axis=-1, keepdims=True), 1)
-    with jax.default_matmul_precision("highest"):
-        return model + shares @ updates
+    return model + mix(shares, updates)
 
 
 def fedavg(simulation: Simulation) -> History:

@@ -1,0 +1,204 @@
+"""What precision of matrix products costs and brings: speed against the device's ceiling, scores.
+
+    python -m experiments.precision [precision=float32,tensorfloat32,bfloat16]
+        [dataset=fashion_mnist] [model=cnn] [out=DIR] [SETTING=VALUE ...]
+
+Runs ws100 once for each precision, and says how many operations a second training and evaluation
+achieve beside large matrix products of the same precision; what of a round passed outside its three
+programs and, on an accelerator, without any of them computing (from the profile of one more round);
+and how far accuracy and scores are from those in float32. Operations are those of the network,
+counted by XLA in its unoptimised program, times the images that it sees. A CPU has float32 alone.
+Writes CSV and Markdown after each precision.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas
+from jax import Array
+from jax.profiler import ProfileData
+from scipy.stats import spearmanr
+
+from experiments.command_line import Arguments, report_stem, run_as_command
+from experiments.kept import compose_config
+from experiments.large import write_report
+from experiments.measures import mean_distance
+from experiments.tables import markdown
+from trip_jax.config import PRECISIONS
+from trip_jax.data.federation import to_float
+from trip_jax.metrics import cosine_distance
+from trip_jax.prepare import describe, prepare, require_precision
+from trip_jax.records import Past, Result, Timing
+from trip_jax.simulation import MATMUL_PRECISION, Simulation
+
+TERA = 1e12
+PRODUCTS = 8  # one after another, so that starting them costs little
+
+
+def precision(arguments: Sequence[str]) -> None:
+    """Measure, print and write."""
+    given = Arguments(arguments, ("precision", "dataset", "model", "out"))
+    cpu = jax.default_backend() == "cpu"
+    asked = given.among("precision", PRECISIONS, *PRECISIONS[:1] if cpu else PRECISIONS)
+    for name in asked:
+        require_precision(name, jax.default_backend())
+    dataset, model = given.one("dataset", "fashion_mnist"), given.one("model", "cnn")
+    folder, variation = Path(given.one("out", "outputs/precision")), given.variation()
+    stem = report_stem(folder, "precision", dataset, model, variation)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    first: Result | None = None
+    for name in dict.fromkeys(("float32", *asked)):
+        overrides = [f"dataset={dataset}", f"model={model}", *given.overrides]
+        config = compose_config("ws100", [*overrides, f"precision={name}"])
+        simulation, _ = prepare(config)
+        began = time.perf_counter()
+        result = simulation.run(partial(_say, name))
+        whole = time.perf_counter() - began - result.compile_seconds
+        first = first or result
+        ceiling = matmul_ceiling(name, 2048 if cpu else 8192)
+        rows.append(
+            {"precision": name, "ceiling": ceiling / TERA}
+            | _speed(simulation, result, whole, ceiling)
+            | {"idle": _idle_share(simulation)}
+            | _scores(result, first)
+        )
+        device = jax.devices()[0].device_kind
+        title = f"{describe(config)}; {result.n_devices} {device} device(s), jax {jax.__version__}"
+        title += f"; {variation}" * bool(variation)
+        _write(pandas.DataFrame(rows), title, stem)
+
+
+def matmul_ceiling(name: str, size: int) -> float:
+    """Operations a second of large products, the best of five."""
+
+    @jax.jit
+    def products(a: Array) -> Array:
+        with jax.default_matmul_precision(MATMUL_PRECISION[name]):
+            b = a
+            for _ in range(PRODUCTS):
+                b = a @ b
+            return b
+
+    a = jnp.eye(size) / 2
+    seconds = []
+    for _ in range(6):  # the first compiles
+        began = time.perf_counter()
+        jax.block_until_ready(products(a))
+        seconds.append(time.perf_counter() - began)
+    return PRODUCTS * 2 * size**3 / min(seconds[1:])
+
+
+def operations_an_image(simulation: Simulation) -> tuple[float, float]:
+    """Of a step of training, which is a gradient, and of evaluation."""
+    batch = simulation.training.batch_size
+    images, labels = to_float(simulation.data.images[:batch]), simulation.data.labels[:batch]
+
+    def loss(theta: Array) -> Array:
+        logits = simulation.model.apply(theta, images)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+    def operations(function: Any) -> float:
+        counted = jax.jit(function).lower(simulation.model.theta).cost_analysis()
+        return float(cast(Any, counted)["flops"])
+
+    forward = operations(lambda theta: simulation.model.apply(theta, images))
+    return operations(jax.grad(loss)) / len(images), forward / len(images)
+
+
+def busy_seconds(profile: Iterable[Any]) -> float:
+    """How long the first device computed: of the planes of a profile, what its streams cover."""
+    devices = [plane for plane in profile if plane.name.startswith("/device:")]
+    if not devices:
+        return float("nan")
+    lines = [line for line in devices[0].lines if line.name.startswith(("Stream", "XLA Ops"))]
+    spans = sorted((event.start_ns, event.end_ns) for line in lines for event in line.events)
+    busy, until = 0.0, float("-inf")
+    for start, end in spans:
+        busy += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return busy / 1e9
+
+
+def _idle_share(simulation: Simulation) -> float:
+    """Of a round, what passes without the device computing; NaN where a profile does not tell."""
+    if jax.default_backend() == "cpu":
+        return float("nan")
+    step, state = jax.jit(simulation.step), simulation.start()
+    jax.block_until_ready(step(state))
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            began = time.perf_counter()
+            jax.block_until_ready(step(state))
+            seconds = time.perf_counter() - began
+        (file,) = Path(folder).rglob("*.xplane.pb")
+        return 1 - busy_seconds(ProfileData.from_file(str(file)).planes) / seconds
+
+
+def _speed(
+    simulation: Simulation, result: Result, whole: float, ceiling: float
+) -> dict[str, float]:
+    total = Timing.total(result.timings)
+    gradient, forward = operations_an_image(simulation)
+    training = total.samples * gradient / total.training
+    images = total.coalitions * len(simulation.data.test_labels)
+    evaluation = images * forward / total.evaluation
+    return {
+        "training_seconds": total.training,
+        "training_teraflops": training / TERA,
+        "training_of_ceiling": training / ceiling,
+        "evaluation_seconds": total.evaluation,
+        "evaluation_teraflops": evaluation / TERA,
+        "evaluation_of_ceiling": evaluation / ceiling,
+        "coordination_seconds": total.coordination,
+        "outside": 1 - total.seconds / whole,
+        "whole_seconds": whole,
+        "compilation_seconds": result.compile_seconds,
+    }
+
+
+def _scores(result: Result, float32: Result) -> dict[str, float]:
+    return {
+        "accuracy": float(result.accuracy[-1].mean()),
+        "phi_distance": mean_distance(cosine_distance(result.phi, float32.phi)),
+        "scores_distance": float(cosine_distance(result.scores, float32.scores)),
+        "scores_spearman": float(spearmanr(result.scores, float32.scores).statistic),
+    }
+
+
+def _say(name: str, past: Past) -> None:
+    print(f"{name}: a round in {past.timings[-1].seconds:.1f} s", flush=True)
+
+
+def _write(frame: pandas.DataFrame, title: str, stem: Path) -> None:
+    head = ["precision", "products, TFLOP/s", "training, s", "TFLOP/s", "of ceiling"]
+    head += ["evaluation, s", "TFLOP/s", "of ceiling", "coordinator, s", "whole, s"]
+    head += ["outside programs", "device idle", "compilation, s", "accuracy"]
+    head += ["cosine distance of phi to float32's", "of scores", "Spearman"]
+    lines = [head]
+    for row in frame.itertuples():
+        line = [row.precision, f"{row.ceiling:.3g}"]
+        for seconds, flops, share in (
+            (row.training_seconds, row.training_teraflops, row.training_of_ceiling),
+            (row.evaluation_seconds, row.evaluation_teraflops, row.evaluation_of_ceiling),
+        ):
+            line += [f"{seconds:.1f}", f"{flops:.3g}", f"{share:.0%}"]
+        line += [f"{row.coordination_seconds:.2f}", f"{row.whole_seconds:.1f}"]
+        line += [f"{row.outside:.1%}", "" if np.isnan(row.idle) else f"{row.idle:.1%}"]
+        line += [f"{row.compilation_seconds:.1f}", f"{row.accuracy:.4f}"]
+        line += [f"{row.phi_distance:.1e}", f"{row.scores_distance:.1e}"]
+        lines.append([*line, f"{row.scores_spearman:.3f}"])
+    text = f"# Precision of matrix products\n\nSetting: {title}.\n\n{markdown(lines)}\n"
+    write_report(stem, frame, text)
+
+
+if __name__ == "__main__":
+    run_as_command(precision)
