@@ -44,12 +44,11 @@ def in_its_rounds(run: Path, chance: random.Random) -> Callable[[], bool]:
     return comes
 
 
-def in_a_save(run: Path, chance: random.Random) -> Callable[[], bool]:
-    """While a checkpoint is not complete."""
-    wait = chance.random() * 0.05
+def while_there(run: Path, pattern: str, wait: float) -> Callable[[], bool]:
+    """Up to `wait` seconds after a file of that name has come."""
 
     def comes() -> bool:
-        if not any(run.glob("checkpoints/*.unfinished")):
+        if not any(run.glob(pattern)):
             return False
         time.sleep(wait)
         return True
@@ -57,17 +56,14 @@ def in_a_save(run: Path, chance: random.Random) -> Callable[[], bool]:
     return comes
 
 
+def in_a_save(run: Path, chance: random.Random) -> Callable[[], bool]:
+    """While a checkpoint is not complete."""
+    return while_there(run, "checkpoints/*.unfinished", chance.random() * 0.05)
+
+
 def while_results_are_written(run: Path, chance: random.Random) -> Callable[[], bool]:
     """Between the last round and the last figure."""
-    wait = chance.random() * 2
-
-    def comes() -> bool:
-        if not any(run.glob("*.partial")):
-            return False
-        time.sleep(wait if chance.random() < 0.5 else 0)
-        return True
-
-    return comes
+    return while_there(run, "*.partial", chance.choice((0, chance.random() * 2)))
 
 
 MOMENTS = (in_its_rounds, in_a_save, while_results_are_written)
