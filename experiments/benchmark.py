@@ -1,7 +1,7 @@
 """Throughput beside what a user would run instead: PyTorch in loops and under vmap.
 
     python -m experiments.benchmark [clients=8,100,1000] [dataset=fashion_mnist] [model=cnn]
-        [repeats=3] [examples=64] [devices=N] [out=DIR] [SETTING=VALUE ...]
+        [repeats=3] [examples=32] [devices=N] [out=DIR] [SETTING=VALUE ...]
 
 For every number of clients, in a small world (a regular graph below 20), one after another in this
 process and in turn, `repeats` times each: (a) one local epoch of all clients; (b) the evaluation of
@@ -55,7 +55,7 @@ def benchmark(arguments: Sequence[str]) -> None:
     """Measure, print and write."""
     names = ("clients", "dataset", "model", "repeats", "examples", "out")
     given = Arguments(arguments, names)
-    repeats, examples = given.number("repeats", 3), given.number("examples", 64)
+    repeats, examples = given.number("repeats", 3), given.number("examples", 32)
     if not repeats or not examples:
         raise InvalidSetting("repeats and examples must be at least 1.")
     try:

@@ -109,6 +109,7 @@ def _works(
     models, keys = jnp.tile(model.theta, (n, 1)), jax.random.split(jax.random.key(1), n)
 
     @jax.jit
+    @jax.default_matmul_precision("highest")
     def train(models: jax.Array, data: ClientData) -> jax.Array:
         return train_clients(
             models,
@@ -123,6 +124,7 @@ def _works(
         )[0]
 
     @jax.jit
+    @jax.default_matmul_precision("highest")
     def test(models: jax.Array, data: ClientData) -> jax.Array:
         return evaluate(
             models, data.test_images, data.test_labels, predict=model.predict, batch=batch

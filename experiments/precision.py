@@ -8,18 +8,18 @@ achieve beside large matrix products of the same precision; what of a round pass
 programs and, on an accelerator, without any of them computing (from the profile of one more round);
 and how far accuracy and scores are from those in float32. Operations are those of the network,
 counted by XLA in its unoptimised program, times the images that it sees. A CPU has float32 alone.
-Writes CSV and Markdown after each precision.
+Writes CSV and Markdown after each precision; interrupted, it starts anew.
 """
 
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pandas
@@ -34,61 +34,69 @@ from experiments.measures import mean_distance
 from experiments.tables import markdown
 from trip_jax.config import PRECISIONS
 from trip_jax.data.federation import to_float
+from trip_jax.devices import available, require_precision
 from trip_jax.metrics import cosine_distance
-from trip_jax.prepare import describe, prepare, require_precision
+from trip_jax.prepare import describe, prepare
 from trip_jax.records import Past, Result, Timing
-from trip_jax.simulation import MATMUL_PRECISION, Simulation
+from trip_jax.rounds import compile_phases, timed_round
+from trip_jax.simulation import Simulation
 
 TERA = 1e12
 PRODUCTS = 8  # one after another, so that starting them costs little
+SIZES = {"cpu": 2048, "accelerator": 8192}  # of the matrices
 
 
 def precision(arguments: Sequence[str]) -> None:
     """Measure, print and write."""
     given = Arguments(arguments, ("precision", "dataset", "model", "out"))
-    cpu = jax.default_backend() == "cpu"
-    asked = given.among("precision", PRECISIONS, *PRECISIONS[:1] if cpu else PRECISIONS)
+    device = available()[0]
+    names = tuple(PRECISIONS)
+    asked = given.among("precision", names, *names[:1] if device.platform == "cpu" else names)
     for name in asked:
-        require_precision(name, jax.default_backend())
+        require_precision(name, device)
     dataset, model = given.one("dataset", "fashion_mnist"), given.one("model", "cnn")
     folder, variation = Path(given.one("out", "outputs/precision")), given.variation()
     stem = report_stem(folder, "precision", dataset, model, variation)
     folder.mkdir(parents=True, exist_ok=True)
+    overrides = [f"dataset={dataset}", f"model={model}", *given.overrides]
+    config = compose_config("ws100", overrides)
+    title = f"{describe(config)}, seed {config.seed}; {device.device_kind}, jax {jax.__version__}"
+    title += f"; {variation}" * bool(variation)
     rows: list[dict[str, Any]] = []
     first: Result | None = None
     for name in dict.fromkeys(("float32", *asked)):
-        overrides = [f"dataset={dataset}", f"model={model}", *given.overrides]
-        config = compose_config("ws100", [*overrides, f"precision={name}"])
-        simulation, _ = prepare(config)
+        simulation, _ = prepare(replace(config, precision=name))
+        past = Past(simulation.start(), [], [])
         began = time.perf_counter()
-        result = simulation.run(partial(_say, name))
+        result = simulation.run(partial(_say, name), past=past)
         whole = time.perf_counter() - began - result.compile_seconds
         first = first or result
-        ceiling = matmul_ceiling(name, 2048 if cpu else 8192)
+        ceiling = matmul_ceiling(name, device)
+        if device.platform != "cpu":  # where devices are cores that share what is measured
+            ceiling *= result.n_devices
         rows.append(
-            {"precision": name, "ceiling": ceiling / TERA}
+            {"precision": name, "devices": result.n_devices, "ceiling": ceiling / TERA}
             | _speed(simulation, result, whole, ceiling)
             | {"idle": _idle_share(simulation)}
             | _scores(result, first)
         )
-        device = jax.devices()[0].device_kind
-        title = f"{describe(config)}; {result.n_devices} {device} device(s), jax {jax.__version__}"
-        title += f"; {variation}" * bool(variation)
         _write(pandas.DataFrame(rows), title, stem)
 
 
-def matmul_ceiling(name: str, size: int) -> float:
-    """Operations a second of large products, the best of five."""
+def matmul_ceiling(name: str, device: jax.Device) -> float:
+    """Operations a second of large products on a device, the best of five."""
 
     @jax.jit
     def products(a: Array) -> Array:
-        with jax.default_matmul_precision(MATMUL_PRECISION[name]):
+        with jax.default_matmul_precision(PRECISIONS[name]):
             b = a
             for _ in range(PRODUCTS):
                 b = a @ b
             return b
 
-    a = jnp.eye(size) / 2
+    size = SIZES["cpu" if device.platform == "cpu" else "accelerator"]
+    a = jax.random.normal(jax.random.key(0), (size, size)) / size**0.5
+    a = jax.device_put(a, device)
     seconds = []
     for _ in range(6):  # the first compiles
         began = time.perf_counter()
@@ -99,45 +107,43 @@ def matmul_ceiling(name: str, size: int) -> float:
 
 def operations_an_image(simulation: Simulation) -> tuple[float, float]:
     """Of a step of training, which is a gradient, and of evaluation."""
-    batch = simulation.training.batch_size
-    images, labels = to_float(simulation.data.images[:batch]), simulation.data.labels[:batch]
+    batch, model = simulation.training.batch_size, simulation.model
+    inputs = model.theta, to_float(simulation.data.images[:batch]), simulation.data.labels[:batch]
+    inputs = jax.device_put(inputs, jax.devices("cpu")[0])  # other backends do not count
 
-    def loss(theta: Array) -> Array:
-        logits = simulation.model.apply(theta, images)
+    def loss(theta: Array, images: Array, labels: Array) -> Array:
+        logits = model.apply(theta, images)
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
-    def operations(function: Any) -> float:
-        counted = jax.jit(function).lower(simulation.model.theta).cost_analysis()
-        return float(cast(Any, counted)["flops"])
+    def operations(function: Callable[..., Array], *inputs: Array) -> float:
+        counted = jax.jit(function).lower(*inputs).cost_analysis()
+        return float(cast(Any, counted)["flops"]) / len(inputs[1])
 
-    forward = operations(lambda theta: simulation.model.apply(theta, images))
-    return operations(jax.grad(loss)) / len(images), forward / len(images)
+    return operations(jax.grad(loss), *inputs), operations(model.apply, *inputs[:2])
 
 
 def busy_seconds(profile: Iterable[Any]) -> float:
-    """How long the first device computed: of the planes of a profile, what its streams cover."""
+    """How long the first device of a profile computed: what its streams cover, NaN if none do."""
     devices = [plane for plane in profile if plane.name.startswith("/device:")]
-    if not devices:
-        return float("nan")
-    lines = [line for line in devices[0].lines if line.name.startswith(("Stream", "XLA Ops"))]
+    lines = [line for plane in devices[:1] for line in plane.lines]
+    lines = [line for line in lines if line.name.startswith(("Stream", "XLA Ops"))]
     spans = sorted((event.start_ns, event.end_ns) for line in lines for event in line.events)
     busy, until = 0.0, float("-inf")
     for start, end in spans:
         busy += max(0.0, end - max(start, until))
         until = max(until, end)
-    return busy / 1e9
+    return busy / 1e9 if spans else float("nan")
 
 
 def _idle_share(simulation: Simulation) -> float:
     """Of a round, what passes without the device computing; NaN where a profile does not tell."""
-    if jax.default_backend() == "cpu":
-        return float("nan")
-    step, state = jax.jit(simulation.step), simulation.start()
-    jax.block_until_ready(step(state))
+    state = simulation.start()
+    phases = compile_phases(simulation, state)  # again the programs of the run
+    timed_round(simulation, state, phases)
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             began = time.perf_counter()
-            jax.block_until_ready(step(state))
+            timed_round(simulation, state, phases)
             seconds = time.perf_counter() - began
         (file,) = Path(folder).rglob("*.xplane.pb")
         return 1 - busy_seconds(ProfileData.from_file(str(file)).planes) / seconds
@@ -179,13 +185,13 @@ def _say(name: str, past: Past) -> None:
 
 
 def _write(frame: pandas.DataFrame, title: str, stem: Path) -> None:
-    head = ["precision", "products, TFLOP/s", "training, s", "TFLOP/s", "of ceiling"]
+    head = ["precision", "devices", "products, TFLOP/s", "training, s", "TFLOP/s", "of ceiling"]
     head += ["evaluation, s", "TFLOP/s", "of ceiling", "coordinator, s", "whole, s"]
     head += ["outside programs", "device idle", "compilation, s", "accuracy"]
     head += ["cosine distance of phi to float32's", "of scores", "Spearman"]
     lines = [head]
     for row in frame.itertuples():
-        line = [row.precision, f"{row.ceiling:.3g}"]
+        line = [row.precision, f"{row.devices}", f"{row.ceiling:.3g}"]
         for seconds, flops, share in (
             (row.training_seconds, row.training_teraflops, row.training_of_ceiling),
             (row.evaluation_seconds, row.evaluation_teraflops, row.evaluation_of_ceiling),

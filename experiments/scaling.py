@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas
+from matplotlib.ticker import LogLocator
 
 from experiments.command_line import Arguments, beside, report_stem, run_as_command
 from experiments.large import draw_report, write_report
@@ -115,9 +116,11 @@ def _draw(frame: pandas.DataFrame, title: str, path: Path) -> None:
     for axes, label in ((left, "seconds a round"), (right, "GiB")):
         axes.set(xlabel="clients, n", ylabel=label, xscale="log", yscale="log")
         axes.set_xticks(clients, [f"{n:,}" for n in clients])
+        axes.yaxis.set_major_formatter("{x:,g}")
         axes.minorticks_off()
         axes.grid(True, linewidth=0.4, alpha=0.5)
         axes.legend(fontsize=6, frameon=False)
+    right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     figure.savefig(path, dpi=300)
 
 

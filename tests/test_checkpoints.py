@@ -62,12 +62,18 @@ def test_nothing_was_saved(tmp_path: Path) -> None:
         ({"seed": 1}, "seed=0, not 1: give seed=0"),
         ({"training.learning_rate": 0.2}, "training.learning_rate=0.1, not 0.2"),
         ({"new": 5}, "new=nothing, not 5"),
+        ({"precision": "bfloat16"}, "precision=float32, not bfloat16"),  # which came later
         ({"inputs": "other"}, "other data, graphs"),
     ],
 )
 def test_another_computation_is_refused(saved: Path, changed: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSetting, match=said):
         checkpoints(saved, **changed).newest()
+
+
+def test_a_setting_that_came_later_was_at_its_default(saved: Path) -> None:
+    found, _ = checkpoints(saved, precision="float32").newest()
+    assert found is not None and same(found, arrays(3))
 
 
 def test_what_a_kill_left_is_passed_over_and_removed(saved: Path, tmp_path: Path) -> None:

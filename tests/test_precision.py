@@ -2,54 +2,81 @@
 
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
 import pandas
 import pytest
 
+import trip_jax.simulation
+from experiments import precision as measured
 from experiments.precision import busy_seconds, operations_an_image, precision
 from tests.conftest import TINY, config_of, tiny
-from trip_jax.aggregation import aggregate
+from trip_jax.aggregation import aggregate, coalition_models
+from trip_jax.centralized.fedavg import server_step
 from trip_jax.config import PRECISIONS
 from trip_jax.data.federation import ClientData
+from trip_jax.devices import require_precision
 from trip_jax.errors import InvalidSetting
 from trip_jax.models import cnn
 from trip_jax.prepare import prepare
 
-IN_PROGRAMS = dict(zip(PRECISIONS, ("HIGHEST", "HIGH", "bf16"), strict=True))
+IN_PROGRAMS = {"float32": "HIGHEST", "tensorfloat32": "HIGH", "bfloat16": "bf16"}
 
 
-def _products(program: jax.stages.Lowered) -> set[str]:
+def _products(function: Callable[..., Any], *inputs: Any) -> set[str]:
     """The precisions of a program's matrix products."""
-    products = [line for line in program.as_text().splitlines() if "dot_general" in line]
+    lines = jax.jit(function).lower(*inputs).as_text().splitlines()
     kinds = r"precision = \[(HIGH\w*),|lhs_precision_type = (\w+)"
-    found = [re.search(kinds, line) for line in products]
+    found = [re.search(kinds, line) for line in lines if "dot_general" in line]
     return {kind[1] or kind[2] if kind else "DEFAULT" for kind in found}
 
 
 @pytest.mark.parametrize("name", PRECISIONS)
-def test_training_and_evaluation_have_the_precision_and_averages_have_all(name: str) -> None:
+def test_training_and_evaluation_have_the_precision(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(trip_jax.simulation, "require_precision", lambda *_: None)
     simulation = tiny(precision=name)
-    state, data = simulation.start(), simulation.data
+    models, data = simulation.start().models, simulation.data
     clients, keys = np.arange(6), jax.random.split(simulation.root, 6)
-    train = jax.jit(simulation.local_training).lower(state.models, clients, keys, data)
-    evaluate = jax.jit(simulation.evaluate).lower(state.models, data)
-    mix = jax.jit(aggregate).lower(state.models, simulation.topology.at(0))
-    assert _products(train) == _products(evaluate) == {IN_PROGRAMS[name]}
-    assert _products(mix) == {"HIGHEST"}
-    assert _products(jax.jit(simulation.step).lower(state)) == {"HIGHEST", IN_PROGRAMS[name]}
+    expected = {IN_PROGRAMS[name]}
+    assert _products(simulation.local_training, models, clients, keys, data) == expected
+    assert _products(simulation.evaluate, models, data) == expected
 
 
-def test_a_cpu_has_float32_alone(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSetting, match="precision=bfloat16 is for accelerators"):
+def test_averages_are_float32_whatever_is_around_them() -> None:
+    simulation = tiny()
+    models, here = simulation.start().models, simulation.topology.at(0)
+    inside, shares = np.ones((4, 3), bool), np.full(3, 1 / 3, np.float32)
+    one, keep, sizes = models[:3], np.ones(3, bool), simulation.data.sizes
+    with jax.default_matmul_precision("bfloat16"):
+        assert _products(aggregate, models, here) == {"HIGHEST"}
+        mixed = coalition_models, inside, shares, one, one, models[0], keep
+        assert _products(*mixed) == {"HIGHEST"}
+        assert _products(server_step, models[0], models, sizes, np.ones(6, bool)) == {"HIGHEST"}
+
+
+def test_a_precision_that_a_device_lacks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="precision=bfloat16 is not for cpu"):
         prepare(config_of(*TINY, "precision=bfloat16"))
     with pytest.raises(InvalidSetting, match="precision must be one of float32, tensorfloat32"):
         config_of("precision=float16")
-    with pytest.raises(InvalidSetting, match="precision=tensorfloat32 is for accelerators"):
+    with pytest.raises(InvalidSetting, match="precision must be one of float32, tensorfloat32"):
+        tiny(precision="float16")
+    with pytest.raises(InvalidSetting, match="precision=tensorfloat32 is not for cpu"):
         precision([*TINY, "precision=tensorfloat32", f"out={tmp_path}"])
+    old, new = (
+        SimpleNamespace(platform="gpu", device_kind="Tesla", compute_capability=generation)
+        for generation in ("7.5", "8.0")
+    )
+    require_precision("bfloat16", new)
+    with pytest.raises(InvalidSetting, match="not for Tesla, which computes in float32"):
+        require_precision("bfloat16", old)
 
 
 def test_operations_are_those_of_the_papers_network() -> None:
@@ -73,9 +100,14 @@ def test_busy_time_is_what_streams_cover() -> None:
     host = SimpleNamespace(name="/host:CPU", lines=[line("python", (0, 100))])
     assert busy_seconds([host, device]) == pytest.approx(30e-9)
     assert math.isnan(busy_seconds([host]))
+    device.lines = [line("Steps", (0, 100))]
+    assert math.isnan(busy_seconds([host, device]))
 
 
-def test_the_experiment_writes_what_a_cpu_has(tmp_path: Path) -> None:
+def test_the_experiment_writes_what_a_cpu_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(measured.SIZES, "cpu", 512)
     small = [one for one in TINY if not one.startswith(("dataset=", "topology="))]
     precision([*small, "dataset=synthetic", "model=mlp", "topology=star", f"out={tmp_path}"])
     (report,) = tmp_path.glob("precision_synthetic_mlp_*.csv")

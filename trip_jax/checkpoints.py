@@ -17,8 +17,9 @@ from typing import Any
 
 import jax
 
+from trip_jax.config import Config
 from trip_jax.errors import InvalidSetting
-from trip_jax.provenance import json_hash
+from trip_jax.provenance import json_hash, result_settings
 
 Arrays = dict[str, Any]  # of NumPy arrays, or of such dictionaries
 
@@ -105,7 +106,7 @@ class Checkpoints:
 
     def _refuse_other(self, about: dict[str, Any]) -> None:
         refuse_changes(self.folder, about["settings"], self._about["settings"])
-        if about != self._about:
+        if about | {"settings": None} != self._about | {"settings": None}:
             raise InvalidSetting(
                 f"{self.folder} is of other data, graphs or another initial model: go on with "
                 "those, or choose another directory."
@@ -113,10 +114,14 @@ class Checkpoints:
 
 
 def refuse_changes(folder: Path, then: dict[str, Any], now: dict[str, Any]) -> None:
-    """Refuse settings, by name, that are not those of what a directory holds."""
-    missing = "nothing"
+    """Refuse settings, by name, that are not those of what a directory holds.
+
+    A setting that did not exist then was at its default.
+    """
+    defaults = json.loads(json.dumps(result_settings(Config())))
     for name in sorted(then.keys() | now.keys()):
-        was, value = then.get(name, missing), now.get(name, missing)
+        default = defaults.get(name, "nothing")
+        was, value = then.get(name, default), now.get(name, default)
         if was != value:
             raise InvalidSetting(
                 f"{folder} holds a computation with {name}={was}, not {value}: give {name}={was} "

@@ -212,7 +212,8 @@ class Adversary:
         return self.kind == "garbage"
 
 
-PRECISIONS = ("float32", "tensorfloat32", "bfloat16")
+PRECISIONS = {"float32": "highest", "tensorfloat32": "high", "bfloat16": "BF16_BF16_F32"}
+"""`Config.precision`, and JAX's word for it."""
 
 CALIBRATED = {
     ("accuracy", "paper"): (0.025, 0.075),
@@ -335,7 +336,7 @@ class Config:
     def __post_init__(self) -> None:
         _at_least("n_clients", self.n_clients, 1)
         _at_least("devices", self.devices, 1)
-        _choice("precision", self.precision, PRECISIONS)
+        _choice("precision", self.precision, tuple(PRECISIONS))
         _require(
             self.devices is None or self.distributed.coordinator is None,
             f"devices={self.devices} can't be chosen with distributed.coordinator: all are used.",

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from trip_jax.config import Distributed
+from trip_jax.config import PRECISIONS, Distributed
 from trip_jax.errors import InvalidSetting
 
 _AXIS = "device"
@@ -63,6 +63,25 @@ def available(number: int | None = None) -> list[jax.Device]:
             f"devices={number}, but JAX has {len(devices)} here: lower it, or leave it out for all."
         )
     return devices[:number]
+
+
+def require_precision(precision: str, device: jax.Device) -> None:
+    """Refuse a precision of matrix products that a device does not have.
+
+    Raises:
+        InvalidSetting: it computes in float32 alone, as CPUs do here and GPUs before Ampere, or
+            there is no such precision.
+    """
+    if precision not in PRECISIONS:
+        raise InvalidSetting(
+            f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}."
+        )
+    generation = 0.0 if device.platform == "cpu" else getattr(device, "compute_capability", 8)
+    if precision != "float32" and float(generation) < 8:
+        raise InvalidSetting(
+            f"precision={precision} is not for {device.device_kind}, which computes in float32: "
+            "give precision=float32."
+        )
 
 
 def mesh_of(devices: Sequence[jax.Device]) -> Mesh:

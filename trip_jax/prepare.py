@@ -19,7 +19,6 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         InvalidSetting: a setting that cannot work.
     """
     devices = available(config.devices)
-    require_precision(config.precision, devices[0].platform)
     dataset = load_dataset(config.dataset, config.seed)
     height, width = dataset.train_images.shape[1:3]
     if config.model.kind == "cnn" and min(height, width) < 2 ** len(config.model.channels):
@@ -50,14 +49,6 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
     return simulation, federation
 
 
-def require_precision(precision: str, platform: str) -> None:
-    """Refuse a precision that devices do not have."""
-    if precision != "float32" and platform == "cpu":
-        raise InvalidSetting(
-            f"precision={precision} is for accelerators, a CPU has float32 alone: leave it out."
-        )
-
-
 def build_model(config: ModelConfig, n_classes: int) -> Model:
     """The configured network."""
     if config.kind == "cnn":
@@ -78,6 +69,8 @@ def describe(config: Config) -> str:
         f"{training.rounds} rounds of {training.local_epochs} local epoch"
         + "s" * (training.local_epochs > 1),
     ]
+    if config.precision != "float32":
+        parts.append(config.precision)
     if config.adversary.kind != "none":
         parts.append(f"liars {config.adversary.kind}")
     defences = [name for name in ("c1", "c2") if getattr(config.defence, name)]

@@ -87,8 +87,8 @@ def run(
     past: Past | None = None,
 ) -> Result:
     """All rounds; see `Simulation.run`."""
-    past = past or Past(simulation.start(), [], [])
-    state = placed(past.state, simulation.mesh)
+    state = placed(past.state, simulation.mesh) if past else simulation.start()
+    records, timings = (list(past.records), list(past.timings)) if past else ([], [])
     began = time.perf_counter()
     phases = compile_phases(simulation, state)
     compile_seconds = time.perf_counter() - began
@@ -96,7 +96,6 @@ def run(
     planned = planned_bytes(train, contribute, state.models, simulation.mesh)
     if on_start:
         on_start(planned)
-    records, timings = list(past.records), list(past.timings)
 
     def result() -> Result:
         return Result(

@@ -16,7 +16,7 @@ from trip_jax.aggregation import aggregate
 from trip_jax.config import PRECISIONS, Adversary, Contribution, Defence, Training
 from trip_jax.coordinator import coordinate
 from trip_jax.data.federation import ClientData, check, to_float
-from trip_jax.devices import mesh_of, on_all, placed, spread
+from trip_jax.devices import mesh_of, on_all, placed, require_precision, spread
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import UTILITIES, evaluate
 from trip_jax.exchange import exchange
@@ -28,9 +28,6 @@ from trip_jax.rounds import Phases, run, timed_round
 from trip_jax.shapley import CoalitionRows
 from trip_jax.topology import Arcs, Topology
 from trip_jax.training import round_keys, train_clients
-
-MATMUL_PRECISION = dict(zip(PRECISIONS, ("highest", "tensorfloat32", "BF16_BF16_F32"), strict=True))
-"""`Config.precision` in JAX's words."""
 
 
 def default_batches(backend: str) -> tuple[int, int]:
@@ -53,11 +50,14 @@ class Simulation:
             fakes.
         devices: that share the work; JAX's first if None. Their number changes results by no more
             than rounding.
-        precision: one of `PRECISIONS`, of the products in training and evaluation, as far as the
-            device has it; averages and the coordinator are float32 throughout.
+        precision: of the matrix products in training and evaluation: "float32", on accelerators
+            also "tensorfloat32" (on a TPU three products in bfloat16) or "bfloat16". Averages and
+            the coordinator are float32 throughout; XLA's own convolutions, which `cnn` takes on a
+            CPU alone, choose for themselves below float32.
 
     Raises:
-        InvalidSetting: too many coalitions, too few to sample, or topology and data of different n.
+        InvalidSetting: too many coalitions, too few to sample, topology and data of different n, or
+            a precision that the devices do not have.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class Simulation:
             )
         check(data)
         self.mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
+        require_precision(precision, self.mesh.devices.flat[0])
         self.training, self.contribution = training, contribution
         self.seed, self.precision = seed, precision
         self.data, self.topology = jax.device_put((data, topology), on_all(self.mesh))
@@ -166,7 +167,7 @@ class Simulation:
 
     def evaluate_rows(self, models: Array, data: ClientData) -> Array:
         """`evaluate` on a single device."""
-        with jax.default_matmul_precision(MATMUL_PRECISION[self.precision]):
+        with jax.default_matmul_precision(PRECISIONS[self.precision]):
             return evaluate(
                 models,
                 data.test_images,
@@ -184,7 +185,7 @@ class Simulation:
 
     def train_rows(self, rows: tuple[Array, Array, Array], data: ClientData) -> tuple[Array, Array]:
         """`local_training` of rows (model, client, key) on a single device."""
-        with jax.default_matmul_precision(MATMUL_PRECISION[self.precision]):
+        with jax.default_matmul_precision(PRECISIONS[self.precision]):
             return train_clients(
                 *rows,
                 data,

@@ -65,10 +65,11 @@ def train_clients(
         batch_size=batch_size,
     )
     # Batches of one, too, are mapped with `batch_size`: XLA's CPU backend runs the matrix products
-    # of an unbatched loop body on a path that is twenty times slower.
+    # of an unbatched loop body on a path that is twenty times slower. Models are looked up instead
+    # of mapped, which would copy them all.
     return lax.map(
-        lambda row: train(row[0], data.examples[row[1]], data.sizes[row[1]], row[2]),
-        (models, clients, keys),
+        lambda row: train(models[row[0]], data.examples[row[1]], data.sizes[row[1]], row[2]),
+        (jnp.arange(len(models)), clients, keys),
         batch_size=min(client_batch, len(clients)),
     )
 
