@@ -34,7 +34,7 @@ from trip_jax.training import epoch_order, round_keys
 
 # Compilation takes most of the tests' time: programs are kept for other tests, in all of pytest's
 # processes, and for the commands that they start; and compiled with little effort, as they run for
-# a moment only (XLA's older emitters take half the time).
+# a moment only.
 if "TRIP_JAX_TEST_PROGRAMS" not in os.environ:  # set by the first of the processes
     _PROGRAMS = tempfile.TemporaryDirectory()
     os.environ["TRIP_JAX_TEST_PROGRAMS"] = _PROGRAMS.name
@@ -47,7 +47,6 @@ for name, value in (
 ):
     jax.config.update(name, value)
     os.environ[name.upper()] = str(value)
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
 jax.config.update("jax_num_cpu_devices", 4)  # commands that tests start take the cores there are
 
 settings.register_profile("usual", max_examples=25, deadline=None)
@@ -61,7 +60,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("thorough" if config.getoption("thorough") else "usual")
+    thorough = config.getoption("thorough")
+    settings.load_profile("thorough" if thorough else "usual")
+    if not thorough:  # XLA's older emitters take half the time to compile
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_use_fusion_emitters=false"
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from experiments.request import parse
 from experiments.retraining_speed import retraining_speed
 from experiments.topologies import topologies
 from experiments.vs_shapley import vs_shapley
-from trip_jax import Contribution, execution
+from trip_jax import Config, Contribution, execution
 from trip_jax.checkpoints import Checkpoints
 from trip_jax.errors import Interrupted, InvalidSetting
 from trip_jax.metrics import cosine_distance
@@ -355,6 +355,7 @@ def test_a_truth_of_another_federation_is_not_compared(tmp_path: Path) -> None:
         "inside": np.array([[False, False], [True, True]]),
         "utilities": np.stack([np.zeros((2, 3)), np.full((2, 3), 0.55)]),
     }
-    cell: Any = SimpleNamespace(trip=run, decentralised=lambda: kept, folder=tmp_path)
+    parts = {"trip": run, "decentralised": lambda: kept, "config": Config()}
+    cell: Any = SimpleNamespace(**parts, folder=tmp_path)
     with pytest.raises(InvalidSetting, match="not of one federation: delete it"):
         trip_rows(cell, request)
