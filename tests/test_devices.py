@@ -154,13 +154,31 @@ def test_two_processes_go_on_together(tmp_path: Path, thorough: bool) -> None:
     np.testing.assert_allclose(two.data.lcv[:3], one.data.lcv[:3], atol=1e-6)
 
 
+def told_by(code: str, *arguments: str) -> str:
+    """What a new process prints, in which nobody has chosen how many devices a CPU has."""
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_NUM_CPU_DEVICES"}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def cores() -> int:
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(found or 1, MOST_CORES)
+
+
 def test_a_cpu_is_divided_once_and_any_number_taken_later() -> None:
     # As jobs of a sweep do that run one after another in a process.
     code = "from trip_jax.devices import available; "
     code += "print(len(available(1)), len(available()), len(available(1)))"
-    environment = {k: v for k, v in os.environ.items() if k != "JAX_NUM_CPU_DEVICES"}
-    told = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    ).stdout
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    assert told.split() == ["1", str(min(cores or 1, MOST_CORES)), "1"]
+    assert told_by(code).split() == ["1", str(cores()), "1"]
+
+
+def test_a_run_from_python_works_on_all_cores(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from trip_jax.run import run; "
+    code += "from experiments.kept import compose_config; "
+    code += "config = compose_config('vs_shapley', sys.argv[2:]); "
+    code += "print(run(config, Path(sys.argv[1]))['devices'])"
+    told = told_by(code, str(tmp_path / "run"), *SHARED, "model=mlp", "training.rounds=1")
+    assert int(told.splitlines()[-1]) == cores()

@@ -52,15 +52,11 @@ def run(config: Config, folder: Path, name: str = "run") -> dict[str, Any]:
         Diverged: a model is no longer finite; the rounds before it are written.
         Interrupted: by SIGTERM or SIGINT; the rounds before are written.
     """
-    import jax
-
-    from trip_jax.devices import join
     from trip_jax.prepare import prepare
     from trip_jax.results import summarise
     from trip_jax.resume import anyone, locked, shared
 
-    join(config.distributed)
-    if jax.process_index() == 0:
+    if _leads(config):
         with locked(folder):
             return _run_alone_or_first(config, folder, name)
     simulation, _ = prepare(config)
