@@ -48,10 +48,15 @@ def built_without(simulation: Simulation, graphs: Any, removed: list[int]) -> np
     return np.asarray(simulation.evaluate(models, fewer))[:, LOSS]
 
 
-@pytest.mark.parametrize("removed", [[3], [1, 4], [0, 2, 4]])
 @pytest.mark.parametrize(
-    ("graphs", "weights"),
-    [(GRAPH, "data_size"), (GRAPH, "metropolis"), (TIME_VARYING, "data_size")],
+    ("graphs", "weights", "removed"),
+    [
+        (GRAPH, "data_size", [3]),
+        (GRAPH, "data_size", [0, 2, 4]),
+        (GRAPH, "metropolis", [1, 4]),
+        (GRAPH, "metropolis", [0, 2, 4]),
+        (TIME_VARYING, "data_size", [1, 4]),
+    ],
 )
 def test_removed_is_as_never_there(graphs: Any, weights: str, removed: list[int]) -> None:
     simulation = tiny(graphs, weights=weights)

@@ -7,7 +7,7 @@ of a sweep, finds those of the one before.
 import resource
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, cast
 
 import jax
@@ -58,24 +58,28 @@ def compiled_when_called(
     return call
 
 
-def planned_bytes(train: Compiled, contribute: Compiled, models: Array, mesh: Mesh) -> int | None:
+def planned_bytes(phases: Sequence[Compiled], models: Array, phi: Array, mesh: Mesh) -> int | None:
     """Memory that rounds take at their peak: of this process on a CPU, else of each device.
 
     It is the compiler's own plan (the largest of what phases read, write and use in between, with
-    the next models, which wait while contributions are found) on top of what the process holds
-    before its first round. None where the compiler tells nothing.
+    what waits for later ones) on top of what the process holds before its first round. None where
+    the compiler tells nothing.
 
     Args:
-        models: [n, P] the only large array that exists by now.
+        phases: training, contributions and coordination.
+        models, phi: [n, P] and [n, n] the only large arrays that exist by now.
     """
-    training, contributions = train.memory_analysis(), contribute.memory_analysis()
-    if training is None or contributions is None:
+    plans = [phase.memory_analysis() for phase in phases]
+    if None in plans:
         return None
-    on_each = max(_used(training), _used(contributions) + models.nbytes)
+    train, contribute, coordinate = map(_used, plans)
+    waiting = (phi.nbytes, phi.nbytes + models.nbytes, 3 * models.nbytes)  # last, next and trained
+    on_each = max(map(sum, zip((train, contribute, coordinate), waiting, strict=True)))
     devices = cast(Any, mesh).local_devices
     if devices[0].platform != "cpu":
         return int(on_each)
-    return int(psutil.Process().memory_info().rss + len(devices) * (on_each - models.nbytes))
+    more = on_each - models.nbytes - phi.nbytes
+    return int(psutil.Process().memory_info().rss + len(devices) * more)
 
 
 def _used(program: Any) -> int:

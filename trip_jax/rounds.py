@@ -92,8 +92,7 @@ def run(
     began = time.perf_counter()
     phases = compile_phases(simulation, state)
     compile_seconds = time.perf_counter() - began
-    train, contribute, _ = phases
-    planned = planned_bytes(train, contribute, state.models, simulation.mesh)
+    planned = planned_bytes(phases, state.models, state.phi, simulation.mesh)
     if on_start:
         on_start(planned)
 
