@@ -9,16 +9,17 @@ standard deviations of honest reports about their member's median: 95 % of the m
 without liars, and little pull for each. conf/defence/none.yaml holds what came of it.
 """
 
-import argparse
-import sys
+from collections.abc import Sequence
 from math import ceil, floor, log10
 
 import numpy as np
 import xarray
 
-from trip_jax import InvalidSetting, load_run
+from experiments.command_line import run_as_command
+from trip_jax import load_run
 from trip_jax.config import Defence
 from trip_jax.coordinator import trace
+from trip_jax.errors import InvalidSetting
 from trip_jax.reports import recorded_reports
 
 RATE = 0.01
@@ -37,6 +38,11 @@ def penalty_and_distance(
         medians = np.array([np.median(lcv[member == j]) for j in range(n)])
         deviations.append(np.abs(lcv - medians[member]))
     deviation = 1.4826 * float(np.median(np.concatenate(deviations)))  # robust, as for a normal law
+    if not deviation:
+        raise InvalidSetting(
+            f"In {run.attrs['title']} most reports agree exactly: calibrate on runs of more test "
+            "images or rounds."
+        )
     penalty = 2 * 1.345 * deviation
     defence = Defence(c2=True, penalty=penalty)
     distances = trace(reports, n, defence)[1].distance
@@ -45,6 +51,11 @@ def penalty_and_distance(
 
 def v_threshold(run: xarray.Dataset) -> float:
     """C1's threshold: how far a neighbour's pre-training accuracy lies below one's own."""
+    if run.sizes["round"] < 2:
+        raise InvalidSetting(
+            f"{run.attrs['title']} tells nothing about C1, since all start from one model: "
+            "calibrate on runs of two rounds or more."
+        )
     gaps = []
     for t in range(1, run.sizes["round"]):
         graph = run.graph_of_round.values[t]
@@ -57,23 +68,24 @@ def v_threshold(run: xarray.Dataset) -> float:
 
 
 def round_up(value: float) -> float:
-    """To two significant digits, never down."""
+    """To two significant digits, never down; what is not above zero to zero."""
+    if value <= 0:
+        return 0.0
     unit = 10.0 ** (floor(log10(value)) - 1)
     return round(ceil(value / unit) * unit, 10)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs="+", help="directories of honest runs")
-    paths = parser.parse_args().runs
-    try:
-        runs = [load_run(path).data for path in paths]
-    except InvalidSetting as error:
-        sys.exit(f"error: {error}")
+def calibrate(paths: Sequence[str]) -> None:
+    """Print thresholds for the runs in these directories."""
+    if not paths:
+        raise InvalidSetting("Name run directories: python -m experiments.calibrate DIR [DIR ...].")
+    runs = [load_run(path).data for path in paths]
     if any(run.liar.any() for run in runs):
-        sys.exit("error: thresholds come from honest runs; leave out those with liars.")
+        raise InvalidSetting("Thresholds come from honest runs: leave out those with liars.")
     if any(run.attrs.get("semivalue", "shapley") != "shapley" for run in runs):
-        sys.exit("error: thresholds are for Shapley values; leave out runs of other semivalues.")
+        raise InvalidSetting(
+            "Thresholds are for Shapley values: leave out runs of other semivalues."
+        )
     for path, run in zip(paths, runs, strict=True):
         print(f"{path}: {run.attrs['title']}")
     columns = [[v_threshold(run) for run in runs]]
@@ -90,4 +102,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_as_command(calibrate)

@@ -16,6 +16,7 @@ from trip_jax.centralized.fedavg import fedavg
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import ACCURACY
 from trip_jax.interruption import Interruption
+from trip_jax.progress import duration
 from trip_jax.retraining import (
     GroundTruth,
     centralised_truth,
@@ -24,6 +25,7 @@ from trip_jax.retraining import (
 )
 
 MOST_TABULATED = 16  # clients
+SECONDS_BETWEEN_CHECKPOINTS = 60  # of FedAvg's tables
 
 
 class Cell(KeptRun):
@@ -103,7 +105,9 @@ class Cell(KeptRun):
         }
 
     def _evaluate_fedavg(self, chunk: int = 32) -> Arrays:
-        began = time.perf_counter()
+        checkpoints = self.checkpoints("fedavg_tables")
+        kept = checkpoints.newest()[0] or {"rounds": None, "seconds": np.zeros(())}
+        began = saved = time.perf_counter()
         simulation = self.simulation
         n, n_test = simulation.n, len(simulation.data.test_labels)
         inside = jnp.asarray((np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool))
@@ -117,12 +121,27 @@ class Cell(KeptRun):
             utilities[:, ACCURACY] = np.round(utilities[:, ACCURACY] * n_test) / n_test
             return utilities
 
-        history, rounds = fedavg(simulation), []
-        for t in range(simulation.training.rounds):
-            print(f"  coalition models of FedAvg's round {t + 1}", flush=True)
-            rounds.append(table(partial(history.round_models, t)))
+        def seconds() -> np.ndarray:
+            return np.asarray(kept["seconds"] + time.perf_counter() - began)
+
+        rounds = [] if kept["rounds"] is None else list(kept["rounds"])
+        first, last = len(rounds), simulation.training.rounds
+        with Interruption("this round of FedAvg") as interruption:
+            history = fedavg(simulation)
+            tabulating = time.perf_counter()
+            for t in range(first, last):
+                rounds.append(table(partial(history.round_models, t)))
+                now = time.perf_counter()
+                left = duration((now - tabulating) / (t + 1 - first) * (last - t - 1))
+                print(
+                    f"  coalition models of FedAvg, round {t + 1}/{last}: {left} left", flush=True
+                )
+                if interruption.asked or now > saved + SECONDS_BETWEEN_CHECKPOINTS:
+                    checkpoints.save(t + 1, {"rounds": np.stack(rounds), "seconds": seconds()})
+                    saved = now
+                interruption.heed()
         return {
             "rounds": np.stack(rounds),
             "reconstructed": table(history.reconstructed_models),
-            "seconds": np.asarray(time.perf_counter() - began),
+            "seconds": seconds(),
         }

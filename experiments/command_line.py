@@ -119,6 +119,15 @@ class Arguments:
         return f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
+def setting_of(scale: str, model: str, overrides: Collection[str]) -> str:
+    """The scale, for titles, and what it is to the paper's setting where it is not the same."""
+    if scale != "paper" or model != "cnn":
+        return f"scale={scale} (smaller than the paper's setting)"
+    names = {override.lstrip("+").partition("=")[0] for override in overrides}
+    changed = names - {"devices", "checkpoint.every", "checkpoint.keep"}
+    return f"scale={scale}" + " (changed from the paper's setting)" * bool(changed)
+
+
 def report_stem(folder: Path, *parts: str) -> Path:
     """Where the files of a report go, but for their endings; empty parts are left out."""
     return folder / "_".join(filter(None, parts))

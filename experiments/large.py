@@ -7,7 +7,13 @@ from pathlib import Path
 import matplotlib
 import pandas
 
-from experiments.command_line import CHOSEN_BY_GROUP, Arguments, beside, report_stem
+from experiments.command_line import (
+    CHOSEN_BY_GROUP,
+    Arguments,
+    beside,
+    report_stem,
+    setting_of,
+)
 from experiments.kept import KeptRun, compose_config
 from trip_jax.config import Config
 from trip_jax.errors import InvalidSetting
@@ -74,9 +80,8 @@ class LargeRequest:
         return KeptRun(self.folder / "runs", config, name)
 
     def title(self, config: Config, *more: str) -> str:
-        """What was run; a run that is smaller than the paper's is said to be so."""
-        smaller = self.scale != "paper" or config.model.kind != "cnn"
-        scale = f"scale={self.scale}" + " (smaller than the paper's setting)" * smaller
+        """What was run; a run that is not the paper's is said to be so."""
+        scale = setting_of(self.scale, config.model.kind, self.overrides)
         seeds = f"seed{'s' * (len(self.seeds) > 1)} {', '.join(map(str, self.seeds))}"
         return "; ".join([describe(config), scale, seeds, *more, *self.overrides])
 

@@ -69,6 +69,9 @@ def retraining_speed(arguments: Sequence[str]) -> None:
     except ImportError as error:
         raise InvalidSetting('PyTorch is missing: pip install -e ".[bench]".') from error
     request = parse(given.overrides)
+    for name in ("datasets", "models", "topologies", "distributions", "seeds"):
+        if len(values := getattr(request, name)) > 1:
+            raise InvalidSetting(f"One cell is timed: give one of {', '.join(map(str, values))}.")
     dataset, model = request.datasets[0], request.models[0]
     choices = [f"dataset={dataset}", f"model={model}", f"topology={request.topologies[0]}"]
     choices += [f"distribution={request.distributions[0]}", f"seed={request.seeds[0]}"]

@@ -11,7 +11,7 @@ import numpy as np
 import pandas
 
 from experiments.cells import Cell
-from experiments.command_line import beside, report_stem
+from experiments.command_line import beside, report_stem, setting_of
 from experiments.kept import compose_config
 from experiments.measures import TRIP, cost_row
 from experiments.plots import draw_distances, draw_scatter
@@ -97,11 +97,9 @@ def _title(table: Table, request: Request, dataset: str, model: str, cost: panda
     examples = f"{cost.examples.min():,}"
     if cost.examples.max() > cost.examples.min():
         examples += f" to {cost.examples.max():,}"
-    smaller = request.scale != "paper" or model != "cnn"
+    scale = setting_of(request.scale, model, request.overrides)
     parts = [
-        f"{dataset}, {model}, {table.setting}, scale={request.scale}"
-        + " (smaller than the paper's setting)" * smaller
-        + f": {examples} training examples in all",
+        f"{dataset}, {model}, {table.setting}, {scale}: {examples} training examples in all",
         f"seed{'s' * (len(request.seeds) > 1)} {', '.join(map(str, request.seeds))}",
         *request.settings(dataset, model),
     ]

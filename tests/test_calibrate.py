@@ -8,6 +8,7 @@ from experiments import calibrate
 from tests.conftest import SIZES, tiny, tiny_data
 from trip_jax import Contribution, Defence, Federation, Training, load_run, save_run
 from trip_jax.coordinator import trace
+from trip_jax.errors import InvalidSetting
 from trip_jax.reports import recorded_reports
 
 
@@ -58,15 +59,23 @@ def test_figures_are_rounded_up() -> None:
     assert calibrate.round_up(0.0612) == 0.062
     assert calibrate.round_up(0.06) == 0.06
     assert calibrate.round_up(1.21) == 1.3
+    assert calibrate.round_up(-0.01) == 0
 
 
 def test_the_command_prints_a_line_a_setting(
-    runs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    runs: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["calibrate", *runs])
-    calibrate.main()
+    calibrate.calibrate(runs)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 + 1 + 2 * 2 * 3
-    monkeypatch.setattr("sys.argv", ["calibrate", "nowhere"])
-    with pytest.raises(SystemExit, match="nowhere"):
-        calibrate.main()
+    for paths, words in (([], "Name run directories"), (["nowhere"], "nowhere")):
+        with pytest.raises(InvalidSetting, match=words):
+            calibrate.calibrate(paths)
+
+
+def test_runs_that_tell_nothing_are_refused(runs: list[str]) -> None:
+    run = load_run(runs[0]).data
+    with pytest.raises(InvalidSetting, match="two rounds or more"):
+        calibrate.v_threshold(run.isel(round=[0]))
+    with pytest.raises(InvalidSetting, match="agree exactly"):
+        calibrate.penalty_and_distance(run.assign(lcv=run.lcv * 0), "loss", "paper")

@@ -14,14 +14,15 @@ import numpy as np
 import pandas
 import pytest
 
-from experiments import kept, tables
+from experiments import cells, kept, tables
 from experiments.benchmark import benchmark
 from experiments.cells import Cell
-from experiments.command_line import run_as_command
+from experiments.command_line import run_as_command, setting_of
 from experiments.kept import Arrays, compose_config, read, write
 from experiments.measures import trip_rows
 from experiments.paper_values import DISTRIBUTIONS, TABLE_1, TABLE_2, TOPOLOGIES
 from experiments.plots import draw_distances, draw_scatter
+from experiments.progress import ExecutionProgress
 from experiments.request import parse
 from experiments.retraining_speed import retraining_speed
 from experiments.topologies import topologies
@@ -29,6 +30,7 @@ from experiments.vs_shapley import vs_shapley
 from trip_jax import Config, Contribution, execution
 from trip_jax.checkpoints import Checkpoints
 from trip_jax.errors import Interrupted, InvalidSetting
+from trip_jax.execution import Progress
 from trip_jax.metrics import cosine_distance
 from trip_jax.resume import locked
 
@@ -334,6 +336,53 @@ def test_long_commands_that_differ_late_have_reports_of_their_own() -> None:
         parse([f"contribution.budget={'1' * 150}", f"training.rounds={t}"]).variation for t in "23"
     }
     assert len(names) == 2 and max(map(len, names)) < 170
+
+
+def test_interrupted_tables_of_fedavg_go_on(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = cell_config([*FEW, *SMOKE, "distribution=iid"])
+    whole = Cell(folder / "cells", config, "test").fedavg_tables()
+    cell = Cell(tmp_path, config, "test")
+
+    def interrupt(_: float) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return ""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cells, "duration", interrupt)
+        with pytest.raises(Interrupted, match="the same command goes on"):
+            cell.fedavg_tables()
+    assert "round 1/2" in capsys.readouterr().out
+    going_on = cell.fedavg_tables()
+    assert "round 1/2" not in capsys.readouterr().out
+    for name in ("rounds", "reconstructed"):
+        np.testing.assert_array_equal(going_on[name], whole[name])
+
+
+def test_executions_tell_rate_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    with ExecutionProgress("truth") as progress:
+        progress.report(Progress(done=20, done_now=10, total=160, seconds=20.0))
+        progress.report(Progress(done=60, done_now=50, total=160, seconds=40.0))
+    assert capsys.readouterr().out == "truth: 38%, 1 samples/s, 80 s left\n"
+
+
+@pytest.mark.parametrize(
+    ("scale", "model", "overrides", "said"),
+    [
+        ("paper", "cnn", ("devices=1",), "scale=paper"),
+        ("paper", "cnn", ("training.rounds=2",), "scale=paper (changed from the paper's setting)"),
+        ("paper", "mlp", (), "scale=paper (smaller than the paper's setting)"),
+        ("cpu", "cnn", (), "scale=cpu (smaller than the paper's setting)"),
+    ],
+)
+def test_titles_say_what_is_not_the_papers(
+    scale: str, model: str, overrides: tuple[str, ...], said: str
+) -> None:
+    assert setting_of(scale, model, overrides) == said
 
 
 def test_speed_of_retraining_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
