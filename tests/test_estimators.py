@@ -226,7 +226,7 @@ def test_a_hundred_players_from_a_thousand_coalitions() -> None:
 
 def test_at_equal_budget_shapiq_is_not_better() -> None:
     """Each against its like, and what `auto` stands for against the best; 25 % for chance."""
-    pytest.importorskip("shapiq", reason="pip install trip-jax[bench]")
+    pytest.importorskip("shapiq", reason="pip install trip-jax[test]")
     ours, theirs = our_estimators(), shapiq_estimators()
 
     def error(estimator: Any, game: Game) -> float:
