@@ -20,7 +20,7 @@ import xarray
 from hydra import compose, initialize_config_dir
 
 from trip_jax import Config, load_run
-from trip_jax.checkpoints import Checkpoints
+from trip_jax.checkpoints import Checkpoints, refuse_changes
 from trip_jax.config_errors import refuse_unknown
 from trip_jax.coordinator import trace
 from trip_jax.errors import InvalidSetting
@@ -80,6 +80,8 @@ class KeptRun:
         kept = load_run(folder)
         if kept.summary["status"] != "finished":
             raise InvalidSetting(f"{folder} holds a run that stopped: {kept.summary['message']}")
+        then = config_from(kept.summary["config"]).calibrated()  # of a version with other defaults?
+        refuse_changes(folder, result_settings(then), result_settings(self.config.calibrated()))
         return kept.data
 
     def trip_values(self, utility: str, normalization: str) -> np.ndarray:

@@ -5,7 +5,8 @@
         [samples=512] [out=DIR] [SETTING=VALUE ...]
 
 scale=paper is the paper's setting: eight clients, ten rounds of one local epoch, the whole training
-set. scale=cpu trains the same network on fewer examples; scale=smoke is a test. Finished cells are
+set. scale=cpu trains the same network on fewer examples (of CIFAR-10 in smaller minibatches and
+larger steps); scale=smoke is a test. Finished cells are
 kept in DIR/cells and not run again; interrupted, the same command goes on where it was. Further
 settings are those of `python -m trip_jax.run` (training.learning_rate=0.05); n_clients above 12
 needs `samples`, how many coalitions are drawn for the Shapley values.

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -336,6 +337,17 @@ def test_long_commands_that_differ_late_have_reports_of_their_own() -> None:
         parse([f"contribution.budget={'1' * 150}", f"training.rounds={t}"]).variation for t in "23"
     }
     assert len(names) == 2 and max(map(len, names)) < 170
+
+
+def test_a_run_under_other_defaults_is_not_taken_for_this_one(folder: Path, tmp_path: Path) -> None:
+    config = cell_config([*FEW, *SMOKE, "distribution=iid"])
+    cell = Cell(tmp_path, config, "test")
+    shutil.copytree(Cell(folder / "cells", config, "test").folder, cell.folder)
+    assert cell.trip.attrs
+    summary = cell.folder / "trip" / "summary.json"
+    summary.write_text(summary.read_text().replace('"momentum": 0.9', '"momentum": 0.8'))
+    with pytest.raises(InvalidSetting, match=r"training\.momentum=0\.8, not 0\.9"):
+        Cell(tmp_path, config, "test").trip  # noqa: B018
 
 
 def test_interrupted_tables_of_fedavg_go_on(
