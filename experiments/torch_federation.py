@@ -143,8 +143,12 @@ class TorchFederation:
             contributions.append(m * game_values(utilities))
         return self.mixed(trained), contributions
 
-    def execute(self, inside: np.ndarray) -> None:
-        """Coalitions, rounds, clients and minibatches in loops; nothing is evaluated."""
+    def execute(self, inside: np.ndarray) -> Tensor:
+        """Coalitions [K, n] bool, rounds, clients and minibatches in loops; nothing is evaluated.
+
+        Returns:
+            the final models [n, P] of the last coalition.
+        """
         for coalition in inside:
             models = self.start.expand(self.n, -1)
             for _ in range(self.training.rounds):
@@ -153,6 +157,7 @@ class TorchFederation:
                     for i, theta in enumerate(models)
                 ]
                 models = self.mixed(torch.stack(trained))
+        return models
 
     def _logits(self, theta: Tensor, images: Tensor) -> Tensor:
         named = list(self.network.named_parameters())

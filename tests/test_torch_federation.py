@@ -13,7 +13,9 @@ import torch
 from experiments.benchmark import benchmark
 from experiments.kept import compose_config
 from experiments.torch_federation import TorchFederation
+from trip_jax.evaluation import ACCURACY
 from trip_jax.prepare import prepare
+from trip_jax.retraining import decentralised_truth
 from trip_jax.simulation import Simulation
 
 FEW = ("dataset=digits", "model=mlp", "n_clients=6", "dataset.train_size=60", "topology=star")
@@ -53,6 +55,20 @@ def test_a_round_in_pytorch_is_ours() -> None:
         np.testing.assert_allclose(
             np.concatenate(contributions), record.lcv[..., 0][mask], atol=6 * 1.5 / 50
         )
+
+
+def test_coalitions_executed_in_pytorch_are_ours() -> None:
+    config = compose_config("vs_shapley", [*FEW, "training.batch_size=16", "training.rounds=3"])
+    simulation, _ = prepare(config)
+    theirs = TorchFederation(config, simulation)
+    theirs.start = as_torch(simulation, simulation.start().models)[0]
+    truth = decentralised_truth(simulation)
+    for coalition in (0b010110, 0b111111):
+        models = theirs.execute(truth.inside[[0, coalition]])
+        np.testing.assert_allclose(
+            theirs.evaluate(models), truth.utilities[coalition, :, ACCURACY], atol=1.5 / 50
+        )
+    assert np.ptp(truth.utilities[..., ACCURACY]) > 0.2
 
 
 def test_the_benchmark_writes_what_it_measured(tmp_path: Path) -> None:
