@@ -76,10 +76,7 @@ class Cell(KeptRun):
         part = truth_of.__name__.removesuffix("_truth")
         checkpoints = self.checkpoints(part)
         kept = checkpoints.newest()[0] or {"finished": None, "seconds": np.zeros(())}
-        began = time.perf_counter()
-
-        def seconds() -> np.ndarray:
-            return np.asarray(kept["seconds"] + time.perf_counter() - began)
+        seconds = _seconds(kept["seconds"])
 
         def keep(finished: np.ndarray) -> None:
             checkpoints.save(len(finished), {"finished": finished, "seconds": seconds()})
@@ -107,7 +104,7 @@ class Cell(KeptRun):
     def _evaluate_fedavg(self, chunk: int = 32) -> Arrays:
         checkpoints = self.checkpoints("fedavg_tables")
         kept = checkpoints.newest()[0] or {"rounds": None, "seconds": np.zeros(())}
-        began = saved = time.perf_counter()
+        seconds, saved = _seconds(kept["seconds"]), time.perf_counter()
         simulation = self.simulation
         n, n_test = simulation.n, len(simulation.data.test_labels)
         inside = jnp.asarray((np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool))
@@ -121,13 +118,11 @@ class Cell(KeptRun):
             utilities[:, ACCURACY] = np.round(utilities[:, ACCURACY] * n_test) / n_test
             return utilities
 
-        def seconds() -> np.ndarray:
-            return np.asarray(kept["seconds"] + time.perf_counter() - began)
-
         rounds = [] if kept["rounds"] is None else list(kept["rounds"])
         first, last = len(rounds), simulation.training.rounds
         with Interruption("this round of FedAvg") as interruption:
             history = fedavg(simulation)
+            interruption.heed()
             tabulating = time.perf_counter()
             for t in range(first, last):
                 rounds.append(table(partial(history.round_models, t)))
@@ -145,3 +140,9 @@ class Cell(KeptRun):
             "reconstructed": table(history.reconstructed_models),
             "seconds": seconds(),
         }
+
+
+def _seconds(before: np.ndarray) -> Callable[[], np.ndarray]:
+    """A clock that goes on from the seconds of interrupted calls."""
+    began = time.perf_counter()
+    return lambda: np.asarray(before + time.perf_counter() - began)

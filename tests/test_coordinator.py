@@ -10,7 +10,7 @@ import numpy as np
 from tests.conftest import tiny
 from trip_jax import coordinator, outliers
 from trip_jax.config import Adversary, Defence
-from trip_jax.coordinator import Reports, trace
+from trip_jax.coordinator import ARCS_AT_ONCE, Reports, trace
 from trip_jax.models import mlp
 from trip_jax.rounds import compile_phases
 
@@ -46,6 +46,23 @@ def test_the_trace_is_linear_in_the_reports() -> None:
     phi, _ = trace(reports, 4)
     doubled = Reports(reports.client, reports.member, reports.weight, 2 * reports.lcv, reports.real)
     np.testing.assert_allclose(trace(doubled, 4)[0], 2 * phi, rtol=1e-6)
+
+
+def test_many_arcs_in_any_order_are_a_product_of_matrices() -> None:
+    """More than are gathered at once, and no multiple of it; a hub that all others hear, too."""
+    n, rng = 40, np.random.default_rng(0)
+    heard = (rng.random((n, n)) < 0.3) | np.eye(n, dtype=bool)
+    heard[0] = heard[:, 0] = True
+    weights = np.where(heard, rng.uniform(0.1, 2, (n, n)), 0)
+    lcvs = np.where(heard, rng.normal(size=(n, n)), 0)
+    arcs = rng.permutation(np.argwhere(heard))
+    assert len(arcs) > ARCS_AT_ONCE and len(arcs) % ARCS_AT_ONCE
+    lines = [(int(i), int(j), weights[i, j], lcvs[i, j]) for i, j in arcs]
+    phi, _ = trace(told([lines[:-7], lines]), n)
+    first = lcvs.copy()
+    first[tuple(arcs[-7:].T)] = 0
+    shares = weights / weights.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(phi, shares @ first + lcvs, atol=1e-5)
 
 
 def test_the_coordinator_sees_no_model() -> None:

@@ -26,9 +26,10 @@ class Liars:
 
     @classmethod
     def of(cls, numbers: np.ndarray, n: int, adversary: Adversary, key: Array) -> "Liars":
-        lying = jnp.zeros(n, bool).at[numbers].set(True)
-        garbling = lying & adversary.sends_garbage
-        return cls(jnp.asarray(numbers, jnp.int32), lying, garbling, key)
+        lying = np.isin(np.arange(n), numbers)
+        arrays = numbers.astype(np.int32), lying, lying & adversary.sends_garbage
+        who, lies, garbles = jax.device_put(arrays)
+        return cls(who, lies, garbles, key)
 
 
 def choose_liars(adversary: Adversary, n: int, seed: int) -> np.ndarray:

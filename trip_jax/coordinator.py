@@ -18,6 +18,9 @@ from trip_jax.outliers import robust_location
 LARGEST = 1e15
 """Contributions beyond it are no measurements; their sums of squares would leave float32."""
 
+ARCS_AT_ONCE = 256
+"""Arcs whose rows of phi are gathered together: [256, n] is held at once, not [A, n]."""
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -50,12 +53,17 @@ def propagate(phi: Array, reports: Reports) -> Array:
     weight = jnp.where(reports.real, reports.weight, 0)
     total = ops.segment_sum(weight, reports.client, num_segments=n)
     share = weight / total[reports.client]
+    arcs = (reports.client, reports.member, share)
+    at_once = min(ARCS_AT_ONCE, len(share))
+    padding = -len(share) % at_once  # arcs of no share
+    blocks = [jnp.pad(field, (0, padding)).reshape(-1, at_once) for field in arcs]
 
-    def mixed(column: Array) -> Array:
-        """The sparse mixing matrix times one contributor's column of phi."""
-        return ops.segment_sum(share * column[reports.member], reports.client, num_segments=n)
+    def inherit(inherited: Array, block: list[Array]) -> tuple[Array, None]:
+        """Add some terms w_k phi_k of the sparse mixing matrix times phi, whole rows of it."""
+        client, member, share = block
+        return inherited.at[client].add(share[:, None] * phi[member]), None
 
-    inherited = lax.map(mixed, phi.T, batch_size=64).T  # in blocks, not to hold [A, n] at once
+    inherited, _ = lax.scan(inherit, jnp.zeros_like(phi), blocks)
     return inherited.at[reports.client, reports.member].add(jnp.where(reports.real, reports.lcv, 0))
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.stages import Compiled
 
@@ -30,8 +29,8 @@ class Phases(NamedTuple):
 
 def compile_phases(simulation: "Simulation", state: State) -> Phases:
     """Each phase compiled once, for the shapes of this federation."""
-    reported = jnp.zeros(simulation.topology.graphs.mask.shape[1:])
-    unsent = jnp.zeros(simulation.n, bool)
+    reported = np.zeros(simulation.topology.graphs.mask.shape[1:], np.float32)
+    unsent = np.zeros(simulation.n, bool)
     inputs = state.phi, reported, unsent, state.round, simulation.topology, simulation.arcs
     return Phases(
         compile_training(simulation, state),
@@ -48,7 +47,7 @@ def compile_training(simulation: "Simulation", state: State) -> Compiled:
 
 def compile_contributions(simulation: "Simulation", state: State) -> Compiled:
     """`Simulation.contribute` as a program."""
-    trained, unsent = state.models, jnp.zeros(simulation.n, bool)  # of these shapes
+    trained, unsent = state.models, np.zeros(simulation.n, bool)  # of these shapes
     graphs = simulation.topology, simulation.rows
     inputs = state, trained, unsent, simulation.data, *graphs, simulation.lying
     return compiled(simulation.contribute, simulation.mesh, *inputs)
@@ -122,7 +121,7 @@ def run(
         timings.append(
             replace(
                 seconds,
-                samples=int(data.sizes.sum()) * training.local_epochs,
+                samples=int(np.asarray(data.sizes).sum()) * training.local_epochs,
                 coalitions=int(simulation.coalitions[simulation.topology.graph_of(t)]),
             )
         )

@@ -16,7 +16,7 @@ from trip_jax.aggregation import aggregate
 from trip_jax.config import PRECISIONS, Adversary, Contribution, Defence, Training
 from trip_jax.coordinator import coordinate
 from trip_jax.data.federation import ClientData, check, to_float
-from trip_jax.devices import mesh_of, on_all, placed, require_precision, spread
+from trip_jax.devices import mesh_of, on_all, require_precision, spread
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import UTILITIES, evaluate
 from trip_jax.exchange import exchange
@@ -86,14 +86,20 @@ class Simulation:
         self.seed, self.precision = seed, precision
         self.data, self.topology = jax.device_put((data, topology), on_all(self.mesh))
         self.root, init_key, self.fake_key = jax.jit(
-            lambda: jax.random.split(jax.random.key(seed), 3), out_shardings=on_all(self.mesh)
+            lambda: tuple(jax.random.split(jax.random.key(seed), 3)),
+            out_shardings=on_all(self.mesh),
         )()
         self.model = model.flat(init_key, data.images.shape[1:])
-        logits = jax.eval_shape(self.model.apply, self.model.theta, to_float(data.images[:1]))
-        if max(data.labels.max(), data.test_labels.max()) >= logits.shape[-1]:
+        logits = jax.eval_shape(
+            lambda theta, images: self.model.apply(theta, to_float(images[:1])),
+            self.model.theta,
+            data.images,
+        )
+        largest = max(np.asarray(labels).max() for labels in (data.labels, data.test_labels))
+        if largest >= logits.shape[-1]:
             raise InvalidSetting(
                 f"The model tells {logits.shape[-1]} classes apart, but labels go up to "
-                f"{max(data.labels.max(), data.test_labels.max())}: give it more outputs."
+                f"{largest}: give it more outputs."
             )
         self._lie(adversary, defence)
 
@@ -101,7 +107,7 @@ class Simulation:
         self.client_batch = training.client_batch or client_batch
         self.coalition_batch = contribution.coalition_batch or coalition_batch
         self.rows = CoalitionRows.of(
-            np.asarray(topology.graphs.mask.sum(axis=-1)),
+            np.asarray(topology.graphs.mask).sum(axis=-1),
             batch=self.coalition_batch,
             contribution=contribution,
         )
@@ -128,15 +134,18 @@ class Simulation:
 
     def start(self) -> State:
         """theta^(0) for everyone, evaluated once; phi^(0) = 0."""
-        utility = jax.jit(self.evaluate)(self.model.theta[None], self.data)
-        state = State(
-            models=jnp.tile(self.model.theta, (self.n, 1)),
-            utility=jnp.tile(utility, (self.n, 1)),
-            phi=jnp.zeros((self.n, self.n)),
-            key=self.root,
-            round=jnp.int32(0),
-        )
-        return cast(State, placed(state, self.mesh))
+
+        @partial(jax.jit, out_shardings=on_all(self.mesh))
+        def first(theta: Array, key: Array, data: ClientData) -> State:
+            return State(
+                models=jnp.tile(theta, (self.n, 1)),
+                utility=jnp.tile(self.evaluate(theta[None], data), (self.n, 1)),
+                phi=jnp.zeros((self.n, self.n)),
+                key=key,
+                round=jnp.int32(0),
+            )
+
+        return cast(State, first(self.model.theta, self.root, self.data))
 
     def step(self, state: State) -> tuple[State, Record]:
         """One round of Algorithm 1, a pure function of the state."""

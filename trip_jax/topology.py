@@ -123,7 +123,7 @@ class Topology:
         for g, graph in enumerate(mask):
             client[g, : count[g]], slot[g, : count[g]] = np.nonzero(graph)
         real = np.arange(count.max()) < count[:, None]
-        return Arcs(jnp.asarray(client), jnp.asarray(slot), jnp.asarray(real))
+        return Arcs(*jax.device_put((client, slot, real)))
 
 
 Graph: TypeAlias = nx.Graph | np.ndarray
@@ -162,7 +162,7 @@ def build(
     rows = [_rows(graph, np.asarray(sizes), weights) for graph in listed]
     width = max(len(members) for graph in rows for members, _ in graph)
     shape = (len(rows), len(sizes), width)
-    members = np.broadcast_to(np.arange(len(sizes))[:, None], shape).copy()
+    members = np.broadcast_to(np.arange(len(sizes), dtype=np.int32)[:, None], shape).copy()
     mask = np.zeros(shape, bool)
     values = np.zeros(shape, np.float32)
     for g, graph in enumerate(rows):
@@ -170,9 +170,7 @@ def build(
             members[g, i, : len(who)] = who
             mask[g, i, : len(who)] = True
             values[g, i, : len(who)] = weight
-    stacked = Neighbourhoods(
-        jnp.asarray(members, jnp.int32), jnp.asarray(mask), jnp.asarray(values)
-    )
+    stacked = Neighbourhoods(*jax.device_put((members, mask, values)))
     metropolis = weights == "metropolis" and all(isinstance(graph, nx.Graph) for graph in listed)
     return Topology(stacked, redraw_every, metropolis)
 

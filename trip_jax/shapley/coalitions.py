@@ -82,13 +82,18 @@ class CoalitionRows:
             client[g, :rows] = np.repeat(np.arange(len(count)), count)
             coalition[g, :rows] = np.arange(rows) - np.repeat(first[g], count)
             who[g, : sampled[g].sum()] = np.flatnonzero(sampled[g])
+        arrays = jax.device_put(
+            {
+                "client": client,
+                "coalition": coalition,
+                "first": first.astype(np.int32),
+                "last": np.where(sampled, first + 1, first + counts - 1).astype(np.int32),
+                "n_rows": counts.sum(axis=1).astype(np.int32),
+                "sampled": who.astype(np.int32),
+            }
+        )
         return cls(
-            client=jnp.asarray(client),
-            coalition=jnp.asarray(coalition),
-            first=jnp.asarray(first, jnp.int32),
-            last=jnp.asarray(np.where(sampled, first + 1, first + counts - 1), jnp.int32),
-            n_rows=jnp.asarray(counts.sum(axis=1), jnp.int32),
-            sampled=jnp.asarray(who, jnp.int32),
+            **arrays,
             block=block,
             chunk=chunk,
             largest=int(enumerated.max(initial=0)),
