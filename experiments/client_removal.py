@@ -28,7 +28,7 @@ from experiments.kept import KeptRun, read, write
 from experiments.large import COMMON, FIXED, LargeRequest, draw_report, write_report
 from experiments.large_plots import draw_removal
 from experiments.progress import ExecutionProgress
-from experiments.statistics import interval_over_seeds
+from experiments.statistics import interval_over_seeds, student
 from experiments.tables import markdown
 from trip_jax.coordinator import trace
 from trip_jax.errors import InvalidSetting
@@ -207,12 +207,31 @@ def areas(
     frame: pandas.DataFrame, criterion: str, above: str = ORDERS[1], below: str = ORDERS[0]
 ) -> np.ndarray:
     """Accuracy between removals in two orders, mean over k, for each seed."""
-    found = []
-    for _, accuracy in curves(frame, criterion).groupby("seed"):
-        gap = accuracy[above] - accuracy[below]
-        k = accuracy.index.get_level_values("k").to_numpy()
-        found.append(np.trapezoid(gap, k) / (k[-1] - k[0]))
-    return np.array(found)
+    rows = curves(frame, criterion)
+    return _means_over_k((rows[above] - rows[below]).unstack("k"))
+
+
+def _means_over_k(rows: pandas.DataFrame) -> np.ndarray:
+    """The mean of each row over k, its columns."""
+    k = rows.columns.to_numpy()
+    return np.trapezoid(rows.to_numpy(), k) / (k[-1] - k[0])
+
+
+def area_interval(
+    frame: pandas.DataFrame, criterion: str, above: str = ORDERS[1], below: str = ORDERS[0]
+) -> tuple[float, float]:
+    """95 % interval of the mean of `areas`: over seeds, or for one seed over orders.
+
+    For one seed it takes every order to scatter about its expectation as random ones do.
+    """
+    found = areas(frame, criterion, above, below)
+    if len(found) > 1:
+        return interval_over_seeds(found)
+    by_chance = frame[frame.order == "random"]
+    drawn = _means_over_k(by_chance.pivot_table(index="draw", columns="k", values="accuracy"))
+    terms = sum(1 / len(drawn) if order == "random" else 1 for order in (above, below))
+    half = student(len(drawn)) * drawn.std(ddof=1) * np.sqrt(terms)
+    return found[0] - half, found[0] + half
 
 
 def _report(frame: pandas.DataFrame, title: str) -> str:
@@ -234,19 +253,21 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
         )
     summary = [["criterion", "area between", f"{TRIP}'s less this", "k in the expected order"]]
     for criterion in CRITERIA:
-        area = areas(frame, criterion)
-        less = "–" if criterion == TRIP else _mean(areas(frame, TRIP) - area)
+        less = "–" if criterion == TRIP else _mean(areas(frame, TRIP) - areas(frame, criterion))
         removed = curves(frame, criterion).groupby("k").mean().drop(index=0)
         ordered = (removed[ORDERS[1]] > removed["random"]) & (
             removed["random"] > removed[ORDERS[0]]
         )
         share = f"{ordered.sum()} of {len(ordered)}"
-        summary.append([criterion, _mean(area), less, share])
+        summary.append([criterion, _area(frame, criterion), less, share])
     parts = [
-        f"{above} above {below} {_mean(areas(frame, TRIP, above, below))}"
+        f"{above} above {below} {_area(frame, TRIP, above, below)}"
         for above, below in ((ORDERS[1], "random"), ("random", ORDERS[0]))
     ]
     gap = "standard deviations over orders" if one_seed else "95 % intervals over seeds"
+    over = "over seeds"
+    if one_seed:
+        over = "as if all orders scattered like the random ones (there is but one seed)"
     sections = [
         "# Client removal: final accuracy of the clients that are left",
         f"Setting: {title}.",
@@ -254,12 +275,17 @@ def _report(frame: pandas.DataFrame, title: str) -> str:
         f"deviation over the orders of a seed; differences with {gap}:",
         markdown(lines),
         "Mean accuracy between the curves of lowest and highest first, by what is removed, with "
-        "95 % intervals over seeds where there are several; the expected order is lowest first "
-        "above random above highest first:",
+        f"95 % intervals {over}; the expected order is lowest first above random above highest "
+        "first:",
         markdown(summary),
         f"By {TRIP}, {parts[0]} and {parts[1]}.",
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _area(frame: pandas.DataFrame, criterion: str, *orders: str) -> str:
+    low, high = area_interval(frame, criterion, *orders)
+    return f"{areas(frame, criterion, *orders).mean():+.4f} ({low:+.4f} to {high:+.4f})"
 
 
 def _mean(by_seed: np.ndarray) -> str:

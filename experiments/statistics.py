@@ -15,8 +15,13 @@ def interval_over_seeds(values: np.ndarray) -> tuple[float, float]:
     """Student's interval for the mean of one value a seed; not a number for a single seed."""
     if len(values) < 2:
         return nan, nan
-    half = stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * stats.sem(values)
+    half = student(len(values)) * stats.sem(values)
     return float(values.mean() - half), float(values.mean() + half)
+
+
+def student(count: int) -> float:
+    """How many standard errors, estimated from so many values, the interval extends."""
+    return float(stats.t.ppf((1 + LEVEL) / 2, count - 1))
 
 
 def bootstrap(statistic: Callable[..., Any], *samples: np.ndarray) -> tuple[float, float]:

@@ -116,6 +116,30 @@ def test_areas_between_curves() -> None:
     assert swapped == pytest.approx([-0.25])
 
 
+def test_an_area_of_one_seed_has_the_interval_of_random_orders() -> None:
+    ordered = {"lowest first": 0.9, "highest first": 0.4}
+    by_chance = [0.5, 0.7, 0.9]
+    rows = [
+        {"seed": 0, "criterion": "", "order": "random", "draw": draw, "k": k, "accuracy": value}
+        for draw, value in enumerate(by_chance)
+        for k in (0, 10, 40)
+    ]
+    rows += [
+        {"seed": 0, "criterion": "a", "order": order, "draw": 0, "k": k, "accuracy": value}
+        for order, value in ordered.items()
+        for k in (0, 10, 40)
+    ]
+    frame = pandas.DataFrame(rows)
+    t = stats.t.ppf(0.975, 2) * 0.2  # the deviation of single orders
+    expected = (0.5 - t * np.sqrt(2), 0.5 + t * np.sqrt(2))
+    assert removal.area_interval(frame, "a") == pytest.approx(expected)
+    expected = (0.2 - t * np.sqrt(4 / 3), 0.2 + t * np.sqrt(4 / 3))
+    assert removal.area_interval(frame, "a", "lowest first", "random") == pytest.approx(expected)
+    both = pandas.concat([frame, frame.assign(seed=1, accuracy=frame.accuracy**2)])
+    expected = interval_over_seeds(np.array([0.5, 0.65]))
+    assert removal.area_interval(both, "a") == pytest.approx(expected)
+
+
 def test_intervals() -> None:
     low, high = interval_over_seeds(np.array([1.0, 2.0, 3.0]))
     assert (low, high) == pytest.approx(stats.t.interval(0.95, 2, 2.0, 1 / np.sqrt(3)))
