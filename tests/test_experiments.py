@@ -24,7 +24,7 @@ from experiments.measures import trip_rows
 from experiments.paper_values import DISTRIBUTIONS, TABLE_1, TABLE_2, TOPOLOGIES
 from experiments.plots import draw_distances, draw_scatter
 from experiments.progress import ExecutionProgress
-from experiments.request import parse
+from experiments.request import SMOKE, parse
 from experiments.retraining_speed import retraining_speed
 from experiments.topologies import topologies
 from experiments.vs_shapley import vs_shapley
@@ -36,30 +36,37 @@ from trip_jax.metrics import cosine_distance
 from trip_jax.resume import locked
 
 FEW = ("n_clients=3", "topology=star", "training.rounds=2", "dataset.train_size=60", "devices=1")
-FEW += ("dataset.test_size=50", "dataset=digits", "model=mlp")
+FEW += ("dataset.test_size=50", "dataset=digits", "model=mlp", "training.learning_rate=0.05")
 
-SMOKE = ("training.learning_rate=0.05",)
 cell_config = partial(compose_config, "vs_shapley")
-REPORT = "vs_shapley_smoke_digits_mlp_" + "-".join(sorted([*FEW[:-2], "distribution=iid,sizes"]))
+REPORT = "vs_shapley_smoke_digits_mlp_devices=1"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What Table I leaves for two distributions."""
+    """What scale=smoke of Table I leaves."""
     folder = tmp_path_factory.mktemp("experiments")
-    vs_shapley(["scale=smoke", *FEW, "distribution=iid,sizes", f"out={folder}"])
+    vs_shapley(["scale=smoke", "devices=1", f"out={folder}"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cell of Table I for a federation of three."""
+    folder = tmp_path_factory.mktemp("few")
+    vs_shapley(["scale=smoke", *FEW, "distribution=iid", f"out={folder}"])
     return folder
 
 
 def test_table_1_is_written_with_its_scale_beside_every_number(folder: Path) -> None:
     text = (folder / f"{REPORT}.md").read_text()
-    assert "scale=smoke (smaller than the paper's setting): 60 training examples" in text
-    assert "| method | iid | sizes | mean |" in text
+    assert "scale=smoke (smaller than the paper's setting): 252 to 384 training examples" in text
+    assert "| method | iid | non iid | sizes | noisy images | noisy labels | mean |" in text
     frame = pandas.read_csv(folder / f"{REPORT}.csv")
     assert set(frame.method) == {"TRIP-Shapley", "MR", "TMR", "GTG-Shapley", "OR"}
     # TRIP by three utilities and two normalisations against its own utility, two utilities
-    # against accuracy as well; four baselines by three utilities; two distributions.
-    assert len(frame) == 2 * (2 * (3 + 2) + 4 * 3)
+    # against accuracy as well; four baselines by three utilities; five distributions.
+    assert len(frame) == 5 * (2 * (3 + 2) + 4 * 3)
     assert frame.paper.isna().all()  # the paper has no digits
     for name in (f"{REPORT}.png", f"{REPORT}_scatter.png"):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
@@ -67,7 +74,7 @@ def test_table_1_is_written_with_its_scale_beside_every_number(folder: Path) -> 
 
 def test_distances_are_those_of_the_kept_arrays(folder: Path) -> None:
     frame = pandas.read_csv(folder / f"{REPORT}.csv")
-    config = cell_config([*FEW, *SMOKE, "distribution=sizes"])
+    config = cell_config(["dataset=digits", "model=mlp", *SMOKE, "distribution=sizes"])
     cell = Cell(folder / "cells", config, "test")
     assert cell.folder.is_dir()
     trip = cell.trip_values("loss", "efficient")
@@ -90,22 +97,33 @@ def test_finished_cells_are_not_run_again(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(kept, "prepare", refuse)
     monkeypatch.setattr(kept, "run", refuse)
     before = (folder / f"{REPORT}.csv").read_text()
-    vs_shapley(["scale=smoke", *FEW, "distribution=iid,sizes", f"out={folder}"])
+    vs_shapley(["scale=smoke", "devices=1", f"out={folder}"])
     assert (folder / f"{REPORT}.csv").read_text() == before
     # Table II shares the cells of Table I.
-    topologies(["scale=smoke", *FEW, f"out={folder}", "utility=accuracy", "normalization=paper"])
-    (report,) = folder.glob("topologies_smoke_digits_mlp_*.csv")
+    chosen = ["topology=regular", "utility=accuracy", "normalization=paper"]
+    topologies(["scale=smoke", "devices=1", f"out={folder}", *chosen])
+    (report,) = folder.glob("topologies_smoke_digits_mlp_*topology=regular*.csv")
     frame = pandas.read_csv(report)
     assert frame[["topologies", "utility", "normalization"]].values.tolist() == [
-        ["star", "accuracy", "paper"]
+        ["regular", "accuracy", "paper"]
     ]
 
 
+def test_table_2_has_the_papers_graphs_and_two_more(tmp_path: Path) -> None:
+    topologies(["scale=smoke", "devices=1", f"out={tmp_path}"])
+    stem = "topologies_smoke_digits_mlp_devices=1"
+    frame = pandas.read_csv(tmp_path / f"{stem}.csv")
+    assert len(frame) == 5 * 2 * (3 + 2)
+    assert frame.distance.between(0, 2).all()
+    text = (tmp_path / f"{stem}.md").read_text()
+    assert "regular | star | line | directed* | time varying* |" in text
+
+
 def test_an_interrupted_re_execution_goes_on(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = cell_config([*FEW, *SMOKE, "distribution=iid"])
-    whole = Cell(folder / "cells", config, "test").decentralised()
+    config = cell_config([*FEW, "distribution=iid"])
+    whole = Cell(few / "cells", config, "test").decentralised()
     monkeypatch.setattr(execution, "_memory", lambda mesh: 1.0)  # a coalition at a time
     cell = Cell(tmp_path, config, "test")
     save, saved = Checkpoints.save, []
@@ -142,7 +160,7 @@ def test_experiments_wait_for_each_other(tmp_path: Path) -> None:
     """What two need at once is computed once: the second waits, and says so."""
     command = [sys.executable, "-m", "experiments.vs_shapley", "scale=smoke", *FEW]
     command += ["distribution=iid", f"out={tmp_path}"]
-    config = cell_config([*FEW, *SMOKE, "distribution=iid"])
+    config = cell_config([*FEW, "distribution=iid"])
     folder = Cell(tmp_path / "cells", config, "test").folder
     with locked(folder, wait=True):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -316,10 +334,11 @@ def test_too_many_clients_are_refused_before_anything_is_trained(tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_other_utilities_alone_have_their_own_first_table(folder: Path) -> None:
-    arguments = ["scale=smoke", *FEW, "distribution=iid", f"out={folder}", "utility=loss"]
+def test_other_utilities_alone_have_their_own_first_table(few: Path) -> None:
+    arguments = ["scale=smoke", *FEW, "distribution=iid", f"out={few}", "utility=loss"]
+    before = set(few.glob("*.md"))
     vs_shapley([*arguments, "normalization=efficient"])
-    (report,) = folder.glob("vs_shapley_smoke_digits_mlp_*utility=loss.md")
+    (report,) = set(few.glob("*.md")) - before
     text = report.read_text()
     assert "By loss and Eq. 4 divided by m:\n\n| method | iid | mean |" in text
 
@@ -339,10 +358,10 @@ def test_long_commands_that_differ_late_have_reports_of_their_own() -> None:
     assert len(names) == 2 and max(map(len, names)) < 170
 
 
-def test_a_run_under_other_defaults_is_not_taken_for_this_one(folder: Path, tmp_path: Path) -> None:
-    config = cell_config([*FEW, *SMOKE, "distribution=iid"])
+def test_a_run_under_other_defaults_is_not_taken_for_this_one(few: Path, tmp_path: Path) -> None:
+    config = cell_config([*FEW, "distribution=iid"])
     cell = Cell(tmp_path, config, "test")
-    shutil.copytree(Cell(folder / "cells", config, "test").folder, cell.folder)
+    shutil.copytree(Cell(few / "cells", config, "test").folder, cell.folder)
     assert cell.trip.attrs
     summary = cell.folder / "trip" / "summary.json"
     summary.write_text(summary.read_text().replace('"momentum": 0.9', '"momentum": 0.8'))
@@ -351,13 +370,13 @@ def test_a_run_under_other_defaults_is_not_taken_for_this_one(folder: Path, tmp_
 
 
 def test_interrupted_tables_of_fedavg_go_on(
-    folder: Path,
+    few: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    config = cell_config([*FEW, *SMOKE, "distribution=iid"])
-    whole = Cell(folder / "cells", config, "test").fedavg_tables()
+    config = cell_config([*FEW, "distribution=iid"])
+    whole = Cell(few / "cells", config, "test").fedavg_tables()
     cell = Cell(tmp_path, config, "test")
 
     def interrupt(_: float) -> str:

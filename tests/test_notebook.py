@@ -10,9 +10,7 @@ NOTEBOOK = Path(__file__).parent.parent / "experiments" / "notebooks" / "trip_ja
 
 
 @pytest.mark.filterwarnings("default")  # of the kernel's own libraries
-def test_the_notebook_runs_and_shows_every_figure(tmp_path: Path, thorough: bool) -> None:
-    if not thorough:
-        pytest.skip("takes a minute: make test-all")
+def test_the_notebook_runs_and_shows_every_figure(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells)  # committed without
     for old, new in (
