@@ -1,7 +1,8 @@
 """Throughput beside what a user would run instead: PyTorch in loops and under vmap.
 
     python -m experiments.benchmark [clients=8,100,1000] [dataset=fashion_mnist] [model=cnn]
-        [repeats=3] [examples=32] [devices=N] [out=DIR] [SETTING=VALUE ...]
+        [works=training,evaluation,coordinator,round] [repeats=3] [examples=32] [devices=N]
+        [out=DIR] [SETTING=VALUE ...]
 
 For every number of clients, in a small world (a regular graph below 20), one after another in this
 process and in turn, `repeats` times each: (a) one local epoch of all clients; (b) the evaluation of
@@ -47,14 +48,16 @@ OURS, UNBATCHED = "trip_jax", "trip_jax, one model a call"
 AT_ONCE = 8  # models in one torch.func.vmap; more were slower
 SHORT = 0.2  # seconds that every sample takes at least
 MOST_IN_A_ROUND = 100  # clients; 1,000 would evaluate 36,000 models
+WORKS = ("training", "evaluation", "coordinator", "round")
 
 Work = Callable[[], Any]
 
 
 def benchmark(arguments: Sequence[str]) -> None:
     """Measure, print and write."""
-    names = ("clients", "dataset", "model", "repeats", "examples", "out")
+    names = ("clients", "dataset", "model", "works", "repeats", "examples", "out")
     given = Arguments(arguments, names)
+    works = given.among("works", WORKS)
     repeats, examples = given.number("repeats", 3), given.number("examples", 32)
     if not repeats or not examples:
         raise InvalidSetting("repeats and examples must be at least 1.")
@@ -92,6 +95,8 @@ def benchmark(arguments: Sequence[str]) -> None:
         theirs = TorchFederation(config, simulation)
         assert len(theirs.start) == len(simulation.model.theta)
         for what, unit, amount, work in _works(config, simulation, theirs):
+            if what not in works:
+                continue
             for name, seconds in _timed(work, repeats).items():
                 rate = [amount / one for one in seconds]
                 rows.append(
@@ -148,7 +153,7 @@ def _works(
     if n <= MOST_IN_A_ROUND:
         step = jax.jit(simulation.step)
         ways = {OURS: lambda: step(state), "PyTorch, loop": lambda: theirs.round(torch_models)}
-        works.append(("whole round", "rounds/s", 1, ways))
+        works.append(("round", "rounds/s", 1, ways))
     return works
 
 

@@ -75,5 +75,5 @@ def test_the_benchmark_writes_what_it_measured(tmp_path: Path) -> None:
     arguments = ["dataset=digits", "model=mlp", "clients=6", "repeats=1", "examples=8"]
     benchmark([*arguments, f"out={tmp_path}"])
     (report,) = tmp_path.glob("*.md")
-    for work in ("training", "evaluation", "whole round", "coordinator"):
+    for work in ("training", "evaluation", "round", "coordinator"):
         assert f"| {work} | 6 | trip_jax |" in report.read_text()
