@@ -1,8 +1,9 @@
 """A federation trained once and scored under many lies and defences.
 
 Models are the same under every lie. Only fake pre-training models (D1) and their filter (C1) change
-what coalitions are worth: these are evaluated beside each other, round by round. False reports (D2)
-and outlier detection (C2) work on the local contribution vectors that this leaves.
+what coalitions are worth, and only of those that leave out a member whose model they change: these
+alone are evaluated again, round by round. False reports (D2) and outlier detection (C2) work on the
+local contribution vectors that this leaves.
 """
 
 import time
@@ -20,12 +21,15 @@ from trip_jax.coordinator import Reports, trace
 from trip_jax.errors import Diverged
 from trip_jax.evaluation import ACCURACY, UTILITIES
 from trip_jax.interruption import Interruption
+from trip_jax.lcv import Known
+from trip_jax.programs import compiled_when_called
 from trip_jax.progress import duration
 from trip_jax.provenance import json_hash
 from trip_jax.records import State
 from trip_jax.reports import reports_of_round
 from trip_jax.resume import arrays_of, locked, state_of
-from trip_jax.rounds import compile_contributions, compile_training
+from trip_jax.rounds import compile_training
+from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology
 
 
@@ -59,7 +63,10 @@ def _evaluate(
     lead, rounds = run.simulation, run.config.training.rounds
     state = lead.start()
     train = compile_training(lead, state)
-    contribute = {name: compile_contributions(one, state) for name, one in simulations.items()}
+    bases = _bases(simulations)
+    contribute = {
+        name: compiled_when_called(one.contribute, lead.mesh) for name, one in simulations.items()
+    }
     checkpoints = run.checkpoints(f"lies-{json_hash(sorted(lies))[:8]}")
     found: dict[str, dict[str, list[np.ndarray]]]
     found = {name: {"lcv": [], "filtered": []} for name in lies}
@@ -69,10 +76,16 @@ def _evaluate(
     began, first = time.perf_counter(), int(state.round)
     for t in range(first, rounds):
         models, trained, _, unsent = train(state, lead.data, lead.topology, lead.lying)
+        tables: dict[str, tuple[jax.Array, jax.Array]] = {}
         for name, one in simulations.items():
-            lcv, _, filtered, _, utility = contribute[name](
-                state, trained, unsent, lead.data, lead.topology, one.rows, one.lying
-            )
+            inputs = state, trained, unsent, lead.data, lead.topology, one.rows, one.lying
+            known = None
+            if (base := bases[name]) is not None:
+                same = simulations[base].adversary == one.adversary
+                fakes = one.lying.lying | simulations[base].lying.lying
+                known = Known(*tables[base], unlike=fakes & (not same))
+            lcv, _, filtered, _, utility, table = contribute[name](*inputs, known)
+            tables[name] = table, filtered
             finite = np.isfinite(lcv).all(axis=(1, 2))
             if not finite.all():
                 raise Diverged(t, int(np.argmin(finite)), None)
@@ -81,18 +94,27 @@ def _evaluate(
         state = State(models, utility, state.phi, state.key, state.round + 1)
         checkpoints.save(t + 1, {"state": arrays_of(state), "found": _stacked(found)})
         spent = time.perf_counter() - began
-        evaluations = int(lead.coalitions.max()) * len(lies) * (t + 1 - first)
-        left = duration(spent / (t + 1 - first) * (rounds - t - 1))
+        a_round = spent / (t + 1 - first)
+        left = duration(a_round * (rounds - t - 1))
         accuracy = float(utility[:, ACCURACY].mean())
         print(
             f"  seed {run.config.seed}, round {t + 1}/{rounds} under {len(lies)} lies: accuracy "
-            f"{accuracy:.3f}, {evaluations / spent:,.0f} coalitions/s, {left} left",
+            f"{accuracy:.3f}, {a_round:,.1f} s a round, {left} left",
             flush=True,
         )
         interruption.heed()
     for name, arrays in _stacked(found).items():
         write(folder / f"{name}.npz", arrays)
     checkpoints.remove()
+
+
+def _bases(simulations: Mapping[str, Simulation]) -> dict[str, str | None]:
+    """Which lie before each has coalitions most like its own: with the same fakes, or the first."""
+    bases: dict[str, str | None] = {}
+    for name, one in simulations.items():
+        alike = [other for other in bases if simulations[other].adversary == one.adversary]
+        bases[name] = next(iter([*alike, *bases]), None)
+    return bases
 
 
 def _stacked(found: dict[str, dict[str, list[np.ndarray]]]) -> dict[str, Arrays]:

@@ -1,5 +1,7 @@
 """Local contribution vectors on scripted models whose utilities can be computed by hand."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import networkx as nx
@@ -12,7 +14,7 @@ from trip_jax.config import Contribution
 from trip_jax.coordinator import Reports, trace
 from trip_jax.devices import mesh_of
 from trip_jax.exchange import filter_pre_training
-from trip_jax.lcv import coalition_utilities, local_contributions
+from trip_jax.lcv import Known, coalition_utilities, local_contributions
 from trip_jax.shapley import CoalitionRows
 from trip_jax.topology import Topology, build
 
@@ -99,6 +101,40 @@ def test_the_papers_example_tracing_credits_the_source_where_sums_credit_the_mes
     left_out = {s: np.mean([worth[j] for j in s]) if s else 0.0 for s in ref.coalitions([3, 4])}
     summed = ref.shapley(left_out, [3, 4], "efficient")
     assert summed[3] == pytest.approx(0.375) and summed[4] == pytest.approx(-0.125)
+
+
+@pytest.mark.parametrize("n_devices", [1, 3])
+def test_only_coalitions_that_leave_a_changed_model_out_are_evaluated_again(n_devices: int) -> None:
+    """What is known of the others is taken over, which a mark in every entry shows."""
+    rng = np.random.default_rng(0)
+    graph = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2)])
+    here = build(graph, np.ones(5)).at(0)
+    before, trained, fakes = (jnp.asarray(rng.normal(size=(5, 3)), jnp.float32) for _ in range(3))
+    sent = before.at[1].set(fakes[1]).at[4].set(fakes[4])
+    replaced = here.lost(jnp.arange(5) == 4) & (jnp.arange(5) == 3)[:, None]  # 3 found 4 out
+    rows = CoalitionRows.of(np.asarray(here.mask.sum(axis=1))[None], batch=1)
+    rows = jax.tree.map(lambda field: field[0], rows)
+    masks = rows.masks(jnp.zeros((0, 0, here.mask.shape[1]), bool))
+    mesh = mesh_of(jax.devices()[:n_devices])
+
+    def table(sent: jax.Array, replaced: jax.Array, known: Known | None = None) -> np.ndarray:
+        utilities = jax.jit(
+            partial(coalition_utilities, evaluate=lambda m, _: first_entry(m), mesh=mesh)
+        )
+        inputs = before, sent, trained, replaced, here, rows, masks, None
+        return np.asarray(utilities(*inputs, known=known))
+
+    honest, lied = table(before, jnp.zeros_like(replaced)), table(sent, replaced)
+    lying = (jnp.arange(5) == 1) | (jnp.arange(5) == 4)
+    known = Known(honest + 100, jnp.zeros_like(replaced), lying)
+    found = table(sent, replaced, known)
+    again = found[:, 0] < 50
+    np.testing.assert_allclose(found, np.where(again[:, None], lied, honest + 100), atol=1e-5)
+    for i, (members, mask) in enumerate(zip(here.members, here.mask, strict=True)):
+        liars = [s for s in np.flatnonzero(mask) if members[s] in (1, 4) and members[s] != i]
+        for s in range(2 ** mask.sum()):
+            complete = all(s >> slot & 1 for slot in liars)
+            assert again[int(rows.first[i]) + s] == (not complete)
 
 
 def test_c1_filters_strictly_below_the_threshold_and_never_oneself() -> None:

@@ -1,7 +1,7 @@
 """Local contribution vectors (Eq. 4)."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,22 @@ from trip_jax.shapley import CoalitionRows, estimate, semivalues
 from trip_jax.topology import Neighbourhoods
 
 
+class Known(NamedTuple):
+    """The utilities of a round's coalitions when other pre-training models were received.
+
+    Those of coalitions that take in every member whose model was another are what they were.
+    """
+
+    table: Array  # [R, U]
+    replaced: Array  # [n, M] bool, received models that the receiver's own stood for
+    unlike: Array  # [n] bool, who sent another model then
+
+    def changed(self, replaced: Array, neighbourhoods: Neighbourhoods) -> Array:
+        """The slots [n, M] of models other than then, where those `replaced` [n, M] are now."""
+        sent = neighbourhoods.lost(self.unlike) & ~replaced
+        return sent | (replaced != self.replaced)
+
+
 def coalition_utilities(
     before: Array,
     sent: Array,
@@ -29,6 +45,7 @@ def coalition_utilities(
     *,
     evaluate: Callable[[Array, ClientData], Array],
     mesh: Mesh,
+    known: Known | None = None,
 ) -> Array:
     """u^(i,t)(S) for every row (i, S), streamed in chunks that are dealt to the devices in turn.
 
@@ -39,11 +56,16 @@ def coalition_utilities(
         filtered: [n, M] bool, received pre-training models that are replaced.
         masks: [R, M] bool, the coalition of each row.
         evaluate: utilities [b, U] of models [b, P] by the data, on a single device.
+        known: spares the evaluation of rows that are in it.
 
     Returns:
         utilities [R, U].
     """
     n_devices = mesh.size
+    if known:
+        changed = known.changed(filtered, neighbourhoods)
+        rows, order = rows.only((changed[rows.client] & ~masks).any(axis=1))
+        masks = masks[order]
 
     def share(d, before, sent, trained, keep, neighbourhoods, rows, masks, data):
         """Those of the d-th device [chunks, chunk, U]: of the chunks d, d + D, ..."""
@@ -75,7 +97,11 @@ def coalition_utilities(
     keep = ~filtered & ~neighbourhoods.itself
     inputs = before, sent, trained, keep, neighbourhoods, rows, masks, data
     tables = on_each(mesh, share, *inputs)  # [D, chunks, chunk, U]
-    return cast(Array, tables.swapaxes(0, 1).reshape(-1, N_UTILITIES)[: len(rows.client)])
+    table = tables.swapaxes(0, 1).reshape(-1, N_UTILITIES)[: len(rows.client)]
+    if known:
+        new = jnp.arange(len(table)) < rows.n_rows
+        table = known.table.at[jnp.where(new, order, len(table))].set(table, mode="drop")
+    return cast(Array, table)
 
 
 def local_contributions(

@@ -68,7 +68,7 @@ def timed_round(
     models, trained, train_loss, unsent = finished(
         phases.train(state, data, topology, simulation.lying)
     )
-    lcv, lcv_error, filtered, reported, utility = finished(
+    lcv, lcv_error, filtered, reported, utility, _ = finished(
         phases.contribute(state, trained, unsent, data, topology, simulation.rows, simulation.lying)
     )
     phi, t, adopted, flagged, distance = finished(

@@ -20,7 +20,12 @@ from trip_jax.devices import mesh_of, on_all, require_precision, spread
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import UTILITIES, evaluate
 from trip_jax.exchange import exchange
-from trip_jax.lcv import coalition_utilities, local_contributions, of_those_that_arrived
+from trip_jax.lcv import (
+    Known,
+    coalition_utilities,
+    local_contributions,
+    of_those_that_arrived,
+)
 from trip_jax.models import Model
 from trip_jax.records import Past, Record, Result, State
 from trip_jax.reports import reports_of_round
@@ -236,8 +241,17 @@ class Simulation:
         topology: Topology,
         rows: CoalitionRows,
         liars: Liars,
-    ) -> tuple[Array, Array, Array, Array, Array]:
-        """What clients do for contributions: LCVs, their errors, C1, reports, new utilities."""
+        known: Known | None = None,
+    ) -> tuple[Array, Array, Array, Array, Array, Array]:
+        """What clients do for contributions.
+
+        Args:
+            known: of the same round under other lies.
+
+        Returns:
+            LCVs, their errors, C1's replacements, reports, new utilities and those of all
+            coalitions [R, U].
+        """
         neighbourhoods = topology.at(state.round)
         lost = neighbourhoods.lost(unsent)
         neighbourhoods = neighbourhoods.with_lost(lost)
@@ -267,6 +281,7 @@ class Simulation:
             data,
             evaluate=self.evaluate_rows,
             mesh=self.mesh,
+            known=known,
         )
         lcv, lcv_error = local_contributions(table, drawn, rows, neighbourhoods, self.contribution)
         if len(liars.numbers) and self.contribution.normalization == "paper":
@@ -283,7 +298,7 @@ class Simulation:
                 self.adversary,
                 self.contribution.normalization,
             )
-        return lcv, lcv_error, replaced, reported, table[rows.last]
+        return lcv, lcv_error, replaced, reported, table[rows.last], table
 
     def coordinate(
         self,

@@ -5,7 +5,7 @@ work; a list of sum_i 2^m_i rows has nothing to skip. Neighbourhoods whose coali
 `contribution.budget` get that many rows instead, for coalitions drawn anew in every round.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import jax
@@ -112,6 +112,23 @@ class CoalitionRows:
             return jnp.zeros((0, self.drawn, slots), bool)
         one = partial(draw, slots=slots, rows=self.drawn, estimator=self.estimator)
         return lax.map(lambda client: one(*client), (keys, n_members[self.sampled]))
+
+    def only(self, wanted: Array) -> tuple["CoalitionRows", Array]:
+        """One graph's rows that are wanted [R] bool, before all others, and their numbers [R].
+
+        Blocks are single rows then.
+        """
+        wanted = wanted & (jnp.arange(len(wanted)) < self.n_rows)
+        order = jnp.argsort(~wanted)
+        listed = replace(
+            self,
+            client=self.client[order],
+            coalition=self.coalition[order],
+            n_rows=wanted.sum(),
+            block=1,
+            chunk=self.chunk // self.block,
+        )
+        return listed, order
 
     def masks(self, drawn: Array) -> Array:
         """One graph's coalitions row by row, bool [R, slots]; `drawn` as `draw` gives it."""
