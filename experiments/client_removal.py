@@ -38,7 +38,6 @@ from trip_jax.interruption import Interruption
 from trip_jax.removal import removal_process
 from trip_jax.reports import recorded_reports
 from trip_jax.results import is_over
-from trip_jax.resume import locked
 
 TRIP = "TRIP-Shapley"
 CRITERIA = (TRIP, "by loss", "divided by m", "leave-one-out", "not traced")
@@ -142,7 +141,7 @@ class _Removals:
         path = run.folder / ("relays.npz" if self._relays else "removals.npz")
         n = run.config.n_clients
         kept = {"present": np.zeros((0, n), bool), "utilities": np.zeros((0, n, 3))}
-        with locked(run.folder, wait=True):
+        with run.claimed():
             if path.exists():
                 kept = read(path)
             known = {row.tobytes() for row in kept["present"]}

@@ -8,7 +8,8 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -74,15 +75,29 @@ class KeptRun:
     def trip(self) -> xarray.Dataset:
         """The run of TRIP-Shapley."""
         folder = self.folder / "trip"
-        with locked(self.folder, wait=True):
+        with self.claimed():
             if not is_over(folder):
                 run(replace(self.config, resume="auto"), folder, self.name)
         kept = load_run(folder)
         if kept.summary["status"] != "finished":
             raise InvalidSetting(f"{folder} holds a run that stopped: {kept.summary['message']}")
-        then = config_from(kept.summary["config"]).calibrated()  # of a version with other defaults?
-        refuse_changes(folder, result_settings(then), result_settings(self.config.calibrated()))
         return kept.data
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Be the only process that writes the directory, which knows its settings.
+
+        Raises:
+            InvalidSetting: they are others: of a version with other defaults.
+        """
+        text = json.dumps(result_settings(self.config.calibrated()), indent=1)
+        path = self.folder / "settings.json"
+        with locked(self.folder, wait=True):
+            if not path.exists():
+                path.with_suffix(".unfinished").write_text(text)
+                os.replace(path.with_suffix(".unfinished"), path)
+            refuse_changes(self.folder, json.loads(path.read_text()), json.loads(text))
+            yield
 
     def trip_values(self, utility: str, normalization: str) -> np.ndarray:
         """phi [n, n] of the run in any utility and normalisation."""
@@ -92,7 +107,7 @@ class KeptRun:
     def kept(self, part: str, compute: Callable[[], Arrays]) -> Arrays:
         """What `compute` returned, now or in an earlier call."""
         path = self.folder / f"{part}.npz"
-        with locked(self.folder, wait=True):
+        with self.claimed():
             if not path.exists():
                 write(path, compute())
                 self.checkpoints(part).remove()

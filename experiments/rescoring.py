@@ -27,7 +27,7 @@ from trip_jax.progress import duration
 from trip_jax.provenance import json_hash
 from trip_jax.records import State
 from trip_jax.reports import reports_of_round
-from trip_jax.resume import arrays_of, locked, state_of
+from trip_jax.resume import arrays_of, state_of
 from trip_jax.rounds import compile_training
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology
@@ -43,7 +43,7 @@ def evaluated(run: KeptRun, lies: Mapping[str, tuple[Adversary, Defence]]) -> di
         lies: D1 and C1 by name; D2 and C2 play no part.
     """
     folder = run.folder / "lies"
-    with locked(run.folder, wait=True), Interruption("the round") as interruption:
+    with run.claimed(), Interruption("the round") as interruption:
         new = {name: lie for name, lie in lies.items() if not (folder / f"{name}.npz").exists()}
         if new:
             _evaluate(run, new, folder, interruption)

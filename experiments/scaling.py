@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from itertools import product
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ from experiments.large import draw_report, write_report
 from experiments.plots import COLOURS, MARKERS
 from experiments.tables import markdown
 from trip_jax import load_run
-from trip_jax.errors import InvalidSetting
+from trip_jax.errors import Interrupted, InvalidSetting
 from trip_jax.figures import MUTED, plain, titled_figure
+from trip_jax.interruption import EXIT_CODE
 
 ROUNDS = ("training.rounds=2", "training.local_epochs=1", "dataset.test_size=50")
 GIB = 2**30
@@ -70,16 +72,24 @@ def _run(runs: Path, *settings: str) -> dict[str, Any]:
     kept = beside(folder, ".json")
     if not kept.exists():
         command = [sys.executable, "-m", "trip_jax.run", "+experiment=ws100", *settings]
-        command.append(f"hydra.run.dir='{folder}'")
-        began, seconds = time.perf_counter(), 0.0
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            assert process.stdout and process.stderr
+        command += [f"hydra.run.dir='{folder}'", "resume=auto"]
+        began, seconds, line = time.perf_counter(), nan, ""
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            assert process.stdout
             for line in process.stdout:
-                if line.startswith(b"memory planned"):  # said when the first round begins
+                if line.startswith("memory planned"):  # said when the first round begins
                     seconds = time.perf_counter() - began
-            error = process.stderr.read().decode()
+        if process.returncode == EXIT_CODE:
+            raise Interrupted
+        if process.returncode and line.startswith("error: "):
+            raise InvalidSetting(line.strip().removeprefix("error: "))
         if process.returncode:
-            raise InvalidSetting(error.strip().splitlines()[-1].removeprefix("error: "))
+            raise InvalidSetting(
+                f"The run with {' '.join(settings)} ended with exit code {process.returncode}, "
+                "perhaps for want of memory: give fewer clients."
+            )
         done = load_run(folder)
         measured = {"last": done.rounds.iloc[-1].to_dict(), "seconds_before": seconds}
         kept.write_text(json.dumps(done.summary | measured))

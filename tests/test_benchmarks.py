@@ -1,5 +1,6 @@
 """Benchmarks write what they measured; how fast anything is is not tested."""
 
+import sys
 from pathlib import Path
 
 import pandas
@@ -8,7 +9,7 @@ import pytest
 from experiments import convolutions as timed
 from experiments.convolutions import convolutions
 from experiments.scaling import scaling
-from trip_jax.errors import InvalidSetting
+from trip_jax.errors import Interrupted, InvalidSetting
 from trip_jax.models import cnn_forms
 
 
@@ -36,6 +37,7 @@ def test_scaling_keeps_its_points_and_memory_is_as_planned(tmp_path: Path, thoro
         pytest.skip("allocates a gigabyte: make test-all")
     arguments = ["clients=150", "devices=1", "dataset=digits", "model=mlp", "model.hidden=[4000]"]
     arguments += ["examples=8", "dataset.test_size=20", "topology=ring", f"out={tmp_path}"]
+    arguments.append("checkpoint.every=1")
     scaling(arguments)
     (report,) = tmp_path.glob("scaling_digits_mlp_*.csv")
     (point,) = pandas.read_csv(report).to_dict("records")
@@ -47,6 +49,25 @@ def test_scaling_keeps_its_points_and_memory_is_as_planned(tmp_path: Path, thoro
     first = report.read_text()
     scaling(arguments)
     assert report.read_text() == first  # timings among it
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "said"),
+    [
+        ("kill -9 $$", InvalidSetting, "n_clients=6 .* ended with exit code -9, perhaps for want"),
+        ("exit 75", Interrupted, "^$"),
+        ("echo memory planned; echo error: No. >&2; exit 2", InvalidSetting, "^No.$"),
+    ],
+)
+def test_a_point_that_ends_early_is_told(
+    script: str, error: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(error, match=said):
+        scaling(["clients=6", "devices=1", f"out={tmp_path}"])
 
 
 def test_what_a_command_refuses_is_said(tmp_path: Path) -> None:

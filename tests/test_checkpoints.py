@@ -1,5 +1,6 @@
 """Checkpoints are whole, or passed over for the one before."""
 
+import platform
 import random
 import shutil
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import psutil
 import pytest
 
 from trip_jax.checkpoints import Arrays, Checkpoints
@@ -136,3 +138,12 @@ def test_what_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "c").write_text("a file where the directory would be")
     with pytest.raises(InvalidSetting, match=r"can't be written to .*; those before are kept"):
         checkpoints(tmp_path).save(1, arrays(1))
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc alone")
+def test_a_saved_checkpoint_leaves_no_copy_in_memory(saved: Path, tmp_path: Path) -> None:
+    large = {"models": np.random.default_rng(0).normal(size=2**24)}  # 128 MiB
+    before = psutil.Process().memory_info().rss
+    checkpoints(tmp_path).save(1, large)
+    grown = psutil.Process().memory_info().rss - before
+    assert grown < large["models"].nbytes / 2, f"{grown / 2**20:.0f} MiB"

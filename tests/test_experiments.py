@@ -139,7 +139,7 @@ def test_an_interrupted_re_execution_goes_on(
         with pytest.raises(Interrupted, match="the same command goes on"):
             cell.decentralised()
     names = {file.name for file in cell.folder.iterdir()}
-    assert names == {".lock", "decentralised.checkpoints"}
+    assert names == {".lock", "settings.json", "decentralised.checkpoints"}
 
     executed: list[int] = []
     original = execution._programs
@@ -153,7 +153,7 @@ def test_an_interrupted_re_execution_goes_on(
     assert saved == [1, 2, 3] and len(executed) == 5  # of eight coalitions
     np.testing.assert_array_equal(continued["values"], whole["values"])
     names = {file.name for file in cell.folder.iterdir()}
-    assert names == {".lock", "decentralised.npz"}
+    assert names == {".lock", "settings.json", "decentralised.npz"}
 
 
 def test_experiments_wait_for_each_other(tmp_path: Path) -> None:
@@ -363,10 +363,11 @@ def test_a_run_under_other_defaults_is_not_taken_for_this_one(few: Path, tmp_pat
     cell = Cell(tmp_path, config, "test")
     shutil.copytree(Cell(few / "cells", config, "test").folder, cell.folder)
     assert cell.trip.attrs
-    summary = cell.folder / "trip" / "summary.json"
-    summary.write_text(summary.read_text().replace('"momentum": 0.9', '"momentum": 0.8'))
-    with pytest.raises(InvalidSetting, match=r"training\.momentum=0\.8, not 0\.9"):
-        Cell(tmp_path, config, "test").trip  # noqa: B018
+    settings = cell.folder / "settings.json"
+    settings.write_text(settings.read_text().replace('momentum": 0.9', 'momentum": 0.8'))
+    for part in (lambda cell: cell.trip, Cell.decentralised):
+        with pytest.raises(InvalidSetting, match=r"training\.momentum=0\.8, not 0\.9"):
+            part(Cell(tmp_path, config, "test"))
 
 
 def test_interrupted_tables_of_fedavg_go_on(

@@ -5,12 +5,13 @@ instant leaves the ones before. Hashes of its files tell whether they are what w
 a damaged one is parsed.
 """
 
+import ctypes
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import ENOSPC
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ class Checkpoints:
             _require_space(unfinished, sum(array.nbytes for array in jax.tree.leaves(arrays)))
             with _orbax() as checkpointer:
                 checkpointer.save(unfinished / _ARRAYS, arrays)
+            _return_memory()
             (unfinished / _MANIFEST).write_text(json.dumps(_manifest(self._about, unfinished)))
             shutil.rmtree(path, ignore_errors=True)  # of the same step, but damaged
             unfinished.rename(path)
@@ -143,6 +145,12 @@ def _require_space(folder: Path, n_bytes: int) -> None:
     """Find a full disk before Orbax does, which reports it at length."""
     if shutil.disk_usage(folder).free < n_bytes + SPARE_BYTES:
         raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+
+def _return_memory() -> None:
+    """Let go of what Orbax has freed: glibc would keep it for its threads, a copy of the arrays."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 @contextmanager

@@ -45,24 +45,25 @@ def join(distributed: Distributed) -> None:
         ) from error
 
 
-def available(number: int | None = None) -> list[jax.Device]:
-    """The first devices, all if None. A CPU is divided into one for each core where JAX still can.
+def available(devices: int | str = "all") -> list[jax.Device]:
+    """All devices, or the first few. A CPU is divided into one a core where JAX still can.
 
     Raises:
         InvalidSetting: there are fewer.
     """
+    number = None if devices == "all" else int(devices)
     chosen = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
     if chosen < 0:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         with suppress(RuntimeError):  # JAX has started, with one
             wanted = max(number or 1, min(cores or 1, MOST_CORES))
             jax.config.update("jax_num_cpu_devices", wanted)
-    devices = jax.devices()
-    if number is not None and number > len(devices):
+    found = jax.devices()
+    if number is not None and number > len(found):
         raise InvalidSetting(
-            f"devices={number}, but JAX has {len(devices)} here: lower it, or leave it out for all."
+            f"devices={number}, but JAX has {len(found)} here: lower it, or give devices=all."
         )
-    return devices[:number]
+    return found[:number]
 
 
 def require_precision(precision: str, device: jax.Device) -> None:

@@ -52,7 +52,7 @@ def verify(folder: Path) -> Verdict:
         raise InvalidSetting(f"{folder} is of an older version, which did not write what it takes.")
     if kept.summary["status"] == "interrupted":
         raise InvalidSetting(f"{folder} holds an unfinished run: finish it with resume=auto first.")
-    config = replace(config_from(kept.summary["config"]), devices=None, distributed=Distributed())
+    config = replace(config_from(kept.summary["config"]), devices="all", distributed=Distributed())
     with suppress(InvalidSetting):  # there are fewer here
         available(kept.summary["devices"])
         config = replace(config, devices=kept.summary["devices"])
