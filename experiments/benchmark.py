@@ -64,7 +64,7 @@ def benchmark(arguments: Sequence[str]) -> None:
     try:
         import torch
 
-        from experiments.torch_federation import TorchFederation
+        from experiments.torch_federation import DEVICE, TorchFederation
     except ImportError as error:
         raise InvalidSetting('PyTorch is missing: pip install -e ".[bench]".') from error
     folder = Path(given.one("out", "outputs/benchmark"))
@@ -72,7 +72,7 @@ def benchmark(arguments: Sequence[str]) -> None:
     variation = given.variation()
     title = f"{dataset}, {model}, {examples} examples a client; "
     title += f"{len(available())} {jax.devices()[0].device_kind} device(s), jax {jax.__version__}, "
-    title += f"PyTorch {torch.__version__} with {torch.get_num_threads()} threads"
+    title += f"PyTorch {torch.__version__} on {DEVICE}, {torch.get_num_threads()} threads"
     title += f"; {variation}" * bool(variation)
     stem = report_stem(folder, "benchmark", dataset, model, variation)
     rows: list[dict[str, Any]] = []
@@ -159,9 +159,7 @@ def _works(
 
 def _coordinators(simulation: Simulation) -> dict[str, Work]:
     """Both coordinators on the same reports, a fifth of which are lies."""
-    import torch
-
-    from experiments.torch_federation import TorchCoordinator
+    from experiments.torch_federation import TorchCoordinator, tensor
 
     n, here = simulation.n, simulation.topology.at(0)
     rng = np.random.default_rng(0)
@@ -174,20 +172,23 @@ def _coordinators(simulation: Simulation) -> dict[str, Work]:
     defence = Defence(c2=True).calibrated()
     ours = jax.jit(partial(coordinate, defence=defence))
     theirs = TorchCoordinator(reports, n)
-    arrays = (torch.tensor(np.asarray(array)) for array in (phi, reports.lcv))
+    arrays = map(tensor, (phi, reports.lcv))
     inputs = (*arrays, defence.penalty, defence.distance)
-    np.testing.assert_allclose(theirs.step(*inputs), ours(phi, reports)[0], atol=1e-4)
+    np.testing.assert_allclose(theirs.step(*inputs).cpu(), ours(phi, reports)[0], atol=1e-4)
     return {OURS: lambda: ours(phi, reports), "PyTorch": lambda: theirs.step(*inputs)}
 
 
 def _timed(works: dict[str, Work], repeats: int) -> dict[str, list[float]]:
     """Seconds of each, taken in turn, after a first call that is not counted."""
+    from experiments.torch_federation import wait
+
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for turn in range(repeats + 1):
         for name, work in works.items():
             began, calls, spent = time.perf_counter(), 0, 0.0
             while spent < SHORT:
                 jax.block_until_ready(work())
+                wait()
                 calls, spent = calls + 1, time.perf_counter() - began
             if turn:
                 seconds[name].append(spent / calls)

@@ -121,11 +121,12 @@ class Arguments:
 
 def setting_of(scale: str, model: str, overrides: Collection[str]) -> str:
     """The scale, for titles, and what it is to the paper's setting where it is not the same."""
-    if scale != "paper" or model != "cnn":
+    if scale != "paper":
         return f"scale={scale} (smaller than the paper's setting)"
     names = {override.lstrip("+").partition("=")[0] for override in overrides}
-    changed = names - {"devices", "checkpoint.every", "checkpoint.keep"}
-    return f"scale={scale}" + " (changed from the paper's setting)" * bool(changed)
+    if names - {"devices", "checkpoint.every", "checkpoint.keep"}:
+        return f"scale={scale} (changed from the paper's setting)"
+    return f"scale={scale}" + " (the paper's setting but for the network)" * (model != "cnn")
 
 
 def report_stem(folder: Path, *parts: str) -> Path:

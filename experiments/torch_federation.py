@@ -2,6 +2,7 @@
 
 Models are flat vectors, as everywhere here, so that mixing is as cheap as it can be. Training and
 evaluation come as loops over models and, where all clients own equally much, by torch.func.vmap.
+Everything is on PyTorch's GPU if it has one, in float32 as ours.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,20 @@ from trip_jax.config import Config
 from trip_jax.coordinator import Reports
 from trip_jax.shapley import game_values
 from trip_jax.simulation import Simulation
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+torch.backends.cudnn.allow_tf32 = False
+
+
+def wait() -> None:
+    """For what a GPU has yet to do."""
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def tensor(values: object, dtype: torch.dtype | None = None) -> Tensor:
+    """A copy on the device."""
+    return torch.tensor(np.asarray(values), dtype=dtype, device=DEVICE)
 
 
 def torch_network(config: Config, image_shape: Sequence[int], n_classes: int) -> nn.Sequential:
@@ -44,10 +59,10 @@ class TorchFederation:
         data = simulation.data
         self.n, self.training = simulation.n, config.training
         self.images, self.test_images = map(_images, (data.images, data.test_images))
-        self.labels = torch.tensor(np.asarray(data.labels), dtype=torch.long)
-        self.test_labels = torch.tensor(np.asarray(data.test_labels), dtype=torch.long)
+        self.labels = tensor(data.labels, torch.long)
+        self.test_labels = tensor(data.test_labels, torch.long)
         self.owned = [
-            torch.tensor(row[:size])
+            tensor(row[:size])
             for row, size in zip(np.asarray(data.examples), np.asarray(data.sizes), strict=True)
         ]
         graph = simulation.topology.at(0)
@@ -56,11 +71,10 @@ class TorchFederation:
             row[real] for row, real in zip(np.asarray(graph.members), mask, strict=True)
         ]
         self.shares = [
-            torch.tensor(row[real])
-            for row, real in zip(np.asarray(graph.shares), mask, strict=True)
+            tensor(row[real]) for row, real in zip(np.asarray(graph.shares), mask, strict=True)
         ]
         n_classes = int(self.labels.max()) + 1
-        self.network = torch_network(config, data.images.shape[1:], n_classes)
+        self.network = torch_network(config, data.images.shape[1:], n_classes).to(DEVICE)
         self.start = nn.utils.parameters_to_vector(self.network.parameters()).detach()
         self.loss = nn.CrossEntropyLoss()
 
@@ -71,7 +85,7 @@ class TorchFederation:
             self.network.parameters(), self.training.learning_rate, momentum=self.training.momentum
         )
         for _ in range(self.training.local_epochs):
-            order = self.owned[client][torch.randperm(len(self.owned[client]))]
+            order = _shuffled(self.owned[client])
             for batch in order.split(self.training.batch_size):
                 optimizer.zero_grad()
                 self.loss(self.network(self.images[batch]), self.labels[batch]).backward()
@@ -94,9 +108,8 @@ class TorchFederation:
             theta = models[first : first + at_once].clone()
             velocity = torch.zeros_like(theta)
             for _ in range(self.training.local_epochs):
-                orders = torch.stack(
-                    [own[torch.randperm(len(own))] for own in self.owned[first : first + at_once]]
-                )
+                some = self.owned[first : first + at_once]
+                orders = torch.stack([_shuffled(own) for own in some])
                 for batch in orders.split(self.training.batch_size, dim=1):
                     slope = gradient(theta, self.images[batch], self.labels[batch])
                     velocity.mul_(self.training.momentum).add_(slope)
@@ -137,9 +150,9 @@ class TorchFederation:
         contributions = []
         for w, members in zip(self.shares, self.members, strict=True):
             m = len(members)
-            inside = torch.arange(2**m)[:, None] >> torch.arange(m) & 1
+            inside = tensor(np.arange(2**m)[:, None] >> np.arange(m) & 1)
             mixtures = (inside * w) @ trained[members] + ((1 - inside) * w) @ models[members]
-            utilities = self.evaluate(mixtures).double().numpy()
+            utilities = self.evaluate(mixtures).cpu().double().numpy()
             contributions.append(m * game_values(utilities))
         return self.mixed(trained), contributions
 
@@ -170,8 +183,12 @@ class TorchFederation:
 
 
 def _images(images: object) -> Tensor:
-    tensor = torch.tensor(np.asarray(images), dtype=torch.float32).permute(0, 3, 1, 2).contiguous()
-    return tensor / (255 if tensor.max() > 1 else 1)
+    stacked = tensor(images, torch.float32).permute(0, 3, 1, 2).contiguous()
+    return stacked / (255 if stacked.max() > 1 else 1)
+
+
+def _shuffled(examples: Tensor) -> Tensor:
+    return examples[torch.randperm(len(examples), device=DEVICE)]
 
 
 class TorchCoordinator:
@@ -179,9 +196,9 @@ class TorchCoordinator:
 
     def __init__(self, reports: Reports, n: int):
         self.n = n
-        self.client = torch.tensor(np.asarray(reports.client)).long()
-        self.member = torch.tensor(np.asarray(reports.member)).long()
-        weight = torch.tensor(np.asarray(reports.weight))
+        self.client = tensor(reports.client, torch.long)
+        self.member = tensor(reports.member, torch.long)
+        weight = tensor(reports.weight)
         share = weight / self._sums(weight, self.client)[self.client]
         where = torch.stack([self.client, self.member])
         self.shares = torch.sparse_coo_tensor(
@@ -190,7 +207,7 @@ class TorchCoordinator:
         self.count = self._sums(torch.ones_like(weight), self.member)
 
     def _sums(self, values: Tensor, of: Tensor) -> Tensor:
-        return torch.zeros(self.n).index_add_(0, of, values)
+        return torch.zeros(self.n, device=DEVICE).index_add_(0, of, values)
 
     def step(self, phi: Tensor, lcv: Tensor, penalty: float, distance: float) -> Tensor:
         """phi^(t+1) [n, n]."""

@@ -407,7 +407,7 @@ def test_executions_tell_rate_and_time_left(capsys: pytest.CaptureFixture[str]) 
     [
         ("paper", "cnn", ("devices=1",), "scale=paper"),
         ("paper", "cnn", ("training.rounds=2",), "scale=paper (changed from the paper's setting)"),
-        ("paper", "mlp", (), "scale=paper (smaller than the paper's setting)"),
+        ("paper", "mlp", (), "scale=paper (the paper's setting but for the network)"),
         ("cpu", "cnn", (), "scale=cpu (smaller than the paper's setting)"),
     ],
 )
