@@ -12,9 +12,9 @@ batching, one model a call on one device; PyTorch in loops and under torch.func.
 at once. PyTorch's evaluation gives accuracy alone, ours three utilities, and its round has no
 coordinator; its coordinator keeps the shares of the graph, ours derives them in each step. (d), the
 re-execution of coalitions, is `experiments.retraining_speed`. The first call of each, which
-compiles, is not counted; short ones are repeated for a fifth of a second. Prints medians with their
-range and the ratio to ours, and writes them as CSV and Markdown after each number of clients. Needs
-the extra `bench`.
+compiles, is not counted; short ones are repeated for a fifth of a second. Prints medians of rates
+and of ratios to ours with their ranges, and writes them as CSV and Markdown after each number of
+clients. Needs the extra `bench`.
 """
 
 import time
@@ -97,11 +97,14 @@ def benchmark(arguments: Sequence[str]) -> None:
         for what, unit, amount, work in _works(config, simulation, theirs):
             if what not in works:
                 continue
-            for name, seconds in _timed(work, repeats).items():
-                rate = [amount / one for one in seconds]
+            timed = _timed(work, repeats)
+            for name, seconds in timed.items():
+                # Of the same turn, since machines change their speed.
+                ratio = [other / ours for other, ours in zip(seconds, timed[OURS], strict=True)]
                 rows.append(
                     {"work": what, "clients": n, "who": name, "unit": unit}
-                    | {"median": np.median(rate), "least": min(rate), "most": max(rate)}
+                    | _spread("", [amount / one for one in seconds])
+                    | _spread("times_as_fast_", ratio)
                 )
                 print(
                     f"{n} clients, {what}, {name}: {_rate(rows[-1]['median'])} {unit}", flush=True
@@ -195,15 +198,21 @@ def _timed(works: dict[str, Work], repeats: int) -> dict[str, list[float]]:
     return seconds
 
 
+def _spread(name: str, values: Sequence[float]) -> dict[str, float]:
+    return {
+        f"{name}median": float(np.median(values)),
+        f"{name}least": min(values),
+        f"{name}most": max(values),
+    }
+
+
 def _write(frame: pandas.DataFrame, title: str, stem: Path) -> None:
-    ours = frame[frame.who == OURS].set_index(["work", "clients"])["median"]
-    frame["times_as_fast"] = [
-        ours[row.work, row.clients] / row.median for row in frame.itertuples()
-    ]
-    lines = [["work", "clients", "", "median (range)", "ours is faster by"]]
+    lines = [["work", "clients", "", "median (range)", "ours is faster by (range over turns)"]]
     for row in frame.itertuples():
         rate = f"{_rate(row.median)} ({_rate(row.least)} to {_rate(row.most)}) {row.unit}"
-        ratio = "" if row.who == OURS else f"{row.times_as_fast:.2f}"
+        ratio = f"{row.times_as_fast_median:.2f} "
+        ratio += f"({row.times_as_fast_least:.2f} to {row.times_as_fast_most:.2f})"
+        ratio = "" if row.who == OURS else ratio
         lines.append([row.work, f"{row.clients:,}", row.who, rate, ratio])
     text = f"# Throughput\n\nSetting: {title}.\n\n{markdown(lines)}\n"
     stem.parent.mkdir(parents=True, exist_ok=True)
