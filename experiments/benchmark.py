@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas
 
-from experiments.command_line import Arguments, report_stem, run_as_command
+from experiments.command_line import Arguments, beside, report_stem, run_as_command
 from experiments.kept import compose_config
 from experiments.tables import markdown
 from trip_jax.config import Config, Defence
@@ -216,8 +216,8 @@ def _write(frame: pandas.DataFrame, title: str, stem: Path) -> None:
         lines.append([row.work, f"{row.clients:,}", row.who, rate, ratio])
     text = f"# Throughput\n\nSetting: {title}.\n\n{markdown(lines)}\n"
     stem.parent.mkdir(parents=True, exist_ok=True)
-    frame.to_csv(stem.with_suffix(".csv"), index=False)
-    stem.with_suffix(".md").write_text(text)
+    frame.to_csv(beside(stem, ".csv"), index=False)
+    beside(stem, ".md").write_text(text)
     print(text)
 
 
