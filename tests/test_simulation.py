@@ -138,9 +138,15 @@ def test_one_compilation_a_run_whatever_the_number_of_rounds_and_graphs() -> Non
     assert 0 < long <= short + 1  # slices of another shape of graph array, at most
 
 
-@pytest.mark.parametrize("n_devices", [1, 4])
-def test_nothing_is_evaluated_twice(n_devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("semivalue", "n_devices"), [("shapley", 1), ("shapley", 4), ("loo", 1), ("loo", 4)]
+)
+def test_nothing_is_evaluated_twice(
+    semivalue: str, n_devices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rounds evaluate sum_i 2^m_i coalition models; the start, and each fake, one more.
+
+    Leaving one out takes m_i + 1.
 
     Only the start and the two fakes are fewer than four devices, which then repeat them.
     """
@@ -156,12 +162,15 @@ def test_nothing_is_evaluated_twice(n_devices: int, monkeypatch: pytest.MonkeyPa
         WORLD,
         adversary=Adversary("d1", clients=(1, 4)),
         defence=Defence(c1=True),
+        contribution=Contribution(semivalue=semivalue),
         devices=jax.devices()[:n_devices],
     )
     rounds = simulation.training.rounds
     simulation.run()
     jax.effects_barrier()
-    rows = sum(2 ** (degree + 1) for _, degree in WORLD.degree)
+    members = [degree + 1 for _, degree in WORLD.degree]
+    rows = sum(m + 1 if semivalue == "loo" else 2**m for m in members)
+    assert simulation.coalitions.tolist() == [rows]
     assert sum(evaluated) == n_devices + rounds * (rows + max(2, n_devices))
 
 

@@ -45,6 +45,7 @@ def coalition_utilities(
     *,
     evaluate: Callable[[Array, ClientData], Array],
     mesh: Mesh,
+    semivalue: str = "shapley",
     known: Known | None = None,
 ) -> Array:
     """u^(i,t)(S) for every row (i, S), streamed in chunks that are dealt to the devices in turn.
@@ -56,15 +57,22 @@ def coalition_utilities(
         filtered: [n, M] bool, received pre-training models that are replaced.
         masks: [R, M] bool, the coalition of each row.
         evaluate: utilities [b, U] of models [b, P] by the data, on a single device.
+        semivalue: that they are for; "loo" needs none but N and N without one.
         known: spares the evaluation of rows that are in it.
 
     Returns:
-        utilities [R, U].
+        utilities [R, U], 0 for rows that are not needed.
     """
     n_devices = mesh.size
+    needed: list[Array] = []  # [R] bool each
+    if semivalue == "loo":
+        n_members = neighbourhoods.mask.sum(axis=1)
+        needed.append(masks.sum(axis=1) >= n_members[rows.client] - 1)
     if known:
         changed = known.changed(filtered, neighbourhoods)
-        rows, order = rows.only((changed[rows.client] & ~masks).any(axis=1))
+        needed.append((changed[rows.client] & ~masks).any(axis=1))
+    if needed:
+        rows, order = rows.only(jnp.stack(needed).all(axis=0))
         masks = masks[order]
 
     def share(d, before, sent, trained, keep, neighbourhoods, rows, masks, data):
@@ -98,9 +106,10 @@ def coalition_utilities(
     inputs = before, sent, trained, keep, neighbourhoods, rows, masks, data
     tables = on_each(mesh, share, *inputs)  # [D, chunks, chunk, U]
     table = tables.swapaxes(0, 1).reshape(-1, N_UTILITIES)[: len(rows.client)]
-    if known:
+    if needed:
         new = jnp.arange(len(table)) < rows.n_rows
-        table = known.table.at[jnp.where(new, order, len(table))].set(table, mode="drop")
+        others = known.table if known else jnp.zeros_like(table)
+        table = others.at[jnp.where(new, order, len(table))].set(table, mode="drop")
     return cast(Array, table)
 
 

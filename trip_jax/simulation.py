@@ -111,13 +111,14 @@ class Simulation:
         client_batch, coalition_batch = default_batches(jax.default_backend())
         self.client_batch = training.client_batch or client_batch
         self.coalition_batch = contribution.coalition_batch or coalition_batch
+        n_members = np.asarray(topology.graphs.mask).sum(axis=-1)
         self.rows = CoalitionRows.of(
-            np.asarray(topology.graphs.mask).sum(axis=-1),
-            batch=self.coalition_batch,
-            contribution=contribution,
+            n_members, batch=self.coalition_batch, contribution=contribution
         )
         self.rows = jax.device_put(self.rows, on_all(self.mesh))
-        self.coalitions = np.asarray(self.rows.n_rows)  # [G] models evaluated a round
+        alone = contribution.semivalue == "loo"
+        # [G] models evaluated a round
+        self.coalitions = (n_members + 1).sum(axis=1) if alone else np.asarray(self.rows.n_rows)
         self.arcs = topology.arcs()
 
     def _lie(self, adversary: Adversary, defence: Defence) -> None:
@@ -281,6 +282,7 @@ class Simulation:
             data,
             evaluate=self.evaluate_rows,
             mesh=self.mesh,
+            semivalue=self.contribution.semivalue,
             known=known,
         )
         lcv, lcv_error = local_contributions(table, drawn, rows, neighbourhoods, self.contribution)

@@ -144,8 +144,8 @@ def _require_shapley(most: int, contribution: Contribution) -> None:
     """Refuse to sample for other semivalues."""
     if contribution.semivalue != "shapley":
         raise InvalidSetting(
-            f"contribution.semivalue={contribution.semivalue} needs all coalitions, but those of "
-            f"m={most} members would be sampled: set contribution.estimator=exact, or raise "
+            f"contribution.semivalue={contribution.semivalue} is not estimated from samples, as "
+            f"m={most} members would need: set contribution.estimator=exact, or raise "
             f"contribution.budget={contribution.budget} to 2^{most}."
         )
 
