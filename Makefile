@@ -29,16 +29,18 @@ bench: .venv/installed-bench ## speed beside PyTorch's, an hour on two cores
 clean: ## remove what set-up made
 	rm -rf .venv build dist *.egg-info
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trip_jax needs Python 3.11 or later: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
+
+.venv/installed: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable .
 	@touch $@
 
-.venv/installed-bench: .venv/installed
+.venv/installed-bench: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable ".[bench]"
-	@touch $@
+	@touch .venv/installed $@
 
-.venv/installed-test: .venv/installed
+.venv/installed-test: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable ".[test]"
-	@touch $@
+	@touch .venv/installed $@
