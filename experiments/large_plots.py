@@ -179,6 +179,7 @@ def draw_sweeps(frame: pandas.DataFrame, title: str, path: Path) -> None:
         axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
         add_legend(axes, ncols=2)
     left.set_xticks(sorted(frame.fraction.unique()))
+    left.set_xlim(frame.fraction.min() - 0.05, frame.fraction.max() + 0.05)
     left.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     smallest = frame.amount[frame.amount > 0].min() if frame.amount.any() else 1
     right.set_xscale("symlog", linthresh=smallest, linscale=0.3)
