@@ -31,7 +31,7 @@ clean: ## remove what set-up made
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trip_jax needs Python 3.11 or later: make PYTHON=python3.11 ...")'
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
 
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable .

@@ -81,6 +81,8 @@ class KeptRun:
         kept = load_run(folder)
         if kept.summary["status"] != "finished":
             raise InvalidSetting(f"{folder} holds a run that stopped: {kept.summary['message']}")
+        then = config_from(kept.summary["config"]).calibrated()  # of before there was settings.json
+        refuse_changes(folder, result_settings(then), result_settings(self.config.calibrated()))
         return kept.data
 
     @contextmanager

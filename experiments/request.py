@@ -20,7 +20,7 @@ CPU: Mapping[tuple[str, str], tuple[str, ...]] = {
     ),
     ("cifar10", "mlp"): ("dataset.train_size=2560",),
 }
-"""scale=cpu: a cell takes minutes (MLP), ten to thirty of them (CNN), or up to an hour (CNN on
+"""scale=cpu: a cell takes minutes (MLP), ten to thirty of them (CNN), or about an hour (CNN on
 CIFAR-10) on two cores."""
 
 DEFAULTS: Mapping[str, tuple[str, str]] = {

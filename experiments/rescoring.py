@@ -81,7 +81,7 @@ def _evaluate(
             inputs = state, trained, unsent, lead.data, lead.topology, one.rows, one.lying
             known = None
             if (base := bases[name]) is not None:
-                same = simulations[base].adversary == one.adversary
+                same = _fakes(simulations[base]) == _fakes(one)
                 fakes = one.lying.lying | simulations[base].lying.lying
                 known = Known(*tables[base], unlike=fakes & (not same))
             lcv, _, filtered, _, utility, table = contribute[name](*inputs, known)
@@ -112,9 +112,14 @@ def _bases(simulations: Mapping[str, Simulation]) -> dict[str, str | None]:
     """Which lie before each has coalitions most like its own: with the same fakes, or the first."""
     bases: dict[str, str | None] = {}
     for name, one in simulations.items():
-        alike = [other for other in bases if simulations[other].adversary == one.adversary]
+        alike = [other for other in bases if _fakes(simulations[other]) == _fakes(one)]
         bases[name] = next(iter([*alike, *bases]), None)
     return bases
+
+
+def _fakes(simulation: Simulation) -> tuple[Adversary, float]:
+    """All that liars' fakes depend on."""
+    return simulation.adversary, simulation.defence.v_threshold
 
 
 def _stacked(found: dict[str, dict[str, list[np.ndarray]]]) -> dict[str, Arrays]:

@@ -12,6 +12,7 @@ a figure.
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -72,7 +73,8 @@ def _run(runs: Path, *settings: str) -> dict[str, Any]:
     kept = beside(folder, ".json")
     if not kept.exists():
         command = [sys.executable, "-m", "trip_jax.run", "+experiment=ws100", *settings]
-        command += [f"hydra.run.dir='{folder}'", "resume=auto"]
+        command.append(f"hydra.run.dir='{folder}'")
+        shutil.rmtree(folder, ignore_errors=True)  # begun earlier: what goes on measures less
         began, seconds, line = time.perf_counter(), nan, ""
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -85,11 +87,13 @@ def _run(runs: Path, *settings: str) -> dict[str, Any]:
             raise Interrupted
         if process.returncode and line.startswith("error: "):
             raise InvalidSetting(line.strip().removeprefix("error: "))
-        if process.returncode:
+        if process.returncode < 0:
             raise InvalidSetting(
-                f"The run with {' '.join(settings)} ended with exit code {process.returncode}, "
+                f"The run with {' '.join(settings)} was killed by signal {-process.returncode}, "
                 "perhaps for want of memory: give fewer clients."
             )
+        if process.returncode:
+            raise RuntimeError(f"The run with {' '.join(settings)} ended in {line.strip()}")
         done = load_run(folder)
         measured = {"last": done.rounds.iloc[-1].to_dict(), "seconds_before": seconds}
         kept.write_text(json.dumps(done.summary | measured))

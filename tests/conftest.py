@@ -59,6 +59,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many again as there are cores, since tests wait for processes that they start."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, 3 * (cores or 1) // 2)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     thorough = config.getoption("thorough")
     settings.load_profile("thorough" if thorough else "usual")

@@ -54,8 +54,9 @@ def test_scaling_keeps_its_points_and_memory_is_as_planned(tmp_path: Path, thoro
 @pytest.mark.parametrize(
     ("script", "error", "said"),
     [
-        ("kill -9 $$", InvalidSetting, "n_clients=6 .* ended with exit code -9, perhaps for want"),
+        ("kill -9 $$", InvalidSetting, "n_clients=6 .* was killed by signal 9, perhaps for want"),
         ("exit 75", Interrupted, "^$"),
+        ("echo ValueError: x >&2; exit 1", RuntimeError, "n_clients=6 .* ended in ValueError: x"),
         ("echo memory planned; echo error: No. >&2; exit 2", InvalidSetting, "^No.$"),
     ],
 )

@@ -103,8 +103,10 @@ def test_the_papers_example_tracing_credits_the_source_where_sums_credit_the_mes
     assert summed[3] == pytest.approx(0.375) and summed[4] == pytest.approx(-0.125)
 
 
-@pytest.mark.parametrize("n_devices", [1, 3])
-def test_only_coalitions_that_leave_a_changed_model_out_are_evaluated_again(n_devices: int) -> None:
+@pytest.mark.parametrize(("n_devices", "batch"), [(1, 1), (3, 1), (1, 64), (2, 6)])
+def test_only_coalitions_that_leave_a_changed_model_out_are_evaluated_again(
+    n_devices: int, batch: int
+) -> None:
     """What is known of the others is taken over, which a mark in every entry shows."""
     rng = np.random.default_rng(0)
     graph = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2)])
@@ -112,7 +114,7 @@ def test_only_coalitions_that_leave_a_changed_model_out_are_evaluated_again(n_de
     before, trained, fakes = (jnp.asarray(rng.normal(size=(5, 3)), jnp.float32) for _ in range(3))
     sent = before.at[1].set(fakes[1]).at[4].set(fakes[4])
     replaced = here.lost(jnp.arange(5) == 4) & (jnp.arange(5) == 3)[:, None]  # 3 found 4 out
-    rows = CoalitionRows.of(np.asarray(here.mask.sum(axis=1))[None], batch=1)
+    rows = CoalitionRows.of(np.asarray(here.mask.sum(axis=1))[None], batch=batch)
     rows = jax.tree.map(lambda field: field[0], rows)
     masks = rows.masks(jnp.zeros((0, 0, here.mask.shape[1]), bool))
     mesh = mesh_of(jax.devices()[:n_devices])

@@ -319,7 +319,7 @@ class Config:
 
     n_clients: int = 8
     seed: int = 0
-    devices: int | str = "all"
+    devices: int | str | None = "all"  # None: all
     precision: str = "float32"  # of matrix products in training and evaluation
     resume: str | None = None  # the directory of a run to go on with, or "auto"
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
@@ -336,12 +336,12 @@ class Config:
     def __post_init__(self) -> None:
         _at_least("n_clients", self.n_clients, 1)
         _require(
-            self.devices == "all" or (isinstance(self.devices, int) and self.devices >= 1),
+            self.devices in ("all", None) or (isinstance(self.devices, int) and self.devices >= 1),
             f"devices must be a number of at least 1, or all, not {self.devices}.",
         )
         _choice("precision", self.precision, tuple(PRECISIONS))
         _require(
-            self.devices == "all" or self.distributed.coordinator is None,
+            self.devices in ("all", None) or self.distributed.coordinator is None,
             f"devices={self.devices} can't be chosen with distributed.coordinator: all are used.",
         )
         _require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), not {self.seed}.")

@@ -45,13 +45,13 @@ def join(distributed: Distributed) -> None:
         ) from error
 
 
-def available(devices: int | str = "all") -> list[jax.Device]:
+def available(devices: int | str | None = None) -> list[jax.Device]:
     """All devices, or the first few. A CPU is divided into one a core where JAX still can.
 
     Raises:
         InvalidSetting: there are fewer.
     """
-    number = None if devices == "all" else int(devices)
+    number = None if devices in ("all", None) else int(devices)
     chosen = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
     if chosen < 0:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -7,6 +7,7 @@ work; a list of sum_i 2^m_i rows has nothing to skip. Neighbourhoods whose coali
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import gcd
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,7 @@ class CoalitionRows:
     sampled: Array  # [G, K] int32 clients whose coalitions are sampled, padded with n
     block: int = field(metadata={"static": True})  # rows a block, all of one client
     chunk: int = field(metadata={"static": True})  # rows evaluated between two writes
+    batch: int = field(metadata={"static": True})  # that the backend likes to evaluate at once
     largest: int = field(metadata={"static": True})  # members of an enumerated neighbourhood
     drawn: int = field(metadata={"static": True})  # rows of a sampled client
     estimator: str = field(metadata={"static": True})  # that draws them
@@ -96,6 +98,7 @@ class CoalitionRows:
             **arrays,
             block=block,
             chunk=chunk,
+            batch=batch,
             largest=int(enumerated.max(initial=0)),
             drawn=drawn,
             estimator=estimator,
@@ -126,7 +129,7 @@ class CoalitionRows:
             coalition=self.coalition[order],
             n_rows=wanted.sum(),
             block=1,
-            chunk=self.chunk // self.block,
+            chunk=gcd(self.chunk, self.batch),
         )
         return listed, order
 
