@@ -10,7 +10,6 @@ medians with their range, the fastest first, and what trip_jax takes on this bac
 and Markdown.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
@@ -24,6 +23,7 @@ import pandas
 
 from experiments.command_line import Arguments, report_stem, run_as_command
 from experiments.tables import markdown
+from experiments.timing import spread, timed
 from trip_jax.data.federation import ClientData
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import evaluate
@@ -60,15 +60,16 @@ def convolutions(arguments: Sequence[str]) -> None:
         for form, batch in product(FORMS, sorted({1, n})):
             model = from_flax(CNN(N_CLASSES, (32, 64), 128, *form))
             for work, (run, images) in _works(model, data, batch).items():
-                rates = images / np.array(_timed(run, repeats))
+                seconds = timed({work: run}, repeats)[work]
+                rates = spread([images / one for one in seconds])
                 rows.append(
                     {"dataset": dataset, "work": work}
                     | dict(zip(("convolution", "pooling"), form, strict=True))
-                    | {"models_at_once": batch, "median": np.median(rates)}
-                    | {"least": rates.min(), "most": rates.max()}
+                    | {"models_at_once": batch}
+                    | rates
                     | {"taken": taken[work][0] == form and (taken[work][1] > 1) == (batch > 1)}
                 )
-                print(f"{dataset}, {work}, {form}, {batch}: {np.median(rates):,.0f} images/s")
+                print(f"{dataset}, {work}, {form}, {batch}: {rates['median']:,.0f} images/s")
     title = f"{n} clients, one {jax.devices()[0].device_kind} device, jax {jax.__version__}"
     _write(pandas.DataFrame(rows), title, stem)
 
@@ -133,15 +134,6 @@ def _works(
     runs = (lambda: train(models, data), lambda: test(models, data))
     images = (int(data.sizes.sum()), n * N_TEST)
     return dict(zip(WORKS, zip(runs, images, strict=True), strict=True))
-
-
-def _timed(run: Callable[[], Any], repeats: int) -> list[float]:
-    seconds = []
-    for _ in range(repeats + 1):
-        began = time.perf_counter()
-        jax.block_until_ready(run())
-        seconds.append(time.perf_counter() - began)
-    return seconds[1:]
 
 
 if __name__ == "__main__":

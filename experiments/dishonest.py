@@ -8,7 +8,8 @@ both, with and without the defences C1 and C2. One federation is trained for eac
 under every lie. Beyond the paper: other fractions of liars (fraction), larger and smaller lies
 (amount), liars that hide just below C1's threshold (evasive), and liars that raise each other's
 entries (colluding). The first fraction and the first amount are those of the paper's figure. Scales
-and what is kept: as experiments.client_removal.
+and what is kept: as experiments.client_removal; other thresholds of C2 (defence.penalty=0.05, ...)
+judge what is kept anew.
 """
 
 from collections.abc import Sequence
@@ -104,9 +105,9 @@ def dishonest(arguments: Sequence[str]) -> None:
                 f"fraction={min(fractions):g} of n_clients={n} is less than one client: raise it."
             )
     for (dataset, model), runs in reports.items():
-        frame = pandas.concat(
-            [_scored(run, scenarios(fractions, amounts)) for run in runs], ignore_index=True
-        )
+        defence = request.config(dataset, model, request.seeds[0]).defence
+        wanted = scenarios(fractions, amounts)
+        frame = pandas.concat([_scored(run, wanted, defence) for run in runs], ignore_index=True)
         more = f"{fractions[0]:.0%} liars and a lie of {amounts[0]:g} where nothing else is said"
         title = request.title(runs[0].config, more)
         stem = request.stem(dataset, model)
@@ -115,8 +116,12 @@ def dishonest(arguments: Sequence[str]) -> None:
         draw_report(beside(stem, "_sweeps"), partial(draw_sweeps, summarised(frame), title))
 
 
-def _scored(run: KeptRun, wanted: Sequence[Scenario]) -> pandas.DataFrame:
-    """A row a scenario of one seed."""
+def _scored(run: KeptRun, wanted: Sequence[Scenario], defence: Defence) -> pandas.DataFrame:
+    """A row a scenario of one seed.
+
+    Args:
+        defence: how C2 judges.
+    """
     config, simulation = run.config, run.simulation
     lies = {}
     for scenario in wanted:
@@ -139,8 +144,8 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario]) -> pandas.DataFrame:
         chosen = replace(adversary, kind="d1d2")  # who would lie is known in honest runs, too
         liars = choose_liars(chosen, simulation.n, config.seed)
         found = kept[scenario.evaluation]
-        defence = replace(config.defence, c2=scenario.defended)
-        scores, flagged = score(found["lcv"], liars, adversary, defence)
+        judged = replace(defence, c2=scenario.defended)
+        scores, flagged = score(found["lcv"], liars, adversary, judged)
         if scenario == wanted[0]:
             honest = scores
         is_liar = np.isin(np.arange(simulation.n), liars)

@@ -1,7 +1,7 @@
 """What the experiments with 100 clients share: how a command line asks for their runs."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import matplotlib
@@ -15,7 +15,7 @@ from experiments.command_line import (
     setting_of,
 )
 from experiments.kept import KeptRun, compose_config
-from trip_jax.config import Config
+from trip_jax.config import Config, Defence
 from trip_jax.errors import InvalidSetting
 from trip_jax.prepare import describe
 
@@ -66,8 +66,8 @@ class LargeRequest:
             variation=given.variation(),
         )
 
-    def run(self, dataset: str, model: str, seed: int, *overrides: str) -> KeptRun:
-        """The kept run of the paper's small world, as large as the scale makes it."""
+    def config(self, dataset: str, model: str, seed: int, *overrides: str) -> Config:
+        """The paper's small world, as large as the scale makes it."""
         smaller = {"smoke": SMOKE, "cpu": CPU.get(model, CPU["mlp"]), "paper": ()}[self.scale]
         which = (f"dataset={dataset}", f"model={model}", f"seed={seed}")
         config = compose_config("ws100", [*which, *smaller, *self.overrides, *overrides])
@@ -76,8 +76,14 @@ class LargeRequest:
                 "Federations are honest and undefended here: leave out adversary.kind, defence.c1 "
                 "and defence.c2 (experiments.dishonest has lies and defences of its own)."
             )
+        return config
+
+    def run(self, dataset: str, model: str, seed: int, *overrides: str) -> KeptRun:
+        """Its kept run: the same under any thresholds of C2, by which no report is judged in it."""
+        config = self.config(dataset, model, seed, *overrides)
+        defence = Defence(v_threshold=config.defence.v_threshold)
         name = f"{self.experiment} scale={self.scale}"
-        return KeptRun(self.folder / "runs", config, name)
+        return KeptRun(self.folder / "runs", replace(config, defence=defence), name)
 
     def title(self, config: Config, *more: str) -> str:
         """What was run; a run that is not the paper's is said to be so."""

@@ -1,53 +1,45 @@
-"""Seconds to re-execute coalitions: ours, one after the other, and a plain PyTorch loop.
+"""Seconds to re-execute coalitions, the ground truth of Tables I and II, beside PyTorch.
 
     python -m experiments.retraining_speed [scale=cpu] [dataset=fashion_mnist] [model=cnn]
-        [pairs=4] [SETTING=VALUE ...]
+        [pairs=4] [repeats=3] [out=DIR] [SETTING=VALUE ...]
 
-Executes coalitions of the iid cell of Table I and their complements three ways, one after the other
-in this process: in chunks as they are, one coalition at a time on one device, and by a loop over
-coalitions, rounds, clients and minibatches in PyTorch, which is spared the evaluation. A pair of a
-coalition and its complement is always the same work, but that ours trains the first round, which
-is common to all, once for a chunk. Ours is timed from the end of its first chunk, which compiles,
-over as many further whole chunks as hold `pairs`. Needs the extra `bench`.
+Executes `pairs` coalitions of the iid cell of Table I and their complements four ways, in turn in
+this process: in chunks as they are, one coalition at a time on one device, and by loops over
+coalitions, rounds, clients and minibatches in PyTorch, whose clients train one after another or, if
+they own equally much, eight at once by torch.func.vmap. All evaluate the final models, PyTorch for
+accuracy alone. A pair of a coalition and its complement is always the same work, but that ours
+trains the first round, which is common to all, once for a chunk; those of a whole cell are larger.
+The first call of each, which compiles, is not counted. Prints medians of rates and of ratios to
+ours with their ranges, and writes them as CSV and Markdown. Needs the extra `bench`.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
-from timeit import timeit
+from functools import partial
+from pathlib import Path
 
-import jax
 import numpy as np
 
-from experiments.command_line import Arguments, run_as_command
+from experiments.command_line import Arguments, report_stem, run_as_command
 from experiments.kept import compose_config
 from experiments.request import parse
+from experiments.timing import (
+    OURS,
+    UNBATCHED,
+    compared,
+    timed,
+    torch_setup,
+    write_comparison,
+)
 from trip_jax.errors import InvalidSetting
 from trip_jax.execution import Executor
-from trip_jax.prepare import prepare
+from trip_jax.prepare import describe, prepare
 from trip_jax.retraining import decentralised_process
-from trip_jax.simulation import Simulation
 
 NO_PART = {
     name: f"{name} plays no part in what is timed: leave out {name}={{value}}."
-    for name in ("samples", "out", "utility", "normalization")
+    for name in ("samples", "utility", "normalization")
 }
-
-
-def seconds_a_pair(simulation: Simulation, n_pairs: int, memory: float | None = None) -> float:
-    """Of re-execution, over `n_pairs` pairs rounded up to whole chunks."""
-    executor = Executor(simulation, decentralised_process(simulation.n), memory)
-    executor.most_at_once = executor.at_once(2**simulation.n)  # as in a whole cell
-    warm_up = max(1, executor.most_at_once // 2)  # pairs
-    timed = -(-n_pairs // warm_up) * warm_up  # whole chunks
-    done: list[tuple[int, float]] = []
-    executor.execute(
-        simulation,
-        coalitions(simulation.n, warm_up + timed),
-        on_chunk=lambda utilities: done.append((len(utilities), time.perf_counter())),
-    )
-    began = next(end for executed, end in done if executed == 2 * warm_up)
-    return (done[-1][1] - began) / timed
 
 
 def coalitions(n: int, n_pairs: int) -> np.ndarray:
@@ -57,17 +49,14 @@ def coalitions(n: int, n_pairs: int) -> np.ndarray:
 
 
 def retraining_speed(arguments: Sequence[str]) -> None:
-    """Run the three side by side and print a table."""
-    given = Arguments(arguments, ("pairs",), NO_PART)
-    pairs = given.number("pairs", 4)
-    if pairs < 1:
-        raise InvalidSetting("pairs must be at least 1, not 0.")
-    try:
-        import torch
+    """Measure, print and write."""
+    given = Arguments(arguments, ("pairs", "repeats", "out"), NO_PART)
+    pairs, repeats = given.number("pairs", 4), given.number("repeats", 3)
+    if not pairs or not repeats:
+        raise InvalidSetting("pairs and repeats must be at least 1.")
+    wait, setup = torch_setup()
+    from experiments.torch_federation import torch_federations
 
-        from experiments.torch_federation import TorchFederation, wait
-    except ImportError as error:
-        raise InvalidSetting('PyTorch is missing: pip install -e ".[bench]".') from error
     request = parse(given.overrides)
     for name in ("datasets", "models", "topologies", "distributions", "seeds"):
         if len(values := getattr(request, name)) > 1:
@@ -78,28 +67,21 @@ def retraining_speed(arguments: Sequence[str]) -> None:
     config = compose_config("vs_shapley", [*choices, *request.settings(dataset, model)])
     simulation, _ = prepare(config)
     alone, _ = prepare(replace(config, devices=1))
-    loops = TorchFederation(config, simulation)
-
-    def execute() -> None:
-        loops.execute(coalitions(simulation.n, pairs))
-        wait()
-
-    seconds = {
-        "trip_jax, coalitions together": seconds_a_pair(simulation, pairs),
-        "trip_jax, one after another": seconds_a_pair(alone, pairs, memory=1.0),
-        f"PyTorch {torch.__version__}, loops": timeit(execute, number=1) / pairs,
+    n, inside = simulation.n, coalitions(simulation.n, pairs)
+    process = decentralised_process(n)
+    together, apart = Executor(simulation, process), Executor(alone, process, memory=1.0)
+    ways = {
+        OURS: partial(together.execute, simulation, inside),
+        UNBATCHED: partial(apart.execute, alone, inside),
     }
-    n_pairs = 2 ** (simulation.n - 1)
-    samples = int(simulation.data.sizes.sum()) * config.training.rounds
-    samples *= config.training.local_epochs
-    print(f"{dataset}, {model}: {samples:,} samples a pair of coalitions, {n_pairs} pairs a cell")
-    print(f"{jax.devices()[0].device_kind}; PyTorch with {torch.get_num_threads()} threads")
-    print("| | seconds a pair | samples/s | seconds a cell | times as long |")
-    print("|---|---|---|---|---|")
-    fastest = seconds["trip_jax, coalitions together"]
-    for name, spent in seconds.items():
-        cell = f"{spent * n_pairs:,.0f}"
-        print(f"| {name} | {spent:.2f} | {samples / spent:,.0f} | {cell} | {spent / fastest:.2f} |")
+    for name, one in torch_federations(config, simulation).items():
+        ways[name] = partial(one.execute, inside)
+    seconds = timed(ways, repeats, wait)
+    rows = compared("re-execution", n, "coalitions/s", len(inside), seconds)
+    title = f"{describe(config)}; {2**n} coalitions a cell; {setup}; {' '.join(arguments)}"
+    folder, variation = Path(given.one("out", "outputs/benchmark")), given.variation()
+    stem = report_stem(folder, "retraining_speed", request.scale, dataset, model, variation)
+    write_comparison(rows, "Re-execution of coalitions", title, stem)
 
 
 if __name__ == "__main__":

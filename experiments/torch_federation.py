@@ -1,8 +1,8 @@
 """The same federation as one would write it in PyTorch without this package, to be timed against.
 
 Models are flat vectors, as everywhere here, so that mixing is as cheap as it can be. Training and
-evaluation come as loops over models and, where all clients own equally much, by torch.func.vmap.
-Everything is on PyTorch's GPU if it has one, in float32 as ours.
+evaluation are loops over models or, where all clients own equally much, a torch.func.vmap of some
+at once. Everything is on PyTorch's GPU if it has one, in float32 as ours.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from experiments.timing import LOOP, VMAP
 from trip_jax.config import Config
 from trip_jax.coordinator import Reports
 from trip_jax.shapley import game_values
@@ -48,15 +49,21 @@ def torch_network(config: Config, image_shape: Sequence[int], n_classes: int) ->
     return nn.Sequential(*layers, nn.Linear(inputs, n_classes))
 
 
+AT_ONCE = 8  # models in one vmap; more were slower
+
+
 class TorchFederation:
     """A federation with a fixed graph.
 
+    Args:
+        at_once: models in one vmap; None for loops.
+
     Attributes:
-        start: [P] the initial model.
+        models: [n, P] the initial model of every client.
     """
 
-    def __init__(self, config: Config, simulation: Simulation):
-        data = simulation.data
+    def __init__(self, config: Config, simulation: Simulation, at_once: int | None = None):
+        data, self.at_once = simulation.data, at_once
         self.n, self.training = simulation.n, config.training
         self.images, self.test_images = map(_images, (data.images, data.test_images))
         self.labels = tensor(data.labels, torch.long)
@@ -75,11 +82,21 @@ class TorchFederation:
         ]
         n_classes = int(self.labels.max()) + 1
         self.network = torch_network(config, data.images.shape[1:], n_classes).to(DEVICE)
-        self.start = nn.utils.parameters_to_vector(self.network.parameters()).detach()
+        start = nn.utils.parameters_to_vector(self.network.parameters()).detach()
+        assert len(start) == len(simulation.model.theta)
+        self.models = start.expand(self.n, -1)
         self.loss = nn.CrossEntropyLoss()
 
-    def train(self, theta: Tensor, client: int) -> Tensor:
-        """Local training of one client, [P] -> [P]."""
+    def train(self, models: Tensor, clients: Sequence[int]) -> Tensor:
+        """Local training of some clients, models [c, P] -> [c, P]."""
+        if not len(clients):
+            return models
+        if self.at_once:
+            parts = zip(models.split(self.at_once), _split(clients, self.at_once), strict=True)
+            return torch.cat([self._train_vmapped(*part) for part in parts])
+        return torch.stack([self._train(*one) for one in zip(models, clients, strict=True)])
+
+    def _train(self, theta: Tensor, client: int) -> Tensor:
         nn.utils.vector_to_parameters(theta.clone(), self.network.parameters())
         optimizer = torch.optim.SGD(
             self.network.parameters(), self.training.learning_rate, momentum=self.training.momentum
@@ -92,53 +109,35 @@ class TorchFederation:
                 optimizer.step()
         return nn.utils.parameters_to_vector(self.network.parameters()).detach()
 
-    def train_all(self, models: Tensor) -> Tensor:
-        """[n, P] -> [n, P], one client after another."""
-        return torch.stack([self.train(theta, i) for i, theta in enumerate(models)])
-
-    def train_all_vmapped(self, models: Tensor, at_once: int) -> Tensor:
-        """The same for clients of equal size, `at_once` of them in one vmap."""
-
+    def _train_vmapped(self, models: Tensor, clients: Sequence[int]) -> Tensor:
         def loss(theta: Tensor, images: Tensor, labels: Tensor) -> Tensor:
             return self.loss(self._logits(theta, images), labels)
 
         gradient = vmap(grad(loss))
-        trained = []
-        for first in range(0, len(models), at_once):
-            theta = models[first : first + at_once].clone()
-            velocity = torch.zeros_like(theta)
-            for _ in range(self.training.local_epochs):
-                some = self.owned[first : first + at_once]
-                orders = torch.stack([_shuffled(own) for own in some])
-                for batch in orders.split(self.training.batch_size, dim=1):
-                    slope = gradient(theta, self.images[batch], self.labels[batch])
-                    velocity.mul_(self.training.momentum).add_(slope)
-                    theta.sub_(velocity, alpha=self.training.learning_rate)
-            trained.append(theta)
-        return torch.cat(trained)
+        theta, velocity = models.clone(), torch.zeros_like(models)
+        for _ in range(self.training.local_epochs):
+            orders = torch.stack([_shuffled(self.owned[client]) for client in clients])
+            for batch in orders.split(self.training.batch_size, dim=1):
+                slope = gradient(theta, self.images[batch], self.labels[batch])
+                velocity.mul_(self.training.momentum).add_(slope)
+                theta.sub_(velocity, alpha=self.training.learning_rate)
+        return theta
 
     @torch.no_grad()
     def evaluate(self, models: Tensor) -> Tensor:
-        """Accuracy [R] of models [R, P], one after another."""
+        """Accuracy [R] of models [R, P]."""
+        if self.at_once:
+            logits = vmap(self._logits, in_dims=(0, None))
+            parts = [logits(some, self.test_images) for some in models.split(self.at_once)]
+            return torch.cat([self._right(part).mean(dim=1) for part in parts])
         accuracy = []
         for theta in models:
             nn.utils.vector_to_parameters(theta, self.network.parameters())
-            right = self.network(self.test_images).argmax(dim=1) == self.test_labels
-            accuracy.append(right.float().mean())
+            accuracy.append(self._right(self.network(self.test_images)).mean())
         return torch.stack(accuracy)
 
-    @torch.no_grad()
-    def evaluate_vmapped(self, models: Tensor, at_once: int) -> Tensor:
-        """The same, `at_once` models in one vmap."""
-        logits = vmap(self._logits, in_dims=(0, None))
-        return torch.cat(
-            [
-                (logits(some, self.test_images).argmax(dim=2) == self.test_labels)
-                .float()
-                .mean(dim=1)
-                for some in models.split(at_once)
-            ]
-        )
+    def _right(self, logits: Tensor) -> Tensor:
+        return (logits.argmax(dim=-1) == self.test_labels).float()
 
     def mixed(self, trained: Tensor) -> Tensor:
         """Everyone's average of its neighbourhood (Eq. 2)."""
@@ -146,7 +145,7 @@ class TorchFederation:
 
     def round(self, models: Tensor) -> tuple[Tensor, list[np.ndarray]]:
         """The next models [n, P] and everyone's local contribution vector (Eq. 4)."""
-        trained = self.train_all(models)
+        trained = self.train(models, range(self.n))
         contributions = []
         for w, members in zip(self.shares, self.members, strict=True):
             m = len(members)
@@ -157,20 +156,16 @@ class TorchFederation:
         return self.mixed(trained), contributions
 
     def execute(self, inside: np.ndarray) -> Tensor:
-        """Coalitions [K, n] bool, rounds, clients and minibatches in loops; nothing is evaluated.
-
-        Returns:
-            the final models [n, P] of the last coalition.
-        """
+        """Accuracy [K, n] of the final models of coalitions [K, n] bool, one after another."""
+        accuracy = []
         for coalition in inside:
-            models = self.start.expand(self.n, -1)
+            models, clients = self.models, np.flatnonzero(coalition).tolist()
             for _ in range(self.training.rounds):
-                trained = [
-                    self.train(theta, i) if coalition[i] else theta
-                    for i, theta in enumerate(models)
-                ]
-                models = self.mixed(torch.stack(trained))
-        return models
+                trained = models.clone()
+                trained[clients] = self.train(models[clients], clients)
+                models = self.mixed(trained)
+            accuracy.append(self.evaluate(models))
+        return torch.stack(accuracy)
 
     def _logits(self, theta: Tensor, images: Tensor) -> Tensor:
         named = list(self.network.named_parameters())
@@ -182,9 +177,21 @@ class TorchFederation:
         return functional_call(self.network, parameters, (images,))
 
 
+def torch_federations(config: Config, simulation: Simulation) -> dict[str, TorchFederation]:
+    """By loops and, where clients own equally much, by vmap."""
+    federations = {LOOP: TorchFederation(config, simulation)}
+    if len(np.unique(simulation.data.sizes)) == 1:
+        federations[VMAP] = TorchFederation(config, simulation, AT_ONCE)
+    return federations
+
+
 def _images(images: object) -> Tensor:
     stacked = tensor(images, torch.float32).permute(0, 3, 1, 2).contiguous()
     return stacked / (255 if stacked.max() > 1 else 1)
+
+
+def _split(values: Sequence[int], size: int) -> list[Sequence[int]]:
+    return [values[first : first + size] for first in range(0, len(values), size)]
 
 
 def _shuffled(examples: Tensor) -> Tensor:

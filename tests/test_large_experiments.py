@@ -1,8 +1,10 @@
 """Client removal, correlation and dishonest clients: what they measure, keep and refuse."""
 
 import os
+import shutil
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +234,27 @@ def test_scores_under_lies_are_those_of_whole_runs(lied: Path) -> None:
         lying = np.isin(np.arange(6), liars) & adversary.fakes_reports
         assert row.c2_false == pytest.approx(flagged[:, ~lying].mean(), abs=1e-5)
     assert len(frame) == 2 * (1 + 3 + 1 + 2)
+
+
+def test_other_thresholds_judge_what_is_kept(
+    lied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(lied, folder, ignore=shutil.ignore_patterns("dishonest_*"))
+    monkeypatch.delattr(rescoring, "_evaluate")
+    thresholds = {"penalty": 0.004, "distance": 0.02, "thresholding": "hard"}
+    given = [f"defence.{name}={value}" for name, value in thresholds.items()]
+    dishonest([*LIES, *given, f"out={folder}"])
+    frame = pandas.read_csv(only(folder, "*.csv"), keep_default_na=False)
+    adversary, defence = Adversary("d2", 0.34), Defence(c1=True, c2=True, v_threshold=0)
+    simulation = first_run(folder).simulation
+    scores = []
+    for one in (defence, replace(defence, **thresholds)):
+        result = simulation.with_liars(adversary, one).run()
+        scores.append(result.scores[result.liars].mean())
+    assert abs(scores[0] - scores[1]) > 1e-4
+    row = frame.query("lie == 'd2' and defended and amount == 0.1 and variant == ''")
+    assert row.liars.item() == pytest.approx(scores[1], abs=1e-5)
 
 
 def test_what_c1_leaves_is_split_without_remainder(lied: Path) -> None:

@@ -4,14 +4,18 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pandas
 import pytest
 
 pytest.importorskip("torch", reason="pip install trip-jax[bench]")
 
 import torch
 
+from experiments import benchmark as timed
 from experiments.benchmark import benchmark
 from experiments.kept import compose_config
+from experiments.one_by_one import OneByOne
+from experiments.retraining_speed import retraining_speed
 from experiments.torch_federation import TorchFederation
 from trip_jax.evaluation import ACCURACY
 from trip_jax.prepare import prepare
@@ -33,21 +37,16 @@ def as_torch(simulation: Simulation, models: jax.Array) -> torch.Tensor:
     return torch.tensor(np.stack([one(theta) for theta in models]))
 
 
-def test_a_round_in_pytorch_is_ours() -> None:
+@pytest.mark.parametrize("at_once", [None, 4])
+def test_a_round_in_pytorch_is_ours(at_once: int | None) -> None:
     # One minibatch holds all that a client owns, so that orders play no part.
     settings = ["training.batch_size=16", "training.local_epochs=3"]
     config = compose_config("vs_shapley", [*FEW, *settings])
     simulation, _ = prepare(config)
-    theirs = TorchFederation(config, simulation)
+    theirs = TorchFederation(config, simulation, at_once)
     state = simulation.start()
     for _ in range(3):
-        models = as_torch(simulation, state.models)
-        next_models, contributions = theirs.round(models)
-        one_by_one, vmapped = theirs.train_all(models), theirs.train_all_vmapped(models, 4)
-        np.testing.assert_allclose(vmapped, one_by_one, atol=1e-5)
-        np.testing.assert_allclose(
-            theirs.evaluate_vmapped(models, 4), theirs.evaluate(models), atol=1e-6
-        )
+        next_models, contributions = theirs.round(as_torch(simulation, state.models))
         state, record = simulation.step(state)
         np.testing.assert_allclose(next_models, as_torch(simulation, state.models), atol=1e-4)
         mask = np.asarray(simulation.topology.at(0).mask)
@@ -57,23 +56,70 @@ def test_a_round_in_pytorch_is_ours() -> None:
         )
 
 
-def test_coalitions_executed_in_pytorch_are_ours() -> None:
+def test_a_round_one_by_one_is_ours() -> None:
+    config = compose_config("vs_shapley", [*FEW])
+    simulation, _ = prepare(config)
+    alone = OneByOne(config)
+    models, contributions = alone.round(alone.models)
+    state, record = simulation.step(simulation.start())
+    np.testing.assert_allclose(models, state.models, atol=1e-6)
+    mask = np.asarray(simulation.topology.at(0).mask)
+    np.testing.assert_allclose(np.concatenate(contributions), record.lcv[mask], atol=1e-5)
+
+
+@pytest.mark.parametrize("at_once", [None, 4])
+def test_coalitions_executed_in_pytorch_are_ours(at_once: int | None) -> None:
     config = compose_config("vs_shapley", [*FEW, "training.batch_size=16", "training.rounds=3"])
     simulation, _ = prepare(config)
-    theirs = TorchFederation(config, simulation)
-    theirs.start = as_torch(simulation, simulation.start().models)[0]
+    theirs = TorchFederation(config, simulation, at_once)
+    theirs.models = as_torch(simulation, simulation.start().models)
     truth = decentralised_truth(simulation)
-    for coalition in (0b010110, 0b111111):
-        models = theirs.execute(truth.inside[[0, coalition]])
-        np.testing.assert_allclose(
-            theirs.evaluate(models), truth.utilities[coalition, :, ACCURACY], atol=1.5 / 50
-        )
+    some = [0, 0b010110, 0b111111]
+    np.testing.assert_allclose(
+        theirs.execute(truth.inside[some]), truth.utilities[some, :, ACCURACY], atol=1.5 / 50
+    )
     assert np.ptp(truth.utilities[..., ACCURACY]) > 0.2
 
 
 def test_the_benchmark_writes_what_it_measured(tmp_path: Path) -> None:
     arguments = ["dataset=digits", "model=mlp", "clients=6", "repeats=1", "examples=8"]
     benchmark([*arguments, f"out={tmp_path}"])
-    (report,) = tmp_path.glob("*.md")
-    for work in ("training", "evaluation", "round", "coordinator"):
-        assert f"| {work} | 6 | trip_jax |" in report.read_text()
+    frame = pandas.read_csv(only(tmp_path, "*.csv"))
+    everyone = ["trip_jax", "trip_jax, one model a call", "PyTorch, loop", "PyTorch, vmap"]
+    for work in ("training", "evaluation", "round"):
+        assert frame[frame.work == work].who.tolist() == everyone
+    assert frame[frame.work == "coordinator"].who.tolist() == everyone[::2]
+    ours = frame.groupby("work")["median"].transform("first")
+    np.testing.assert_allclose(frame.times_as_fast_median * frame["median"], ours)
+    assert "| round | 6 | PyTorch, vmap |" in only(tmp_path, "*.md").read_text()
+
+
+def test_large_rounds_are_timed_on_few_images_and_in_loops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("LARGE", 5), ("FEW_IMAGES", 7), ("MOST_SLOWLY", 6 * 2**5)):
+        monkeypatch.setattr(timed, name, value)
+    arguments = ["dataset=digits", "model=mlp", "clients=5,6", "repeats=1", "examples=8"]
+    benchmark([*arguments, "topology=complete", "works=round", f"out={tmp_path}"])
+    frame = pandas.read_csv(only(tmp_path, "*.csv"))
+    rounds = {work: group.who.tolist() for work, group in frame.groupby("work")}
+    assert len(rounds["round"]) == 4
+    assert rounds["round on 7 images"] == ["trip_jax", "PyTorch, loop"]
+
+
+def test_speed_of_retraining_is_measured(tmp_path: Path) -> None:
+    arguments = ["scale=smoke", "pairs=1", "repeats=2", f"out={tmp_path}"]
+    retraining_speed(arguments)
+    frame = pandas.read_csv(only(tmp_path, "*.csv"))
+    assert len(frame) == 4 and set(frame.unit) == {"coalitions/s"}
+    assert (frame.least > 0).all() and (frame.least < frame.most).all()
+    text = only(tmp_path, "*.md").read_text()
+    assert "64 coalitions a cell" in text and "digits" in text
+    retraining_speed([*arguments, "distribution=sizes"])
+    other = pandas.read_csv(only(tmp_path, "*sizes*.csv"))
+    assert len(other) == 3 and "PyTorch, vmap" not in set(other.who)
+
+
+def only(folder: Path, pattern: str) -> Path:
+    (found,) = folder.glob(pattern)
+    return found

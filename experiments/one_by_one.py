@@ -1,0 +1,62 @@
+"""A federation of ours without any batching: a call for each model that is trained, mixed or
+evaluated, on one device. Tells what batching is worth."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from trip_jax.aggregation import coalition_models
+from trip_jax.config import Config
+from trip_jax.prepare import prepare
+from trip_jax.shapley import game_values
+from trip_jax.training import round_keys
+
+
+class OneByOne:
+    """A federation with a fixed graph, in its first round.
+
+    Attributes:
+        models: [n, P] the initial model of every client.
+    """
+
+    def __init__(self, config: Config):
+        simulation, _ = prepare(replace(config, devices=1))
+        self.models, self._data = simulation.start().models, simulation.data
+        self._keys = round_keys(simulation.root, jnp.arange(simulation.n), 0)
+        self._train = jax.jit(simulation.local_training)
+        self._evaluate = jax.jit(simulation.evaluate)
+        self._here = simulation.topology.at(0)
+        self._mix = jax.jit(coalition_models)
+
+    def train(self, models: Array, clients: Sequence[int]) -> Array:
+        """Local training of some clients, models [c, P] -> [c, P]."""
+        trained = [
+            self._train(theta[None], np.array([i]), self._keys[i : i + 1], self._data)[0]
+            for theta, i in zip(models, clients, strict=True)
+        ]
+        return jnp.concatenate(trained)
+
+    def evaluate(self, models: Array) -> Array:
+        """Utilities [R, U] of models [R, P]."""
+        return jnp.concatenate([self._evaluate(theta[None], self._data) for theta in models])
+
+    def round(self, models: Array) -> tuple[Array, list[np.ndarray]]:
+        """The next models [n, P] and everyone's local contribution vector [m, U] (Eq. 4)."""
+        trained = self.train(models, range(len(models)))
+        mixed, contributions = [], []
+        neighbourhoods = map(np.asarray, (self._here.members, self._here.mask, self._here.shares))
+        for i, (members, mask, shares) in enumerate(zip(*neighbourhoods, strict=True)):
+            m = mask.sum()
+            exchanged = shares, trained[members], models[members], models[i], mask
+            utilities = []
+            for coalition in range(2**m):
+                inside = (coalition >> np.arange(len(mask)) & 1).astype(bool)
+                model = self._mix(inside[None], *exchanged)
+                utilities.append(self.evaluate(model)[0])
+            mixed.append(model)  # the last is the mean of all (Eq. 2)
+            contributions.append(m * game_values(np.stack(utilities)))
+        return jnp.concatenate(mixed), contributions
