@@ -1,6 +1,7 @@
 """The command line of the experiments: NAME=VALUE, commas for several, as in a Hydra multirun."""
 
 import hashlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -140,7 +141,11 @@ def beside(stem: Path, ending: str) -> Path:
 
 
 def run_as_command(experiment: Callable[[Sequence[str]], None]) -> None:
-    """Run an experiment; exit code 2 and one sentence for what a user can mend."""
+    """Run an experiment, or tell what its module says of it for --help; exit code 2 and one sentence
+    for what a user can mend."""
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(inspect.getdoc(sys.modules[experiment.__module__]))
+        return
     try:
         experiment(sys.argv[1:])
     except USER_ERRORS as error:

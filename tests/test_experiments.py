@@ -326,6 +326,16 @@ def test_wrong_settings_end_in_one_sentence(
     assert re.search(message, lines[0]), lines
 
 
+def test_help_tells_how_an_experiment_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["vs_shapley", "scale=smoke", f"out={tmp_path}", "--help"])
+    run_as_command(vs_shapley)
+    said = capsys.readouterr()
+    assert "python -m experiments.vs_shapley [scale=cpu]" in said.out and not said.err
+    assert not list(tmp_path.iterdir())
+
+
 def test_too_many_clients_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
     for n, way_out in ((14, "set samples"), (17, "16 or less")):
         samples = ["samples=200"] * (n == 17)
