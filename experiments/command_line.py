@@ -141,7 +141,7 @@ def beside(stem: Path, ending: str) -> Path:
 
 
 def run_as_command(experiment: Callable[[Sequence[str]], None]) -> None:
-    """Run an experiment, or tell what its module says of it for --help; exit code 2 and one sentence
+    """Run an experiment, or print its module's docstring for --help; exit code 2 and one sentence
     for what a user can mend."""
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(inspect.getdoc(sys.modules[experiment.__module__]))
