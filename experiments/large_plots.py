@@ -170,10 +170,11 @@ def draw_sweeps(frame: pandas.DataFrame, title: str, path: Path) -> None:
                     continue
                 by_x = chosen.set_index(x).sort_index()
                 look: dict[str, Any] = {"color": COLOURS[k - 1], "ls": style}
+                look["mfc"] = None if defended else "white"
                 text = name + (", defended" if defended else "")
                 beside = by_x.index + (k - 2) * (0.004 if axes is left else 0)  # not to overlap
-                axes.plot(beside, by_x.gain, MARKERS[k - 1], ms=3.5, lw=1, label=text, **look)
                 axes.vlines(beside, by_x.gain_low, by_x.gain_high, color=COLOURS[k - 1], lw=0.7)
+                axes.plot(beside, by_x.gain, MARKERS[k - 1], ms=3.5, lw=1, label=text, **look)
         axes.axhline(0, color="black", lw=0.6)
         axes.set(xlabel=label or "size of the lie (D2)", ylabel="gain of liars (test accuracy)")
         axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
