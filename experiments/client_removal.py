@@ -25,7 +25,7 @@ import pandas
 
 from experiments.command_line import Arguments, run_as_command
 from experiments.kept import KeptRun, read, write
-from experiments.large import COMMON, FIXED, LargeRequest, draw_report, write_report
+from experiments.large import COMMON, FIXED, UNJUDGED, LargeRequest, draw_report, write_report
 from experiments.large_plots import draw_removal
 from experiments.progress import ExecutionProgress
 from experiments.statistics import interval_over_seeds, student
@@ -47,7 +47,7 @@ LEAVE_ONE_OUT = ("contribution.semivalue=loo",)
 
 def client_removal(arguments: Sequence[str]) -> None:
     """Run what was asked for, or take it as it was kept; one report a data set and model."""
-    given = Arguments(arguments, (*COMMON, "k", "draws", "relays"), FIXED)
+    given = Arguments(arguments, (*COMMON, "k", "draws", "relays"), FIXED | UNJUDGED)
     request = LargeRequest.of("client_removal", given)
     smoke = request.scale == "smoke"
     counts = given.numbers("k", *((3, 6, 9) if smoke else range(10, 100, 10)))

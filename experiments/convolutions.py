@@ -5,9 +5,9 @@
 
 The paper's CNN on random images of the data set's shape, through the loops that runs use, one
 client after another and all of them in one `vmap`, on one device. Training is two minibatches of 32
-a client, evaluation 500 images. The first call of each, which compiles, is not counted. Prints
-medians with their range, the fastest first, and what trip_jax takes on this backend; writes CSV
-and Markdown.
+a client, evaluation 500 images. The first call of each, which compiles, is not counted; short ones
+are repeated for a fifth of a second. Prints medians with their range, the fastest first, and what
+trip_jax takes on this backend; writes CSV and Markdown.
 """
 
 from collections.abc import Callable, Sequence

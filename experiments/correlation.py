@@ -23,7 +23,7 @@ from scipy import stats
 
 from experiments.command_line import Arguments, run_as_command
 from experiments.kept import KeptRun
-from experiments.large import COMMON, FIXED, LargeRequest, draw_report, write_report
+from experiments.large import COMMON, FIXED, UNJUDGED, LargeRequest, draw_report, write_report
 from experiments.large_plots import draw_correlation
 from experiments.statistics import bootstrap, interval_over_seeds, pearson, spearman
 from experiments.tables import markdown
@@ -54,7 +54,7 @@ SCORES = {
 
 def correlation(arguments: Sequence[str]) -> None:
     """Run what was asked for, or take it as it was kept; one report a data set and model."""
-    given = Arguments(arguments, (*COMMON, "distribution"), FIXED)
+    given = Arguments(arguments, (*COMMON, "distribution"), FIXED | UNJUDGED)
     request = LargeRequest.of("correlation", given)
     distributions = given.among("distribution", LEVELLED, "sizes", "noisy_images")
     reports = {

@@ -28,6 +28,12 @@ FIXED = CHOSEN_BY_GROUP | {
 }
 """What none of them lets the user choose."""
 
+UNJUDGED = {
+    f"defence.{name}": f"Nobody defends here: leave out defence.{name}={{value}}."
+    for name in ("v_threshold", "penalty", "distance", "thresholding")
+}
+"""Of those without lies."""
+
 SMOKE: tuple[str, ...] = ("n_clients=12", "dataset.train_size=480", "dataset.test_size=200")
 SMOKE += ("training.rounds=3", "training.learning_rate=0.05")
 CPU: Mapping[str, tuple[str, ...]] = {

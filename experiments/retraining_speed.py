@@ -4,13 +4,14 @@
         [pairs=4] [repeats=3] [out=DIR] [SETTING=VALUE ...]
 
 Executes `pairs` coalitions of the iid cell of Table I and their complements four ways, in turn in
-this process: in chunks as they are, one coalition at a time on one device, and by loops over
-coalitions, rounds, clients and minibatches in PyTorch, whose clients train one after another or, if
-they own equally much, eight at once by torch.func.vmap. All evaluate the final models, PyTorch for
-accuracy alone. A pair of a coalition and its complement is always the same work, but that ours
-trains the first round, which is common to all, once for a chunk; those of a whole cell are larger.
-The first call of each, which compiles, is not counted. Prints medians of rates and of ratios to
-ours with their ranges, and writes them as CSV and Markdown. Needs the extra `bench`.
+this process: all together, one coalition at a time on one device, and by loops over coalitions,
+rounds, clients and minibatches in PyTorch, whose clients train one after another or, if they own
+equally much, together by torch.func.vmap (up to eight on a CPU). All evaluate the final models,
+PyTorch for accuracy alone. A pair of a coalition and its complement is always the same work, but
+that ours trains the first round, which is common to all, once for those that are together: a whole
+cell, up to 64 at once (pairs=32), is a little less work. The first call of each, which compiles, is
+not counted. Prints medians of rates and of ratios to ours with their ranges, and writes them as CSV
+and Markdown. Needs the extra `bench`.
 """
 
 from collections.abc import Sequence
@@ -25,16 +26,19 @@ from experiments.kept import compose_config
 from experiments.request import parse
 from experiments.timing import (
     OURS,
-    UNBATCHED,
     compared,
+    refuse_what_pytorch_lacks,
+    setup,
     timed,
-    torch_setup,
+    torch_wait,
     write_comparison,
 )
 from trip_jax.errors import InvalidSetting
 from trip_jax.execution import Executor
 from trip_jax.prepare import describe, prepare
 from trip_jax.retraining import decentralised_process
+
+ONE_COALITION = "trip_jax, one coalition at a time"
 
 NO_PART = {
     name: f"{name} plays no part in what is timed: leave out {name}={{value}}."
@@ -52,9 +56,9 @@ def retraining_speed(arguments: Sequence[str]) -> None:
     """Measure, print and write."""
     given = Arguments(arguments, ("pairs", "repeats", "out"), NO_PART)
     pairs, repeats = given.number("pairs", 4), given.number("repeats", 3)
-    if not pairs or not repeats:
-        raise InvalidSetting("pairs and repeats must be at least 1.")
-    wait, setup = torch_setup()
+    if not repeats or pairs.bit_count() != 1:
+        raise InvalidSetting("repeats must be at least 1 and pairs a power of two.")
+    wait = torch_wait()
     from experiments.torch_federation import torch_federations
 
     request = parse(given.overrides)
@@ -67,21 +71,23 @@ def retraining_speed(arguments: Sequence[str]) -> None:
     config = compose_config("vs_shapley", [*choices, *request.settings(dataset, model)])
     simulation, _ = prepare(config)
     alone, _ = prepare(replace(config, devices=1))
+    refuse_what_pytorch_lacks(config, simulation)
     n, inside = simulation.n, coalitions(simulation.n, pairs)
     process = decentralised_process(n)
     together, apart = Executor(simulation, process), Executor(alone, process, memory=1.0)
     ways = {
         OURS: partial(together.execute, simulation, inside),
-        UNBATCHED: partial(apart.execute, alone, inside),
+        ONE_COALITION: partial(apart.execute, alone, inside),
     }
     for name, one in torch_federations(config, simulation).items():
         ways[name] = partial(one.execute, inside)
     seconds = timed(ways, repeats, wait)
     rows = compared("re-execution", n, "coalitions/s", len(inside), seconds)
-    title = f"{describe(config)}; {2**n} coalitions a cell; {setup}; {' '.join(arguments)}"
     folder, variation = Path(given.one("out", "outputs/benchmark")), given.variation()
+    title = f"{describe(config)}; {2**n} coalitions a cell; {setup(simulation)}"
+    title += f"; {variation}" * bool(variation)
     stem = report_stem(folder, "retraining_speed", request.scale, dataset, model, variation)
-    write_comparison(rows, "Re-execution of coalitions", title, stem)
+    print(write_comparison(rows, "Re-execution of coalitions", title, stem))
 
 
 if __name__ == "__main__":

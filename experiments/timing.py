@@ -11,32 +11,51 @@ import pandas
 
 from experiments.command_line import beside
 from experiments.tables import markdown
-from trip_jax.devices import available
+from trip_jax.config import Adversary, Config, Contribution, Defence
 from trip_jax.errors import InvalidSetting
+from trip_jax.simulation import Simulation
 
 Work = Callable[[], Any]
 
-OURS, UNBATCHED = "trip_jax", "trip_jax, one model a call"
+OURS = "trip_jax"
 LOOP, VMAP = "PyTorch, loop", "PyTorch, vmap"
 RATIO = "times_as_fast_"
 SHORT = 0.2  # seconds that every sample takes at least
 
 
-def torch_setup() -> tuple[Callable[[], None], str]:
-    """What waits for PyTorch, and what runs on what, for titles.
+def torch_wait() -> Callable[[], None]:
+    """What waits for PyTorch.
 
     Raises:
-        InvalidSetting: PyTorch is missing.
+        InvalidSetting: it is missing.
     """
     try:
-        import torch
-
-        from experiments.torch_federation import DEVICE, wait
+        from experiments.torch_federation import wait
     except ImportError as error:
         raise InvalidSetting('PyTorch is missing: pip install -e ".[bench]".') from error
-    setup = f"{len(available())} {jax.devices()[0].device_kind} device(s), jax {jax.__version__}, "
-    setup += f"PyTorch {torch.__version__} on {DEVICE}, {torch.get_num_threads()} threads"
-    return wait, setup
+    return wait
+
+
+def setup(simulation: Simulation) -> str:
+    """What runs on what, for titles."""
+    import torch
+
+    from experiments.torch_federation import DEVICE
+
+    kind = jax.devices()[0].device_kind
+    ours = f"{simulation.mesh.size} {kind} device(s), jax {jax.__version__}"
+    return f"{ours}, PyTorch {torch.__version__} on {DEVICE}, {torch.get_num_threads()} threads"
+
+
+def refuse_what_pytorch_lacks(config: Config, simulation: Simulation) -> None:
+    """Raise InvalidSetting where ours would not do the same work as PyTorch."""
+    asked = config.adversary, config.defence, config.contribution, config.precision
+    if asked != (Adversary(), Defence(), Contribution(), "float32") or simulation.rows.sampled.size:
+        raise InvalidSetting(
+            "PyTorch's federation is honest and undefended, evaluates all coalitions of a "
+            "neighbourhood and computes in float32: leave out adversary, defence, contribution and "
+            "precision, and take a graph of ten members at most a neighbourhood."
+        )
 
 
 def timed(
@@ -82,8 +101,12 @@ def compared(
     ]
 
 
-def write_comparison(rows: Sequence[dict[str, Any]], heading: str, title: str, stem: Path) -> None:
-    """Rows of `compared` as CSV and Markdown, which is printed as well."""
+def write_comparison(rows: Sequence[dict[str, Any]], heading: str, title: str, stem: Path) -> str:
+    """Rows of `compared` as CSV and Markdown.
+
+    Returns:
+        the Markdown.
+    """
     frame = pandas.DataFrame(rows)
     lines = [["work", "clients", "", "median (range)", "ours is faster by (range over turns)"]]
     for row in frame.itertuples():
@@ -96,7 +119,7 @@ def write_comparison(rows: Sequence[dict[str, Any]], heading: str, title: str, s
     stem.parent.mkdir(parents=True, exist_ok=True)
     frame.to_csv(beside(stem, ".csv"), index=False)
     beside(stem, ".md").write_text(text)
-    print(text)
+    return text
 
 
 def rate(value: float) -> str:

@@ -19,6 +19,9 @@ from trip_jax.shapley import game_values
 from trip_jax.simulation import Simulation
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+AT_ONCE = 8 if DEVICE.type == "cpu" else 128
+"""Models in one vmap; on a CPU more were slower, on a GPU it was not tried."""
+
 torch.backends.cudnn.allow_tf32 = False
 
 
@@ -47,9 +50,6 @@ def torch_network(config: Config, image_shape: Sequence[int], n_classes: int) ->
         layers += [nn.Linear(inputs, hidden), nn.ReLU()]
         inputs = hidden
     return nn.Sequential(*layers, nn.Linear(inputs, n_classes))
-
-
-AT_ONCE = 8  # models in one vmap; more were slower
 
 
 class TorchFederation:

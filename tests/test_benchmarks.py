@@ -1,14 +1,17 @@
 """Benchmarks write what they measured; how fast anything is is not tested."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas
 import pytest
 
 from experiments import convolutions as timed
+from experiments import timing
 from experiments.convolutions import convolutions
 from experiments.scaling import scaling
+from experiments.timing import LOOP, OURS, compared
 from trip_jax.errors import Interrupted, InvalidSetting
 from trip_jax.models import cnn_forms
 
@@ -29,6 +32,34 @@ def test_forms_of_convolution_are_timed_and_the_one_taken_is_named(
     assert table[table.taken].convolution.tolist() == ["shifts", "direct"]
     assert (tmp_path / "convolutions.md").read_text().count("taken by trip_jax") == 2
     assert ((table.least > 0) & (table.least <= table["median"])).all()
+
+
+def test_ratios_are_those_of_the_same_turn() -> None:
+    ours, loop = compared("w", 1, "u/s", 6, {OURS: [1.0, 2.0, 4.0], LOOP: [4.0, 2.0, 2.0]})
+    assert ours["median"] == 3 and (ours["least"], ours["most"]) == (1.5, 6)
+    assert loop["median"] == 3 and (loop["least"], loop["most"]) == (1.5, 3)
+    assert loop["times_as_fast_median"] == 1
+    assert (loop["times_as_fast_least"], loop["times_as_fast_most"]) == (0.5, 4)
+
+
+def test_work_is_timed_in_turn_without_its_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, done = 0.0, []
+
+    def working(name: str, *seconds: float) -> Callable[[], None]:
+        left = iter(seconds)
+
+        def work() -> None:
+            nonlocal now
+            now += next(left)
+            done.append(name)
+
+        return work
+
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now)
+    ways = {"long": working("long", 9, 3, 5), "short": working("short", 7, 0.15, 0.25, 1)}
+    seconds = timing.timed(ways, 2)
+    assert seconds == {"long": [3, 5], "short": [pytest.approx(0.2), 1]}
+    assert done == ["long", "short", "long", "short", "short", "long", "short"]
 
 
 def test_scaling_keeps_its_points_and_memory_is_as_planned(tmp_path: Path, thorough: bool) -> None:

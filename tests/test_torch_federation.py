@@ -1,6 +1,7 @@
 """What we are timed against does the same work: its results are ours, where PyTorch is there."""
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,13 +12,15 @@ pytest.importorskip("torch", reason="pip install trip-jax[bench]")
 
 import torch
 
-from experiments import benchmark as timed
+from experiments import benchmark as throughput
 from experiments.benchmark import benchmark
 from experiments.kept import compose_config
 from experiments.one_by_one import OneByOne
 from experiments.retraining_speed import retraining_speed
 from experiments.torch_federation import TorchFederation
+from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import ACCURACY
+from trip_jax.execution import Executor
 from trip_jax.prepare import prepare
 from trip_jax.retraining import decentralised_truth
 from trip_jax.simulation import Simulation
@@ -88,7 +91,8 @@ def test_the_benchmark_writes_what_it_measured(tmp_path: Path) -> None:
     everyone = ["trip_jax", "trip_jax, one model a call", "PyTorch, loop", "PyTorch, vmap"]
     for work in ("training", "evaluation", "round"):
         assert frame[frame.work == work].who.tolist() == everyone
-    assert frame[frame.work == "coordinator"].who.tolist() == everyone[::2]
+    coordinators = frame[frame.work == "coordinator"].who.tolist()
+    assert coordinators == ["trip_jax", "PyTorch, whole arrays"]
     ours = frame.groupby("work")["median"].transform("first")
     np.testing.assert_allclose(frame.times_as_fast_median * frame["median"], ours)
     assert "| round | 6 | PyTorch, vmap |" in only(tmp_path, "*.md").read_text()
@@ -98,7 +102,7 @@ def test_large_rounds_are_timed_on_few_images_and_in_loops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("LARGE", 5), ("FEW_IMAGES", 7), ("MOST_SLOWLY", 6 * 2**5)):
-        monkeypatch.setattr(timed, name, value)
+        monkeypatch.setattr(throughput, name, value)
     arguments = ["dataset=digits", "model=mlp", "clients=5,6", "repeats=1", "examples=8"]
     benchmark([*arguments, "topology=complete", "works=round", f"out={tmp_path}"])
     frame = pandas.read_csv(only(tmp_path, "*.csv"))
@@ -107,14 +111,35 @@ def test_large_rounds_are_timed_on_few_images_and_in_loops(
     assert rounds["round on 7 images"] == ["trip_jax", "PyTorch, loop"]
 
 
-def test_speed_of_retraining_is_measured(tmp_path: Path) -> None:
-    arguments = ["scale=smoke", "pairs=1", "repeats=2", f"out={tmp_path}"]
+@pytest.mark.parametrize("experiment", [benchmark, retraining_speed])
+@pytest.mark.parametrize("setting", ["defence=c2", "topology=star n_clients=12"])
+def test_what_pytorch_would_do_otherwise_is_refused(
+    experiment: Any, setting: str, tmp_path: Path
+) -> None:
+    if experiment is benchmark:
+        setting = f"{setting.replace('n_clients', 'clients')} works=round clients=12"
+    with pytest.raises(InvalidSetting, match="PyTorch's federation is honest"):
+        experiment(["dataset=digits", "model=mlp", *setting.split(), f"out={tmp_path}"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_speed_of_retraining_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executed: list[tuple[int, int]] = []
+    execute = Executor.execute
+
+    def counting(self: Executor, simulation: Simulation, trains: np.ndarray) -> np.ndarray:
+        executed.append((self.at_once(len(trains)), len(trains)))
+        return execute(self, simulation, trains)
+
+    monkeypatch.setattr(Executor, "execute", counting)
+    arguments = ["scale=smoke", "pairs=1", "repeats=2", "devices=2", f"out={tmp_path}"]
     retraining_speed(arguments)
     frame = pandas.read_csv(only(tmp_path, "*.csv"))
     assert len(frame) == 4 and set(frame.unit) == {"coalitions/s"}
     assert (frame.least > 0).all() and (frame.least < frame.most).all()
     text = only(tmp_path, "*.md").read_text()
     assert "64 coalitions a cell" in text and "digits" in text
+    assert set(executed) == {(2, 2), (1, 2)}  # together and one at a time
     retraining_speed([*arguments, "distribution=sizes"])
     other = pandas.read_csv(only(tmp_path, "*sizes*.csv"))
     assert len(other) == 3 and "PyTorch, vmap" not in set(other.who)
