@@ -21,7 +21,7 @@ check: .venv/installed-test ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: .venv/installed-bench ## speed beside PyTorch's, an hour on two cores
+bench: .venv/installed-bench ## speed beside PyTorch's, an hour and a half on two cores
 	$(BIN)/python -m experiments.benchmark
 	$(BIN)/python -m experiments.retraining_speed
 	$(BIN)/python -m experiments.convolutions

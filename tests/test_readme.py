@@ -26,7 +26,7 @@ def test_the_ten_lines_of_python_run(
 
 def test_what_the_readme_names_exists() -> None:
     assert "@@" not in README
-    for path in re.findall(r"\]\((docs/[^)]+)\)", README):
+    for path in re.findall(r"\]\(<?(docs/[^)>]+)>?\)", README):
         assert (ROOT / path).is_file(), path
     for name in re.findall(r"`((?:trip_jax|tests|conf|experiments)/[\w/.]*)`", README):
         assert (ROOT / name).exists(), name
