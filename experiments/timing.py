@@ -30,10 +30,10 @@ def torch_wait() -> Callable[[], None]:
         InvalidSetting: it is missing.
     """
     try:
-        from experiments.torch_federation import wait
+        import torch
     except ImportError as error:
         raise InvalidSetting('PyTorch is missing: pip install -e ".[bench]".') from error
-    return wait
+    return torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
 
 
 def setup(simulation: Simulation) -> str:

@@ -25,12 +25,6 @@ AT_ONCE = 8 if DEVICE.type == "cpu" else 128
 torch.backends.cudnn.allow_tf32 = False
 
 
-def wait() -> None:
-    """For what a GPU has yet to do."""
-    if DEVICE.type == "cuda":
-        torch.cuda.synchronize()
-
-
 def tensor(values: object, dtype: torch.dtype | None = None) -> Tensor:
     """A copy on the device."""
     return torch.tensor(np.asarray(values), dtype=dtype, device=DEVICE)
