@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import TINY, Command, tiny, tiny_data
+from tests.conftest import TINY, Command, follow, tiny, tiny_data
 from trip_jax import Adversary, Contribution, Defence, load_run
 from trip_jax.config import Checkpoint, Config, Distribution, ModelConfig, TopologyConfig, Training
 from trip_jax.coordinator import LARGEST, Reports, coordinate, propagate
@@ -26,6 +26,8 @@ from trip_jax.training import round_keys
 GARBAGE = (np.nan, np.inf, -np.inf, 3e38, -3e38, 2 * LARGEST)
 STRANGE = (*GARBAGE[:3], 0.0, -1.0, -0.0, 5e-324, 1e-45, 1e300, -1e300, 2**70, "", "x", None, True)
 LIARS = np.array([1, 4])
+compiled_coordinate = jax.jit(coordinate, static_argnames="defence")
+compiled_propagate = jax.jit(propagate)
 
 
 def reports(graph: nx.Graph, lcv: dict[tuple[int, int], float]) -> Reports:
@@ -52,13 +54,13 @@ def test_a_report_of_garbage_counts_as_zero(seed: int, garbage: list[float], c2:
     zero = told | {(liar, j): 0.0 for j in range(6)}
     defence = Defence(c2=c2).calibrated()
     before = jnp.asarray(rng.normal(size=(6, 6)), jnp.float32)
-    phi, verdict = coordinate(before, reports(graph, fouled), defence)
+    phi, verdict = compiled_coordinate(before, reports(graph, fouled), defence)
     assert np.isfinite(phi).all() and verdict.flagged[liar]
-    silent, heard = coordinate(before, without(reports(graph, told), liar), defence)
+    silent, heard = compiled_coordinate(before, without(reports(graph, told), liar), defence)
     honest = np.arange(6) != liar
     np.testing.assert_array_equal(phi[honest], silent[honest])
     np.testing.assert_array_equal(verdict.flagged[honest], heard.flagged[honest])
-    np.testing.assert_array_equal(phi[liar], propagate(before, reports(graph, zero))[liar])
+    np.testing.assert_array_equal(phi[liar], compiled_propagate(before, reports(graph, zero))[liar])
 
 
 def without(reports: Reports, client: int) -> Reports:
@@ -126,7 +128,7 @@ def test_a_liar_whose_training_fails_is_left_out() -> None:
     assert np.isnan(trained[1]).all()
     trained[1] = before.models[1]
     sizes = np.asarray(liar.data.sizes)
-    after = liar.step(before)[0].models
+    after = follow(liar).states[1].models
     for i, members in ((0, [0]), (1, [0, 1, 2]), (2, [2, 3])):
         expected = np.average(trained[members], axis=0, weights=sizes[members])
         np.testing.assert_allclose(after[i], expected, atol=1e-6)

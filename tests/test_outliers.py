@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from trip_jax.coordinator import Reports, detect_outliers
 from trip_jax.outliers import robust_location
 
 N = 5
+compiled_location = jax.jit(robust_location, static_argnames=("n", "thresholding"))
 
 
 def reports(seed: int, count: int = 40, lies: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -30,7 +32,7 @@ def reports(seed: int, count: int = 40, lies: int = 6) -> tuple[np.ndarray, np.n
 
 def solve(member: np.ndarray, p: np.ndarray, lam: float, thresholding: str = "soft") -> np.ndarray:
     return np.asarray(
-        robust_location(
+        compiled_location(
             jnp.asarray(p, jnp.float32),
             jnp.asarray(member),
             jnp.ones(len(p), bool),
@@ -137,7 +139,7 @@ def test_members_without_reports_and_padding_do_not_matter() -> None:
     v = solve(member, p, 0.1)
     np.testing.assert_allclose(v, [0, 0.6, 0, -1, 0], atol=1e-6)
     for thresholding in ("soft", "hard"):
-        padded = robust_location(
+        padded = compiled_location(
             jnp.asarray([0.5, 0.7, -1.0, 99.0, 99.0]),
             jnp.asarray([1, 1, 3, 0, 1]),
             jnp.asarray([True, True, True, False, False]),

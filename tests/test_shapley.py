@@ -19,6 +19,7 @@ from trip_jax.shapley import CoalitionRows, game_values, semivalues
 from trip_jax.shapley.exact import marginal_weights
 
 MEMBERS = np.array([[3, 1, 4, 2]])
+compiled_semivalues = jax.jit(semivalues, static_argnames=("slots", "normalization", "semivalue"))
 
 
 def values(
@@ -33,7 +34,7 @@ def values(
     table[: len(utilities)] = utilities
     one = jax.tree.map(lambda field: field[0], rows)
     return np.asarray(
-        semivalues(
+        compiled_semivalues(
             jnp.asarray(table),
             one,
             jnp.asarray(members[0]),
