@@ -16,7 +16,9 @@ from trip_jax.centralized.fedavg import fedavg
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import ACCURACY
 from trip_jax.interruption import Interruption
+from trip_jax.prepare import lay_out
 from trip_jax.progress import duration
+from trip_jax.results import is_over
 from trip_jax.retraining import (
     GroundTruth,
     centralised_truth,
@@ -63,6 +65,12 @@ class Cell(KeptRun):
         """Utilities of all coalition models of FedAvg's rounds, `rounds` [T, 2^n, 3], and of the
         reconstructed models of OR, `reconstructed` [2^n, 3]."""
         return self.kept("fedavg_tables", self._evaluate_fedavg)
+
+    def require_federation(self) -> None:
+        """Refuse data that can't be divided so, or a graph that can't be drawn, before others'
+        work is begun."""
+        if not is_over(self.folder / "trip"):
+            lay_out(self.config)
 
     def require_baselines(self) -> None:
         """Refuse a cell whose FedAvg rounds have too many coalitions to tabulate."""

@@ -74,7 +74,12 @@ class Arguments:
     def several(self, name: str, *default: str) -> tuple[str, ...]:
         """The values of a setting, none twice."""
         given = self._given.get(name)
-        return tuple(dict.fromkeys(given.split(","))) if given else default
+        if given is None:
+            return default
+        values = tuple(dict.fromkeys(given.split(",")))
+        if "" in values:
+            raise InvalidSetting(f"{name}={given} has a comma too many: write {name}=A,B.")
+        return values
 
     def among(self, name: str, choices: Sequence[str], *default: str) -> tuple[str, ...]:
         """Values that have to be one of the choices; all of them if there is no default."""

@@ -45,7 +45,11 @@ def fill(table: Table, request: Request) -> None:
         InvalidSetting: a setting that cannot work.
     """
     which = list(product(request.datasets, request.models, request.seeds, table.columns))
-    cells = {key: _cell(table, request, *key) for key in which}  # refuses before anything runs
+    cells = {key: _cell(table, request, *key) for key in which}
+    for cell in cells.values():  # before anything is run
+        table.check(cell)
+        cell.require_federation()
+    samples = next(iter(cells.values())).samples  # all have the same clients
     for dataset, model in product(request.datasets, request.models):
         rows: list[dict[str, Any]] = []
         costs: list[dict[str, Any]] = []
@@ -71,7 +75,7 @@ def fill(table: Table, request: Request) -> None:
                 table.paper_values.get((dataset, row["column"], row["method"]), nan) for row in rows
             ]
             frame["paper"] = pandas.Series(printed).where(_is_main(frame, "accuracy", "paper"))
-            title = _title(table, request, dataset, model, cost)
+            title = _title(table, request, dataset, model, cost, samples)
             _write(stem, title, table, request, frame, cost)
         series = _series(frame, request).assign(column=frame.column.map(table.label))
         draw_distances(series, table.title, title, beside(stem, ".png"))
@@ -88,12 +92,17 @@ def _cell(table: Table, request: Request, dataset: str, model: str, seed: int, c
     ]
     name = f"{table.name} scale={request.scale}"
     config = compose_config("vs_shapley", overrides)
-    cell = Cell(request.folder / "cells", config, name, request.samples)
-    table.check(cell)
-    return cell
+    return Cell(request.folder / "cells", config, name, request.samples)
 
 
-def _title(table: Table, request: Request, dataset: str, model: str, cost: pandas.DataFrame) -> str:
+def _title(
+    table: Table,
+    request: Request,
+    dataset: str,
+    model: str,
+    cost: pandas.DataFrame,
+    samples: int | None,
+) -> str:
     examples = f"{cost.examples.min():,}"
     if cost.examples.max() > cost.examples.min():
         examples += f" to {cost.examples.max():,}"
@@ -103,8 +112,8 @@ def _title(table: Table, request: Request, dataset: str, model: str, cost: panda
         f"seed{'s' * (len(request.seeds) > 1)} {', '.join(map(str, request.seeds))}",
         *request.settings(dataset, model),
     ]
-    if request.samples is not None:
-        parts.append(f"Shapley values from {request.samples:,} sampled coalitions")
+    if samples is not None:
+        parts.append(f"Shapley values from {samples:,} sampled coalitions")
     return ", ".join(parts)
 
 
@@ -126,26 +135,30 @@ def _write(
     if set(frame.column) - table.in_paper:
         notes += " Columns with a star are not in the paper, nor in the means."
     main = own[_is_main(own, *_main(request))]
-    if lost := int(main.without_direction.sum()):
-        notes += f" {lost} vectors are zero, have no direction and are left out."
     sections = [
         f"# {table.title}",
         f"Setting: {title}.",
         notes,
-        f"By {_main_name(request)}:",
+        f"By {_main_name(request)}{_lost(main)}:",
         _pivot(main, ["method"], table, paper=True),
         "TRIP-Shapley by utility and normalisation, against the Shapley value of the utility named "
-        "under truth:",
+        f"under truth{_lost(trip)}:",
         _pivot(trip, ["utility", "normalization", "truth"], table),
     ]
     if len(baselines):
         sections += [
             "Baselines by utility, with the thresholds of accuracy for all; calls are coalitions "
-            "looked up, mean over cells:",
+            f"looked up, mean over cells{_lost(baselines)}:",
             _pivot(baselines, ["method", "utility"], table, calls=True),
         ]
     sections += ["Final accuracy, examples and seconds per cell:", _costs(cost, table)]
     beside(stem, ".md").write_text("\n\n".join(sections) + "\n")
+
+
+def _lost(rows: pandas.DataFrame) -> str:
+    """How many vectors are in no distance and no mean."""
+    lost = int(rows.without_direction.sum())
+    return f" ({lost} without direction, all zero, are left out)" * (lost > 0)
 
 
 def _main(request: Request) -> tuple[str, str]:
@@ -196,8 +209,11 @@ def _pivot(
             for column in present
         ]
         known = ours.mean().notna()
-        common = [column for column in present if column in table.in_paper and known[column]]
+        papers = [column for column in present if column in table.in_paper]
+        common = [column for column in papers if known[column]]
         mean = _number(ours.mean()[common].mean())
+        if 0 < len(common) < len(papers):
+            mean += f" of {len(common)}"
         if paper and printed[common].notna().all() and common:
             mean += f" ({printed[common].mean():.3f})"
         count = [f"{rows.calls.mean():,.0f}"] if calls else []

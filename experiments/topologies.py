@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from experiments.command_line import run_as_command
 from experiments.measures import trip_rows
 from experiments.paper_values import TABLE_2, TOPOLOGIES
-from experiments.request import parse
+from experiments.request import Request, parse
 from experiments.tables import Table, fill
+from trip_jax.errors import InvalidSetting
 
 BEYOND_THE_PAPER = {
     "directed": ["topology=regular", "topology.directed=true"],
@@ -25,6 +26,7 @@ def topologies(arguments: Sequence[str]) -> None:
     """Fill Table II as far as it was asked for."""
     request = parse(arguments, distribution=("iid",), topology=(*TOPOLOGIES, *BEYOND_THE_PAPER))
     distribution = ",".join(request.distributions)
+    _refuse_other_graphs(request)
     fill(
         Table(
             name="topologies",
@@ -42,6 +44,18 @@ def topologies(arguments: Sequence[str]) -> None:
         ),
         request,
     )
+
+
+def _refuse_other_graphs(request: Request) -> None:
+    """Refuse settings by which a column would not be what it is called."""
+    given = {override.lstrip("+").partition("=")[0] for override in request.overrides}
+    for column in request.topologies:
+        for setting in BEYOND_THE_PAPER.get(column, []):
+            name = setting.partition("=")[0]
+            if name in given:
+                raise InvalidSetting(
+                    f"topology={column} has {setting}: leave out {name}, or name another topology."
+                )
 
 
 if __name__ == "__main__":

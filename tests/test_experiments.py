@@ -6,7 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,11 +28,13 @@ from experiments.plots import draw_distances, draw_scatter
 from experiments.progress import ExecutionProgress
 from experiments.request import SMOKE, parse
 from experiments.retraining_speed import retraining_speed
-from experiments.topologies import topologies
+from experiments.topologies import BEYOND_THE_PAPER, topologies
 from experiments.vs_shapley import vs_shapley
+from tests import reference as ref
 from trip_jax import Config, Contribution, execution
 from trip_jax.checkpoints import Checkpoints
 from trip_jax.errors import Interrupted, InvalidSetting
+from trip_jax.evaluation import UTILITIES
 from trip_jax.execution import Progress
 from trip_jax.metrics import cosine_distance
 from trip_jax.resume import locked
@@ -90,6 +94,26 @@ def test_distances_are_those_of_the_kept_arrays(folder: Path) -> None:
     assert row.distance.item() == pytest.approx(cosine_distance(trip, truth).mean(), rel=1e-4)
 
 
+def test_baselines_are_judged_by_the_shapley_value_of_fedavg(folder: Path) -> None:
+    config = cell_config(["dataset=digits", "model=mlp", *SMOKE, "distribution=sizes"])
+    cell = Cell(folder / "cells", config, "test")
+    rounds, truth = cell.fedavg_tables()["rounds"], cell.centralised()
+    np.testing.assert_allclose(rounds[1:, 0], rounds[:-1, -1], atol=1e-5)  # who joins last is next
+    everyone = truth["utilities"][truth["inside"].all(axis=1), 0]
+    np.testing.assert_allclose(rounds[-1, -1], everyone[0], atol=1e-5)
+    games = {"MR": rounds, "OR": cell.fedavg_tables()["reconstructed"][None]}
+    frame = pandas.read_csv(folder / f"{REPORT}.csv").query("vs_shapley == 'sizes'")
+    for (method, utilities), (k, utility) in product(games.items(), enumerate(UTILITIES)):
+        values = np.zeros(6)
+        for table in utilities[..., k]:
+            u = {frozenset(np.flatnonzero(s >> np.arange(6) & 1)): table[s] for s in range(64)}
+            phi = ref.shapley(u, range(6), "efficient")
+            values += [phi[j] for j in range(6)]
+        row = frame.query(f"method == '{method}' and utility == '{utility}'")
+        distance = cosine_distance(values, truth["values"][0, :, k])
+        assert row.distance.item() == pytest.approx(distance, rel=1e-4, abs=1e-8)
+
+
 def test_finished_cells_are_not_run_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a finished cell was run again")
@@ -117,6 +141,40 @@ def test_table_2_has_the_papers_graphs_and_two_more(tmp_path: Path) -> None:
     assert frame.distance.between(0, 2).all()
     text = (tmp_path / f"{stem}.md").read_text()
     assert "regular | star | line | directed* | time varying* |" in text
+    graphs = []
+    for column in ("regular", "directed", "time_varying"):
+        overrides = BEYOND_THE_PAPER.get(column, [f"topology={column}"])
+        settings = ["dataset=digits", "model=mlp", *SMOKE, *overrides]
+        graphs.append(Cell(tmp_path / "cells", cell_config(settings), "test").trip)
+    members = [int(run["mask"].sum()) for run in graphs]
+    assert members == [6 * 5, 6 * 3, 3 * 6 * 3]  # directed: half of the arcs; three rings of six
+    rings = {str(members) for members in graphs[2]["members"].values.tolist()}
+    assert graphs[2]["graph_of_round"].values.tolist() == [0, 1, 2] and len(rings) == 3
+
+
+@pytest.mark.parametrize(
+    ("column", "setting"),
+    [("directed", "topology.directed=false"), ("time_varying", "topology.redraw_every=2")],
+)
+def test_a_column_is_what_it_is_called(column: str, setting: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match=f"topology={column} has .*: leave out {setting[:9]}"):
+        topologies(["scale=smoke", f"topology={column}", setting, f"out={tmp_path}"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("topology=star,regular", "n_clients=4"), "needs an even degree and at least 5"),
+        (("topology=star", "dataset.train_size=3"), "n_clients=6 is more than the 3"),
+    ],
+)
+def test_no_cell_is_run_where_another_cannot_be(
+    settings: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidSetting, match=message):
+        topologies(["scale=smoke", *settings, f"out={tmp_path}"])
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_interrupted_re_execution_goes_on(
@@ -229,6 +287,12 @@ def test_the_papers_setting_is_run_at_its_scale() -> None:
     training = config.training
     assert (config.n_clients, training.rounds, training.local_epochs) == (8, 10, 1)
     assert config.dataset.train_size is None and config.model.kind == "cnn"
+    assert (config.topology.kind, config.topology.degree) == ("regular", 4)
+    assert (training.batch_size, training.learning_rate, config.dataset.test_size) == (
+        32,
+        0.01,
+        500,
+    )
     assert config.contribution == Contribution()
     smaller = parse(["scale=cpu"]).settings("fashion_mnist", "cnn")
     assert cell_config(smaller).dataset.train_size == 8 * 160
@@ -276,6 +340,12 @@ def test_spread_dashes_and_means_in_markdown() -> None:
         "| X | 0.200 ± 0.141 (0.500) | 0.900 | 0.200 (0.500) |",
     ]
     assert "| Y | – | – |" in tables._pivot(frame[frame.method == "Y"], ["method"], table)
+    papers = replace(table, in_paper=frozenset({"a", "new_one"}))
+    both = frame.assign(distance=[0.1, 0.3, np.nan, np.nan], without_direction=[0, 0, 1, 1])
+    text = tables._pivot(both[both.method == "X"], ["method"], papers)
+    assert "| X | 0.200 ± 0.141 | – | 0.200 of 1 |" in text
+    assert tables._lost(both) == " (2 without direction, all zero, are left out)"
+    assert tables._lost(both[:2]) == ""
 
 
 def test_vectors_without_direction_are_left_out_of_figures(tmp_path: Path) -> None:
@@ -311,6 +381,7 @@ def test_cosine_distance() -> None:
         ("experiment=ws100", "experiment is fixed here"),
         ("contribution.utility=loss", "utility=loss chooses what is reported"),
         ("adversary=d2", "leave out adversary and defence"),
+        ("distribution=iid,", "distribution=iid, has a comma too many"),
         ("samples=few", "samples must be a number of coalitions, not 'few'."),
     ],
 )
@@ -347,10 +418,11 @@ def test_too_many_clients_are_refused_before_anything_is_trained(tmp_path: Path)
 def test_other_utilities_alone_have_their_own_first_table(few: Path) -> None:
     arguments = ["scale=smoke", *FEW, "distribution=iid", f"out={few}", "utility=loss"]
     before = set(few.glob("*.md"))
-    vs_shapley([*arguments, "normalization=efficient"])
+    vs_shapley([*arguments, "normalization=efficient", "samples=8"])  # of eight
     (report,) = set(few.glob("*.md")) - before
     text = report.read_text()
     assert "By loss and Eq. 4 divided by m:\n\n| method | iid | mean |" in text
+    assert "sampled" not in text
 
 
 def test_as_a_program(tmp_path: Path) -> None:

@@ -4,12 +4,12 @@ import numpy as np
 
 from trip_jax.config import Config, ModelConfig
 from trip_jax.data.partition import Federation, distribute
-from trip_jax.data.sources import load_dataset
+from trip_jax.data.sources import Dataset, load_dataset
 from trip_jax.devices import available
 from trip_jax.errors import InvalidSetting
 from trip_jax.models import Model, cnn, mlp
 from trip_jax.simulation import Simulation
-from trip_jax.topology import from_config
+from trip_jax.topology import Topology, from_config
 
 
 def prepare(config: Config) -> tuple[Simulation, Federation]:
@@ -19,6 +19,28 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         InvalidSetting: a setting that cannot work.
     """
     devices = available(config.devices)
+    dataset, federation, topology = lay_out(config)
+    simulation = Simulation(
+        build_model(config.model, dataset.n_classes),
+        federation.data,
+        topology,
+        training=config.training,
+        contribution=config.contribution,
+        adversary=config.adversary,
+        defence=config.defence,
+        seed=config.seed,
+        devices=devices,
+        precision=config.precision,
+    )
+    return simulation, federation
+
+
+def lay_out(config: Config) -> tuple[Dataset, Federation, Topology]:
+    """What a federation is made of, but for its models.
+
+    Raises:
+        InvalidSetting: data that can't be divided so, or a graph that can't be drawn.
+    """
     dataset = load_dataset(config.dataset, config.seed)
     height, width = dataset.train_images.shape[1:3]
     if config.model.kind == "cnn" and min(height, width) < 2 ** len(config.model.channels):
@@ -34,19 +56,7 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         rounds=config.training.rounds,
         seed=config.seed,
     )
-    simulation = Simulation(
-        build_model(config.model, dataset.n_classes),
-        federation.data,
-        topology,
-        training=config.training,
-        contribution=config.contribution,
-        adversary=config.adversary,
-        defence=config.defence,
-        seed=config.seed,
-        devices=devices,
-        precision=config.precision,
-    )
-    return simulation, federation
+    return dataset, federation, topology
 
 
 def build_model(config: ModelConfig, n_classes: int) -> Model:

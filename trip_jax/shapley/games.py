@@ -20,9 +20,14 @@ def game_values(utilities: np.ndarray, semivalue: str = "shapley") -> np.ndarray
 
     Returns:
         values [n, ...]; Shapley values sum to u(N) - u(empty).
+
+    Raises:
+        ValueError: not as many utilities as some number of players has coalitions.
     """
     u = np.asarray(utilities, np.float64)
     n = len(u).bit_length() - 1
+    if len(u) != 2**n:
+        raise ValueError(f"a game of n players has 2^n utilities, not {len(u)}")
     weights = marginal_weights(n, "efficient", semivalue)[n]
     values = np.zeros((n, *u.shape[1:]))
     for j in range(n):
@@ -59,15 +64,23 @@ def sample_game(
 
     Raises:
         InvalidSetting: a budget too small for the estimator.
+        ValueError: utilities of another shape.
     """
+
+    def utilities_of(coalitions: np.ndarray) -> np.ndarray:
+        found = np.asarray(utility(coalitions))
+        if found.ndim != 2 or len(found) != len(coalitions):
+            raise ValueError(f"utilities must be [{len(coalitions)}, U], not {list(found.shape)}")
+        return found
+
     if 2**n <= budget:
         every = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
-        values = game_values(utility(every))
+        values = game_values(utilities_of(every))
         return Estimate(values, np.zeros_like(values), 2**n)
     estimator = AUTO if estimator == "auto" else estimator
     require_budget(budget, n, estimator, "budget")
     masks = draw(jax.random.key(seed), n, slots=n, rows=budget, estimator=estimator)
-    utilities = np.asarray(utility(np.asarray(masks)))
+    utilities = utilities_of(np.asarray(masks))
     # Values don't depend on a constant; without it float32 keeps more of the differences.
     shifted = jnp.asarray(utilities - utilities[0], jnp.float32)
     values, error = estimate(masks, shifted, n, estimator=estimator)
