@@ -98,7 +98,7 @@ def test_baselines_are_judged_by_the_shapley_value_of_fedavg(folder: Path) -> No
     config = cell_config(["dataset=digits", "model=mlp", *SMOKE, "distribution=sizes"])
     cell = Cell(folder / "cells", config, "test")
     rounds, truth = cell.fedavg_tables()["rounds"], cell.centralised()
-    np.testing.assert_allclose(rounds[1:, 0], rounds[:-1, -1], atol=1e-5)  # who joins last is next
+    np.testing.assert_allclose(rounds[1:, 0], rounds[:-1, -1], atol=1e-5)  # of all
     everyone = truth["utilities"][truth["inside"].all(axis=1), 0]
     np.testing.assert_allclose(rounds[-1, -1], everyone[0], atol=1e-5)
     games = {"MR": rounds, "OR": cell.fedavg_tables()["reconstructed"][None]}
