@@ -4,35 +4,11 @@ They are the arguments of the Python API and, by schema.py, what Hydra checks co
 and the command line against. A wrong value raises `InvalidSetting`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 
 import numpy as np
 
-from trip_jax.errors import InvalidSetting
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise InvalidSetting(message)
-
-
-def _choice(name: str, value: str, choices: Sequence[str]) -> None:
-    _require(value in choices, f"{name} must be one of {', '.join(choices)}, not {value!r}.")
-
-
-def _at_least(name: str, value: float | None, minimum: float) -> None:
-    valid = value is None or minimum <= value < inf
-    _require(valid, f"{name} must be at least {minimum}, not {value}.")
-
-
-def _above_zero(name: str, value: float | None) -> None:
-    _require(value is None or 0 < value < inf, f"{name} must be a number above 0, not {value}.")
-
-
-def _fraction(name: str, value: float) -> None:
-    _require(0 <= value <= 1, f"{name} must lie between 0 and 1, not {value}.")
+from trip_jax.settings import above_zero, at_least, choice, fraction, require
 
 
 @dataclass(frozen=True)
@@ -44,9 +20,9 @@ class DatasetConfig:
     test_size: int = 500
 
     def __post_init__(self) -> None:
-        _choice("dataset", self.name, ("digits", "fashion_mnist", "cifar10", "mnist", "synthetic"))
-        _at_least("dataset.train_size", self.train_size, 1)
-        _at_least("dataset.test_size", self.test_size, 1)
+        choice("dataset", self.name, ("digits", "fashion_mnist", "cifar10", "mnist", "synthetic"))
+        at_least("dataset.train_size", self.train_size, 1)
+        at_least("dataset.test_size", self.test_size, 1)
 
 
 @dataclass(frozen=True)
@@ -62,16 +38,16 @@ class Distribution:
 
     def __post_init__(self) -> None:
         kinds = ("iid", "non_iid", "dirichlet", "sizes", "noisy_images", "noisy_labels")
-        _choice("distribution", self.kind, kinds)
-        _choice("distribution.order", self.order, ("random", "sorted"))
-        _require(
+        choice("distribution", self.kind, kinds)
+        choice("distribution.order", self.order, ("random", "sorted"))
+        require(
             0 <= self.owned_share <= 0.5,
             "distribution.owned_share must lie between 0 and 0.5, since a client owns two "
             f"classes, not {self.owned_share}.",
         )
-        _above_zero("distribution.alpha", self.alpha)
-        _at_least("distribution.max_noise", self.max_noise, 0)
-        _fraction("distribution.max_label_noise", self.max_label_noise)
+        above_zero("distribution.alpha", self.alpha)
+        at_least("distribution.max_noise", self.max_noise, 0)
+        fraction("distribution.max_label_noise", self.max_label_noise)
 
 
 @dataclass(frozen=True)
@@ -90,18 +66,18 @@ class TopologyConfig:
 
     def __post_init__(self) -> None:
         kinds = ("regular", "star", "line", "ring", "complete", "watts_strogatz", "erdos_renyi")
-        _choice("topology", self.kind, (*kinds, "barabasi_albert", "file"))
-        _choice("topology.weights", self.weights, ("data_size", "uniform", "metropolis"))
-        _at_least("topology.degree", self.degree, 1)
-        _fraction("topology.probability", self.probability)
-        _at_least("topology.attachments", self.attachments, 1)
-        _at_least("topology.redraw_every", self.redraw_every, 1)
+        choice("topology", self.kind, (*kinds, "barabasi_albert", "file"))
+        choice("topology.weights", self.weights, ("data_size", "uniform", "metropolis"))
+        at_least("topology.degree", self.degree, 1)
+        fraction("topology.probability", self.probability)
+        at_least("topology.attachments", self.attachments, 1)
+        at_least("topology.redraw_every", self.redraw_every, 1)
         object.__setattr__(self, "files", tuple(self.files))
-        _require(
+        require(
             bool(self.files) == (self.kind == "file"),
             "topology.files must name the graph files when topology=file, and only then.",
         )
-        _require(
+        require(
             len(self.files) < 2 or self.redraw_every is not None,
             "topology.redraw_every must say after how many rounds the next of topology.files "
             "takes its turn.",
@@ -117,13 +93,13 @@ class ModelConfig:
     channels: tuple[int, ...] = (32, 64)  # cnn: features of its 3x3 convolutions
 
     def __post_init__(self) -> None:
-        _choice("model", self.kind, ("mlp", "cnn"))
+        choice("model", self.kind, ("mlp", "cnn"))
         object.__setattr__(self, "hidden", tuple(self.hidden))
         object.__setattr__(self, "channels", tuple(self.channels))
         for name in ("hidden", "channels"):
             for width in getattr(self, name):
-                _at_least(f"model.{name}", width, 1)
-        _require(
+                at_least(f"model.{name}", width, 1)
+        require(
             self.kind != "cnn" or len(self.hidden) == 1,
             f"model.hidden of a cnn must be one width, not {list(self.hidden)}.",
         )
@@ -142,9 +118,9 @@ class Training:
 
     def __post_init__(self) -> None:
         for name in ("rounds", "local_epochs", "batch_size", "client_batch"):
-            _at_least(f"training.{name}", getattr(self, name), 1)
-        _above_zero("training.learning_rate", self.learning_rate)
-        _require(
+            at_least(f"training.{name}", getattr(self, name), 1)
+        above_zero("training.learning_rate", self.learning_rate)
+        require(
             0 <= self.momentum < 1,
             f"training.momentum must be at least 0 and below 1, not {self.momentum}.",
         )
@@ -163,14 +139,14 @@ class Contribution:
     coalition_batch: int | None = None  # coalition models evaluated in one vmap; None: by backend
 
     def __post_init__(self) -> None:
-        _choice("contribution.utility", self.utility, ("accuracy", "loss", "probability"))
-        _choice("contribution.normalization", self.normalization, ("paper", "efficient"))
-        _choice("contribution.semivalue", self.semivalue, ("shapley", "banzhaf", "loo"))
+        choice("contribution.utility", self.utility, ("accuracy", "loss", "probability"))
+        choice("contribution.normalization", self.normalization, ("paper", "efficient"))
+        choice("contribution.semivalue", self.semivalue, ("shapley", "banzhaf", "loo"))
         estimators = ("auto", "exact", "permutation", "antithetic", "stratified", "kernelshap")
-        _choice("contribution.estimator", self.estimator, estimators)
-        _at_least("contribution.budget", self.budget, 1)
-        _at_least("contribution.max_coalitions", self.max_coalitions, 1)
-        _at_least("contribution.coalition_batch", self.coalition_batch, 1)
+        choice("contribution.estimator", self.estimator, estimators)
+        at_least("contribution.budget", self.budget, 1)
+        at_least("contribution.max_coalitions", self.max_coalitions, 1)
+        at_least("contribution.coalition_batch", self.coalition_batch, 1)
 
     def samples(self, n_members: np.ndarray) -> np.ndarray:
         """Whether neighbourhoods of that many members have more than `budget` coalitions."""
@@ -193,10 +169,10 @@ class Adversary:
     collude: bool = False  # D2: treat the entries of other liars as one's own
 
     def __post_init__(self) -> None:
-        _choice("adversary.kind", self.kind, ("none", "d1", "d2", "d1d2", "garbage"))
-        _choice("adversary.fake", self.fake, ("reinitialised", "noise", "sign_flipped", "evasive"))
-        _fraction("adversary.fraction", self.fraction)
-        _at_least("adversary.amount", self.amount, 0)
+        choice("adversary.kind", self.kind, ("none", "d1", "d2", "d1d2", "garbage"))
+        choice("adversary.fake", self.fake, ("reinitialised", "noise", "sign_flipped", "evasive"))
+        fraction("adversary.fraction", self.fraction)
+        at_least("adversary.amount", self.amount, 0)
         object.__setattr__(self, "clients", tuple(self.clients))
 
     @property
@@ -239,10 +215,10 @@ class Defence:
     thresholding: str = "soft"
 
     def __post_init__(self) -> None:
-        _at_least("defence.v_threshold", self.v_threshold, 0)
-        _above_zero("defence.penalty", self.penalty)
-        _at_least("defence.distance", self.distance, 0)
-        _choice("defence.thresholding", self.thresholding, ("soft", "hard"))
+        at_least("defence.v_threshold", self.v_threshold, 0)
+        above_zero("defence.penalty", self.penalty)
+        at_least("defence.distance", self.distance, 0)
+        choice("defence.thresholding", self.thresholding, ("soft", "hard"))
 
     def calibrated(
         self, utility: str = "accuracy", normalization: str = "paper", semivalue: str = "shapley"
@@ -253,7 +229,7 @@ class Defence:
             InvalidSetting: C2 lacks one of them, and reports are not Shapley values.
         """
         if semivalue != "shapley":
-            _require(
+            require(
                 not self.c2 or None not in (self.penalty, self.distance),
                 f"defence.penalty and defence.distance are calibrated for Shapley values: set both "
                 f"to use defence.c2 with contribution.semivalue={semivalue}.",
@@ -278,23 +254,23 @@ class Distributed:
     def __post_init__(self) -> None:
         numbers = self.processes, self.process
         if self.coordinator in (None, "auto"):
-            _require(
+            require(
                 numbers == (None, None),
                 "distributed.processes and .process go with distributed.coordinator=HOST:PORT.",
             )
             return
-        _require(
+        require(
             None not in numbers,
             f"distributed.coordinator={self.coordinator} needs distributed.processes and "
             "distributed.process.",
         )
-        _require(
+        require(
             self.coordinator.rpartition(":")[2].isdecimal() and ":" in self.coordinator,
             f"distributed.coordinator must be HOST:PORT or auto, not {self.coordinator!r}.",
         )
-        _at_least("distributed.processes", self.processes, 1)
+        at_least("distributed.processes", self.processes, 1)
         valid = 0 <= (self.process or 0) < (self.processes or 1)
-        _require(
+        require(
             valid,
             f"distributed.process must lie between 0 and {(self.processes or 1) - 1}, not "
             f"{self.process}.",
@@ -309,8 +285,8 @@ class Checkpoint:
     keep: int = 2
 
     def __post_init__(self) -> None:
-        _at_least("checkpoint.every", self.every, 1)
-        _at_least("checkpoint.keep", self.keep, 1)
+        at_least("checkpoint.every", self.every, 1)
+        at_least("checkpoint.keep", self.keep, 1)
 
 
 @dataclass(frozen=True)
@@ -334,17 +310,17 @@ class Config:
     defence: Defence = field(default_factory=Defence)
 
     def __post_init__(self) -> None:
-        _at_least("n_clients", self.n_clients, 1)
-        _require(
+        at_least("n_clients", self.n_clients, 1)
+        require(
             self.devices in ("all", None) or (isinstance(self.devices, int) and self.devices >= 1),
             f"devices must be a number of at least 1, or all, not {self.devices}.",
         )
-        _choice("precision", self.precision, tuple(PRECISIONS))
-        _require(
+        choice("precision", self.precision, tuple(PRECISIONS))
+        require(
             self.devices in ("all", None) or self.distributed.coordinator is None,
             f"devices={self.devices} can't be chosen with distributed.coordinator: all are used.",
         )
-        _require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), not {self.seed}.")
+        require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), not {self.seed}.")
 
     def calibrated(self) -> "Config":
         """The same with C2's penalty and distance filled in where they are None."""

@@ -1,0 +1,62 @@
+"""What settings are made of: named choices, and checks that tell a user what to mend."""
+
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
+from typing import Generic, TypeVar
+
+from trip_jax.errors import InvalidSetting
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """The objects that a setting may name.
+
+    Called with a name it is a decorator that adds one: `@SEMIVALUES("banzhaf")`. A name that is
+    there already is given to the newer object.
+
+    Args:
+        setting: its full name, for messages.
+    """
+
+    def __init__(self, setting: str):
+        self.setting = setting
+        self._named: dict[str, T] = {}
+
+    def __call__(self, name: str) -> Callable[[T], T]:
+        def add(one: T) -> T:
+            self._named[name] = one
+            return one
+
+        return add
+
+    def __getitem__(self, name: str) -> T:
+        """Raises InvalidSetting, with the names that there are."""
+        choice(self.setting, name, tuple(self._named))
+        return self._named[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._named)
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise InvalidSetting with the message unless the condition holds."""
+    if not condition:
+        raise InvalidSetting(message)
+
+
+def choice(name: str, value: str, choices: Sequence[str]) -> None:
+    require(value in choices, f"{name} must be one of {', '.join(choices)}, not {value!r}.")
+
+
+def at_least(name: str, value: float | None, minimum: float) -> None:
+    valid = value is None or minimum <= value < inf
+    require(valid, f"{name} must be at least {minimum}, not {value}.")
+
+
+def above_zero(name: str, value: float | None) -> None:
+    require(value is None or 0 < value < inf, f"{name} must be a number above 0, not {value}.")
+
+
+def fraction(name: str, value: float) -> None:
+    require(0 <= value <= 1, f"{name} must lie between 0 and 1, not {value}.")
