@@ -44,13 +44,12 @@ from experiments.timing import (
     write_comparison,
 )
 from trip_jax.config import Config, Defence
-from trip_jax.coordinator import coordinate
 from trip_jax.errors import InvalidSetting
-from trip_jax.prepare import prepare
-from trip_jax.reports import reports_of_round
-from trip_jax.rounds import compile_phases, timed_round
-from trip_jax.simulation import Simulation
-from trip_jax.training import round_keys
+from trip_jax.learning.training import round_keys
+from trip_jax.protocol.coordinator import coordinate
+from trip_jax.runs.prepare import prepare
+from trip_jax.runs.reports import reports_of_round
+from trip_jax.simulation import Simulation, compile_phases, timed_round
 
 WORKS: Mapping[str, str] = {
     "training": "samples/s",

@@ -18,9 +18,9 @@ import xarray
 from experiments.command_line import run_as_command
 from trip_jax import load_run
 from trip_jax.config import Defence
-from trip_jax.coordinator import trace
 from trip_jax.errors import InvalidSetting
-from trip_jax.reports import recorded_reports
+from trip_jax.protocol.coordinator import trace
+from trip_jax.runs.reports import recorded_reports
 
 RATE = 0.01
 

@@ -12,14 +12,14 @@ import numpy as np
 from experiments.kept import Arrays, KeptRun
 from experiments.progress import ExecutionProgress
 from trip_jax import Config
-from trip_jax.centralized.fedavg import fedavg
 from trip_jax.errors import InvalidSetting
-from trip_jax.evaluation import ACCURACY
-from trip_jax.interruption import Interruption
-from trip_jax.prepare import lay_out
-from trip_jax.progress import duration
-from trip_jax.results import is_over
-from trip_jax.retraining import (
+from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.runs.directory import is_over
+from trip_jax.runs.interruption import Interruption
+from trip_jax.runs.prepare import lay_out
+from trip_jax.runs.progress import duration
+from trip_jax.truth.centralized.fedavg import fedavg
+from trip_jax.truth.shapley_value import (
     GroundTruth,
     centralised_truth,
     decentralised_truth,

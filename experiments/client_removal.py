@@ -30,14 +30,14 @@ from experiments.large_plots import draw_removal
 from experiments.progress import ExecutionProgress
 from experiments.statistics import interval_over_seeds, student
 from experiments.tables import markdown
-from trip_jax.coordinator import trace
 from trip_jax.errors import InvalidSetting
-from trip_jax.evaluation import ACCURACY, LOSS
-from trip_jax.execution import Executor
-from trip_jax.interruption import Interruption
-from trip_jax.removal import removal_process
-from trip_jax.reports import recorded_reports
-from trip_jax.results import is_over
+from trip_jax.learning.evaluation import ACCURACY, LOSS
+from trip_jax.protocol.coordinator import trace
+from trip_jax.runs.directory import is_over
+from trip_jax.runs.interruption import Interruption
+from trip_jax.runs.reports import recorded_reports
+from trip_jax.truth.reexecution import Executor
+from trip_jax.truth.removal import removal_process
 
 TRIP = "TRIP-Shapley"
 CRITERIA = (TRIP, "by loss", "divided by m", "leave-one-out", "not traced")

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from trip_jax.config_errors import no_choice, one_line
+from trip_jax.cli.messages import no_choice, one_line
+from trip_jax.cli.run import USER_ERRORS
 from trip_jax.errors import Interrupted, InvalidSetting
-from trip_jax.interruption import EXIT_CODE, KEPT
-from trip_jax.run import CONF, USER_ERRORS
+from trip_jax.runs.interruption import EXIT_CODE, KEPT
+from trip_jax.runs.schema import CONF
 
 CHOSEN_BY_GROUP = {
     f"{group}.{key}": f"{group}.{key} follows from its group: give {group}={{value}}."

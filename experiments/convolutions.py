@@ -26,10 +26,10 @@ from experiments.tables import markdown
 from experiments.timing import spread, timed
 from trip_jax.data.federation import ClientData
 from trip_jax.errors import InvalidSetting
-from trip_jax.evaluation import evaluate
-from trip_jax.models import CNN, Form, Model, cnn_forms, from_flax
-from trip_jax.simulation import default_batches
-from trip_jax.training import train_clients
+from trip_jax.learning.evaluation import evaluate
+from trip_jax.learning.learner import default_batches
+from trip_jax.learning.models import CNN, Form, Model, cnn_forms, from_flax
+from trip_jax.learning.training import train_clients
 
 SHAPES = {"fashion_mnist": (28, 28, 1), "cifar10": (32, 32, 3)}
 N_CLASSES, BATCH_SIZE, N_TEST = 10, 32, 500

@@ -27,9 +27,9 @@ from experiments.large_plots import draw_lies, draw_sweeps
 from experiments.rescoring import evaluated, scored
 from experiments.statistics import bootstrap, interval_over_seeds
 from experiments.tables import markdown
-from trip_jax.adversary import choose_liars
 from trip_jax.config import Adversary, Defence
 from trip_jax.errors import InvalidSetting
+from trip_jax.protocol.adversaries import choose_liars
 
 OWN = {
     "adversary.fraction": "Say fraction={value} instead of adversary.fraction.",

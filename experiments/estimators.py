@@ -25,12 +25,12 @@ import numpy as np
 
 import trip_jax as tj
 from experiments.command_line import Arguments, run_as_command
-from trip_jax.aggregation import aggregate, coalition_models
 from trip_jax.errors import InvalidSetting
-from trip_jax.evaluation import UTILITIES
+from trip_jax.learning.evaluation import UTILITIES
+from trip_jax.learning.training import round_keys
+from trip_jax.protocol.aggregation import aggregate, coalition_models
 from trip_jax.shapley import game_values, sample_game
 from trip_jax.shapley.sampling import require_budget
-from trip_jax.training import round_keys
 
 OURS = ("permutation", "antithetic", "stratified", "kernelshap")
 MOST_PLAYERS = 16  # all coalitions of each game are evaluated

@@ -21,17 +21,17 @@ import xarray
 from hydra import compose, initialize_config_dir
 
 from trip_jax import Config, load_run
-from trip_jax.checkpoints import Checkpoints, refuse_changes
-from trip_jax.config_errors import refuse_unknown
-from trip_jax.coordinator import trace
+from trip_jax.cli.messages import refuse_unknown
 from trip_jax.errors import InvalidSetting
-from trip_jax.prepare import prepare
-from trip_jax.provenance import inputs_hash, result_settings
-from trip_jax.reports import recorded_reports
-from trip_jax.results import is_over
-from trip_jax.resume import locked
-from trip_jax.run import CONF, run
-from trip_jax.schema import config_from, register
+from trip_jax.protocol.coordinator import trace
+from trip_jax.runs.checkpoints import Checkpoints, refuse_changes
+from trip_jax.runs.directory import is_over
+from trip_jax.runs.launch import run
+from trip_jax.runs.prepare import prepare
+from trip_jax.runs.provenance import inputs_hash, result_settings
+from trip_jax.runs.reports import recorded_reports
+from trip_jax.runs.resume import locked
+from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.simulation import Simulation
 
 Arrays = dict[str, Any]  # of NumPy arrays

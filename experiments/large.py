@@ -17,7 +17,7 @@ from experiments.command_line import (
 from experiments.kept import KeptRun, compose_config
 from trip_jax.config import Config, Defence
 from trip_jax.errors import InvalidSetting
-from trip_jax.prepare import describe
+from trip_jax.runs.prepare import describe
 
 COMMON = ("scale", "dataset", "model", "seed", "out")
 """Settings of all of them, beside those of the configuration."""

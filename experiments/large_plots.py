@@ -8,7 +8,7 @@ from matplotlib.ticker import PercentFormatter
 
 from experiments.plots import COLOURS, MARKERS
 from experiments.statistics import pearson, spearman
-from trip_jax.figures import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
+from trip_jax.runs.figures import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
 
 ORDERS = {
     "lowest first": (HONEST, "o"),

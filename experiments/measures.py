@@ -6,10 +6,10 @@ import numpy as np
 
 from experiments.cells import Cell
 from experiments.request import Request
-from trip_jax.centralized import Game, gtg_shapley, mr, one_round, tmr
 from trip_jax.errors import InvalidSetting
-from trip_jax.evaluation import ACCURACY, UTILITIES
-from trip_jax.metrics import cosine_distance
+from trip_jax.learning.evaluation import ACCURACY, UTILITIES
+from trip_jax.truth.centralized import Game, gtg_shapley, mr, one_round, tmr
+from trip_jax.truth.metrics import cosine_distance
 
 SAME_ACCURACY = 0.02
 """How far apart accuracies of one model may be, computed in chunks of different shapes."""

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from trip_jax.aggregation import coalition_models
 from trip_jax.config import Config
-from trip_jax.prepare import prepare
+from trip_jax.learning.training import round_keys
+from trip_jax.protocol.aggregation import coalition_models
+from trip_jax.runs.prepare import prepare
 from trip_jax.shapley import game_values
-from trip_jax.training import round_keys
 
 
 class OneByOne:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pandas
 
-from trip_jax.figures import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
-from trip_jax.metrics import cosine_distance
+from trip_jax.runs.figures import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
+from trip_jax.truth.metrics import cosine_distance
 
 COLOURS = (HONEST, LIAR, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # of Okabe and Ito
 MARKERS = "osD^vP"

@@ -32,14 +32,12 @@ from experiments.kept import compose_config
 from experiments.large import write_report
 from experiments.measures import mean_distance
 from experiments.tables import markdown
-from trip_jax.config import PRECISIONS
 from trip_jax.data.federation import to_float
-from trip_jax.devices import available, require_precision
-from trip_jax.metrics import cosine_distance
-from trip_jax.prepare import describe, prepare
-from trip_jax.records import Past, Result, Timing
-from trip_jax.rounds import compile_phases, timed_round
-from trip_jax.simulation import Simulation
+from trip_jax.history import Past, Result, Timing
+from trip_jax.learning.devices import PRECISIONS, available, require_precision
+from trip_jax.runs.prepare import describe, prepare
+from trip_jax.simulation import Simulation, compile_phases, timed_round
+from trip_jax.truth.metrics import cosine_distance
 
 TERA = 1e12
 PRODUCTS = 8  # one after another, so that starting them costs little

@@ -3,8 +3,8 @@
 import sys
 from typing import Any
 
-from trip_jax.execution import Progress
-from trip_jax.progress import duration
+from trip_jax.runs.progress import duration
+from trip_jax.truth.reexecution import Progress
 
 SECONDS_A_LINE = 30.0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from experiments.command_line import CHOSEN_BY_GROUP, Arguments
 from trip_jax.errors import InvalidSetting
-from trip_jax.evaluation import UTILITIES
+from trip_jax.learning.evaluation import UTILITIES
 
 SMOKE: tuple[str, ...] = ("n_clients=6", "training.rounds=3", "dataset.train_size=384")
 SMOKE += ("dataset.test_size=200", "training.learning_rate=0.05")

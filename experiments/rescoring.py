@@ -15,21 +15,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.kept import Arrays, KeptRun, read, write
-from trip_jax.adversary import falsify_lcvs
 from trip_jax.config import Adversary, Contribution, Defence
-from trip_jax.coordinator import Reports, trace
 from trip_jax.errors import Diverged
-from trip_jax.evaluation import ACCURACY, UTILITIES
-from trip_jax.interruption import Interruption
-from trip_jax.lcv import Known
-from trip_jax.programs import compiled_when_called
-from trip_jax.progress import duration
-from trip_jax.provenance import json_hash
-from trip_jax.records import State
-from trip_jax.reports import reports_of_round
-from trip_jax.resume import arrays_of, state_of
-from trip_jax.rounds import compile_training
-from trip_jax.simulation import Simulation
+from trip_jax.learning.evaluation import ACCURACY, UTILITIES
+from trip_jax.learning.programs import compiled_when_called
+from trip_jax.protocol.adversaries import falsify_lcvs
+from trip_jax.protocol.contributions import Known
+from trip_jax.protocol.coordinator import trace
+from trip_jax.protocol.messages import State
+from trip_jax.protocol.reports import Reports
+from trip_jax.runs.interruption import Interruption
+from trip_jax.runs.progress import duration
+from trip_jax.runs.provenance import json_hash
+from trip_jax.runs.reports import reports_of_round
+from trip_jax.runs.resume import arrays_of, state_of
+from trip_jax.simulation import Simulation, compile_training
 from trip_jax.topology import Topology
 
 

@@ -34,9 +34,9 @@ from experiments.timing import (
     write_comparison,
 )
 from trip_jax.errors import InvalidSetting
-from trip_jax.execution import Executor
-from trip_jax.prepare import describe, prepare
-from trip_jax.retraining import decentralised_process
+from trip_jax.runs.prepare import describe, prepare
+from trip_jax.truth.reexecution import Executor
+from trip_jax.truth.shapley_value import decentralised_process
 
 ONE_COALITION = "trip_jax, one coalition at a time"
 

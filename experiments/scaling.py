@@ -31,8 +31,8 @@ from experiments.plots import COLOURS, MARKERS
 from experiments.tables import markdown
 from trip_jax import load_run
 from trip_jax.errors import Interrupted, InvalidSetting
-from trip_jax.figures import MUTED, plain, titled_figure
-from trip_jax.interruption import EXIT_CODE
+from trip_jax.runs.figures import MUTED, plain, titled_figure
+from trip_jax.runs.interruption import EXIT_CODE
 
 ROUNDS = ("training.rounds=2", "training.local_epochs=1", "dataset.test_size=50")
 GIB = 2**30

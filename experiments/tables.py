@@ -16,7 +16,7 @@ from experiments.kept import compose_config
 from experiments.measures import TRIP, cost_row
 from experiments.plots import draw_distances, draw_scatter
 from experiments.request import Request
-from trip_jax.evaluation import ACCURACY
+from trip_jax.learning.evaluation import ACCURACY
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 
 from experiments.timing import LOOP, VMAP
 from trip_jax.config import Config
-from trip_jax.coordinator import Reports
+from trip_jax.protocol.reports import Reports
 from trip_jax.shapley import game_values
 from trip_jax.simulation import Simulation
 

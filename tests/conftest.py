@@ -19,18 +19,18 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 
-import trip_jax.run
+import trip_jax.cli.run
 from tests import reference as ref
 from trip_jax import topology
-from trip_jax.adversary import fake_models
 from trip_jax.config import Adversary, Config, Contribution, Defence, Training
 from trip_jax.data.federation import ClientData
-from trip_jax.models import Model, mlp
-from trip_jax.records import Record, State
-from trip_jax.rounds import compile_phases, timed_round
-from trip_jax.schema import config_from, register
+from trip_jax.learning.models import Model, mlp
+from trip_jax.learning.training import epoch_order, round_keys
+from trip_jax.protocol.adversaries import FAKES
+from trip_jax.protocol.algorithm import step
+from trip_jax.protocol.messages import Record, State
+from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.simulation import Simulation
-from trip_jax.training import epoch_order, round_keys
 
 # Compilation takes most of the tests' time: programs are kept for other tests, in all of pytest's
 # processes, and for the commands that they start; and compiled with little effort, as they run for
@@ -129,7 +129,7 @@ def command(
         monkeypatch.setattr(sys, "argv", ["run.py", *arguments])
         code = 0
         try:
-            trip_jax.run.main()
+            trip_jax.cli.run.main()
         except SystemExit as stop:
             assert isinstance(stop.code, int)
             code = stop.code
@@ -154,7 +154,7 @@ def python(folder: Path, *arguments: str) -> Outcome:
 def config_of(*overrides: str) -> Config:
     """What the command line makes of overrides."""
     register()
-    with initialize_config_dir(str(trip_jax.run.CONF), version_base="1.3"):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
         return config_from(compose("config", list(overrides)))
 
 
@@ -214,7 +214,7 @@ def tiny(
 
 def layers(simulation: Simulation, row: jax.Array) -> ref.Params:
     """A flat MLP as the oracle's list of (kernel, bias)."""
-    dense = simulation.model.unravel(row)["params"]
+    dense = simulation.learner.model.unravel(row)["params"]
     return [
         (np.asarray(dense[name]["kernel"], float), np.asarray(dense[name]["bias"], float))
         for name in sorted(dense)
@@ -232,9 +232,9 @@ class Trajectory:
 def follow(simulation: Simulation) -> Trajectory:
     """Go through all rounds by the phases of a run, which federations share where they can."""
     trajectory = Trajectory([simulation.start()], [])
-    phases = compile_phases(simulation, trajectory.states[0])
+    programs = simulation.on_its_data(simulation.compile(trajectory.states[0]))
     for _ in range(simulation.training.rounds):
-        state, record, _ = timed_round(simulation, trajectory.states[-1], phases)
+        state, record = step(programs, trajectory.states[-1])
         trajectory.states.append(state)
         trajectory.records.append(jax.tree.map(np.asarray, record))
     return trajectory
@@ -279,7 +279,7 @@ def oracle_inputs(simulation: Simulation) -> OracleInputs:
         )
     test = np.asarray(data.test_images, float), np.asarray(data.test_labels)
     return OracleInputs(
-        layers(simulation, simulation.model.theta), clients, test, neighbourhoods, orders
+        layers(simulation, simulation.learner.model.theta), clients, test, neighbourhoods, orders
     )
 
 
@@ -296,7 +296,8 @@ def oracle(
     def fake(i: int, t: int) -> ref.Params:
         before = trajectory.states[t].models[i : i + 1]
         keys = round_keys(simulation.fake_key, jnp.array([i]), t)
-        return layers(simulation, fake_models(before, keys, adversary, simulation.model)[0])
+        fakes = FAKES[adversary.fake](before, keys, jnp.zeros(1), simulation.learner)
+        return layers(simulation, fakes[0])
 
     return ref.trip_shapley(
         inputs.theta,
@@ -311,8 +312,8 @@ def oracle(
         normalization=contribution.normalization,  # type: ignore[arg-type]
         liars=[int(i) for i in simulation.liars],
         fake=fake,
-        lie_models=adversary.fakes_models,
-        amount=adversary.amount if adversary.fakes_reports else 0.0,
+        lie_models="d1" in adversary.kind,
+        amount=adversary.amount if "d2" in adversary.kind else 0.0,
         lower_others=adversary.lower_others,
         collude=adversary.collude,
         v_threshold=defence.v_threshold if defence.c1 else None,

@@ -13,7 +13,7 @@ from experiments.convolutions import convolutions
 from experiments.scaling import scaling
 from experiments.timing import LOOP, OURS, compared
 from trip_jax.errors import Interrupted, InvalidSetting
-from trip_jax.models import cnn_forms
+from trip_jax.learning.models import cnn_forms
 
 
 def test_forms_of_convolution_are_timed_and_the_one_taken_is_named(

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from tests import reference as ref
-from trip_jax.centralized import Game, gtg_shapley, mr, one_round, tmr
-from trip_jax.centralized.gtg_shapley import converged, sweep
 from trip_jax.errors import InvalidSetting
 from trip_jax.shapley import game_values
+from trip_jax.truth.centralized import Game, gtg_shapley, mr, one_round, tmr
+from trip_jax.truth.centralized.gtg_shapley import converged, sweep
 
 
 class Asked:

@@ -11,8 +11,8 @@ import numpy as np
 import psutil
 import pytest
 
-from trip_jax.checkpoints import Arrays, Checkpoints
 from trip_jax.errors import InvalidSetting
+from trip_jax.runs.checkpoints import Arrays, Checkpoints
 
 SETTINGS = {"seed": 0, "training.learning_rate": 0.1, "topology.files": ("a", "b")}
 

@@ -25,7 +25,7 @@ from trip_jax.config import (
     Training,
 )
 from trip_jax.errors import InvalidSetting
-from trip_jax.schema import register
+from trip_jax.runs.schema import register
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 CLASSES = get_type_hints(Config)
@@ -204,7 +204,7 @@ def test_command_line_wins_over_the_experiment() -> None:
         "training.learning_rate=0.5",
     )
     assert (config.dataset.name, config.distribution.kind) == ("cifar10", "noisy_images")
-    assert config.adversary.fakes_models and config.adversary.fakes_reports
+    assert config.adversary.kind == "d1d2"
     assert config.defence.c1 and config.defence.c2
     assert (config.seed, config.n_clients, config.topology.kind) == (3, 20, "watts_strogatz")
     assert (config.training.rounds, config.training.learning_rate) == (7, 0.5)

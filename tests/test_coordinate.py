@@ -14,7 +14,7 @@ import pytest
 from tests import reference as ref
 from trip_jax.config import Defence
 from trip_jax.coordinate import main, read_reports
-from trip_jax.coordinator import trace
+from trip_jax.protocol.coordinator import trace
 
 NAMES = ["2", "007", "10", "NA", "b, c"]
 """In the order of the outputs: integers by value, then strings; each as it is written."""

@@ -8,11 +8,11 @@ import networkx as nx
 import numpy as np
 
 from tests.conftest import tiny
-from trip_jax import coordinator, outliers
 from trip_jax.config import Adversary, Defence
-from trip_jax.coordinator import ARCS_AT_ONCE, Reports, trace
-from trip_jax.models import mlp
-from trip_jax.rounds import compile_phases
+from trip_jax.learning.models import mlp
+from trip_jax.protocol import coordinator, outliers, reports
+from trip_jax.protocol.coordinator import ARCS_AT_ONCE, trace
+from trip_jax.protocol.reports import Reports
 
 
 def told(rounds: list[list[tuple[int, int, float, float]]]) -> Reports:
@@ -68,14 +68,13 @@ def test_many_arcs_in_any_order_are_a_product_of_matrices() -> None:
 def test_the_coordinator_sees_no_model() -> None:
     """Nothing that it is handed in a run is as large as a model, and its modules know none."""
     simulation = tiny(nx.star_graph(5), defence=Defence(c2=True), model=mlp(3, (60,)))
-    train, _, coordinate = (
-        phase.in_avals for phase in compile_phases(simulation, simulation.start())
-    )
-    n_parameters = simulation.model.theta.size
-    assert max(argument.size for argument in jax.tree.leaves(train)) >= 6 * n_parameters
+    programs = simulation.compile(simulation.start())
+    learn, coordinate = (part.in_avals for part in (programs.learn, programs.coordinate))
+    n_parameters = simulation.learner.model.theta.size
+    assert max(argument.size for argument in jax.tree.leaves(learn)) >= 6 * n_parameters
     assert max(argument.size for argument in jax.tree.leaves(coordinate)) < n_parameters
-    for module in (coordinator, outliers):
-        for word in ("models", "training", "evaluation", "aggregation"):
+    for module in (coordinator, outliers, reports):
+        for word in ("learning", "protocol.messages", "protocol.aggregation"):
             assert f"trip_jax.{word}" not in inspect.getsource(module)
 
 

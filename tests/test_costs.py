@@ -6,8 +6,8 @@ import pytest
 
 from tests.conftest import tiny
 from trip_jax import Contribution
-from trip_jax.costs import costs
-from trip_jax.records import Timing
+from trip_jax.history import Timing
+from trip_jax.runs.costs import costs
 
 
 def test_costs_of_two_graphs_that_take_turns() -> None:
@@ -15,7 +15,7 @@ def test_costs_of_two_graphs_that_take_turns() -> None:
     simulation = tiny([nx.star_graph(5), nx.path_graph(6)])
     result = simulation.run()
     found = costs(result)
-    parameters = simulation.model.theta.size
+    parameters = simulation.learner.model.theta.size
     assert found["models_sent"] == {"learning": 20, "contributions": 20}
     assert found["bytes_sent"]["contributions"] == 20 * parameters * 4
     assert found["bytes_sent"]["reports"] == (6 + 5 * 2 + 2 * 2 + 4 * 3) * 4

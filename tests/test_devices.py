@@ -16,10 +16,9 @@ import pytest
 
 from tests.conftest import config_of, tiny, tiny_data
 from trip_jax import Adversary, Contribution, Defence, load_run
-from trip_jax.devices import MOST_CORES, mesh_of, on_all, spread
-from trip_jax.retraining import centralised_truth, decentralised_truth
-from trip_jax.rounds import compile_phases
-from trip_jax.run import run
+from trip_jax.learning.devices import MAX_CORES, balanced_map, mesh_of, replicated
+from trip_jax.runs.launch import run
+from trip_jax.truth.shapley_value import centralised_truth, decentralised_truth
 
 FOUR = jax.devices()[:4]
 
@@ -36,9 +35,9 @@ def test_every_row_is_worked_on_and_comes_back_in_place(n_rows: int) -> None:
         def work(rows: Any, factor: int) -> Any:
             return factor * rows[0], jax.vmap(jax.random.bits)(rows[1])
 
-        return spread(mesh, work, rows, 3, cost)
+        return balanced_map(mesh, work, rows, 3, cost)
 
-    values, bits = doubled(jax.device_put(rows, on_all(mesh)))
+    values, bits = doubled(jax.device_put(rows, replicated(mesh)))
     np.testing.assert_array_equal(values, 3 * rows[0])
     np.testing.assert_array_equal(bits, jax.vmap(jax.random.bits)(rows[1]))
 
@@ -51,7 +50,7 @@ def test_devices_have_equally_much_to_do(sizes: range) -> None:
     def whose(rows: jax.Array, _: None) -> jax.Array:
         return jnp.full(len(rows), jax.lax.axis_index("device"))
 
-    device = jax.jit(lambda: spread(mesh, whose, cost, None, cost))()
+    device = jax.jit(lambda: balanced_map(mesh, whose, cost, None, cost))()
     work = [int(cost[device == d].sum()) for d in range(4)]
     assert sum(work) == sum(sizes) and max(work) <= sum(sizes) / 4 + len(sizes) / 8
 
@@ -69,7 +68,7 @@ def test_four_devices_equal_one(settings: dict[str, Any]) -> None:
     assert (one.n_devices, four.n_devices) == (1, 4)
     np.testing.assert_array_equal(four.models, one.models)
     np.testing.assert_array_equal(four.records.flagged, one.records.flagged)
-    np.testing.assert_array_equal(four.records.filtered, one.records.filtered)
+    np.testing.assert_array_equal(four.records.accepted, one.records.accepted)
     np.testing.assert_allclose(four.phi, one.phi, atol=1e-6)
     for found, expected in zip(
         jax.tree.leaves(four.records), jax.tree.leaves(one.records), strict=True
@@ -86,15 +85,15 @@ def test_ground_truth_is_the_same_on_four_devices(truth: Any) -> None:
 
 def test_a_round_exchanges_models_once() -> None:
     simulation = tiny(devices=FOUR)
-    train, contribute, coordinate = compile_phases(simulation, simulation.start())
+    programs = simulation.compile(simulation.start())
 
     def gathered(compiled: Any) -> list[str]:
         return [line for line in compiled.as_text().splitlines() if "all-gather(" in line]
 
-    losses, models = sorted(gathered(train), key=lambda line: "[4,2]" not in line)
-    assert "[4,2]" in losses and f"[4,2,{len(simulation.model.theta)}]" in models
-    assert len(gathered(contribute)) == 1 and not gathered(coordinate)
-    for compiled in (train, contribute, coordinate):
+    losses, models = sorted(gathered(programs.learn), key=lambda line: "[4,2]" not in line)
+    assert "[4,2]" in losses and f"[4,2,{len(simulation.learner.model.theta)}]" in models
+    assert len(gathered(programs.assess)) == 1 and not gathered(programs.coordinate)
+    for compiled in (programs.learn, programs.assess, programs.coordinate):
         for other in ("all-reduce(", "all-to-all(", "collective-permute("):
             assert other not in compiled.as_text()
 
@@ -165,12 +164,12 @@ def told_by(code: str, *arguments: str) -> str:
 
 def cores() -> int:
     found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(found or 1, MOST_CORES)
+    return min(found or 1, MAX_CORES)
 
 
 def test_a_cpu_is_divided_once_and_any_number_taken_later() -> None:
     # As jobs of a sweep do that run one after another in a process.
-    code = "from trip_jax.devices import available; "
+    code = "from trip_jax.learning.devices import available; "
     code += "print(len(available(1)), len(available()), len(available(1)))"
     assert told_by(code).split() == ["1", str(cores()), "1"]
 

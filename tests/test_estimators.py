@@ -1,6 +1,7 @@
 """Sampled Shapley values: theory, standard errors, and neighbourhoods too large to enumerate."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -23,14 +24,13 @@ from tests.conftest import tiny, tiny_data
 from trip_jax.config import Contribution, Defence, Training
 from trip_jax.data.partition import Federation
 from trip_jax.errors import InvalidSetting
-from trip_jax.evaluation import UTILITIES
-from trip_jax.records import Result
-from trip_jax.results import summarise, to_dataset
-from trip_jax.shapley import CoalitionRows, draw, estimate, game_values, sample_game
-from trip_jax.shapley.sampling import minimum_rows
+from trip_jax.history import Result
+from trip_jax.learning.evaluation import UTILITIES
+from trip_jax.learning.training import round_keys
+from trip_jax.runs.directory import summarise, to_dataset
+from trip_jax.shapley import ESTIMATORS, CoalitionRows, draw, estimate, game_values, sample_game
 from trip_jax.shapley.sizes import colexicographic, plan
 from trip_jax.simulation import Simulation
-from trip_jax.training import round_keys
 
 PAIRED = ("antithetic", "kernelshap")
 SEEDS = 200
@@ -200,7 +200,7 @@ def test_a_full_budget_is_exact(estimator: str) -> None:
 @pytest.mark.parametrize("estimator", OURS)
 def test_the_least_budget_is_enough_and_less_is_refused(estimator: str) -> None:
     utility, _ = pairwise(SLOTS)
-    least = minimum_rows(estimator, SLOTS)
+    least = ESTIMATORS[estimator].minimum(SLOTS)
     assert least <= ROWS
     for seed in range(20):
         values, errors = sampled(estimator, utility, SLOTS, seed)
@@ -305,7 +305,7 @@ def test_every_round_draws_anew_and_the_seed_decides(monkeypatch: pytest.MonkeyP
     jax.effects_barrier()
     first, second = drawn
     assert first.shape == (1, 64, HUB) and (first != second).any()
-    rows = jax.tree.map(lambda field: field[0], simulation.rows)
+    rows = jax.tree.map(lambda field: field[0], simulation.schedule.work)
     keys = round_keys(sampling_key(simulation), jnp.array([0]), 1)  # whatever came before
     again = rows.draw(keys, jnp.asarray(MEMBERS), slots=HUB)
     np.testing.assert_array_equal(second, again)
@@ -322,7 +322,7 @@ def test_graphs_take_turns_in_being_sampled() -> None:
     runs = []
     for estimator in ("auto", "exact"):
         simulation = hub_and(estimator, 64, **settings)
-        simulation.training = training
+        simulation.learner = replace(simulation.learner, training=training)
         runs.append(simulation.run())
     result, exact = runs
     shown = [np.flatnonzero(e.any(axis=(1, 2))).tolist() for e in result.records.lcv_error]
@@ -373,7 +373,7 @@ def test_what_cannot_be_is_refused(
     members: list[list[int]], settings: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(InvalidSetting, match=words) as caught:
-        CoalitionRows.of(np.array(members), batch=1, contribution=Contribution(**settings))
+        CoalitionRows.of(np.array(members), batch=1, **settings)
     assert "\n" not in str(caught.value) and str(caught.value).endswith(".")
 
 

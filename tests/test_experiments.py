@@ -31,13 +31,14 @@ from experiments.retraining_speed import retraining_speed
 from experiments.topologies import BEYOND_THE_PAPER, topologies
 from experiments.vs_shapley import vs_shapley
 from tests import reference as ref
-from trip_jax import Config, Contribution, execution
-from trip_jax.checkpoints import Checkpoints
+from trip_jax import Config, Contribution
 from trip_jax.errors import Interrupted, InvalidSetting
-from trip_jax.evaluation import UTILITIES
-from trip_jax.execution import Progress
-from trip_jax.metrics import cosine_distance
-from trip_jax.resume import locked
+from trip_jax.learning.evaluation import UTILITIES
+from trip_jax.runs.checkpoints import Checkpoints
+from trip_jax.runs.resume import locked
+from trip_jax.truth import reexecution as execution
+from trip_jax.truth.metrics import cosine_distance
+from trip_jax.truth.reexecution import Progress
 
 FEW = ("n_clients=3", "topology=star", "training.rounds=2", "dataset.train_size=60", "devices=1")
 FEW += ("dataset.test_size=50", "dataset=digits", "model=mlp", "training.learning_rate=0.05")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-import trip_jax.run
 from tests.conftest import TINY, Command, config_of
 from tests.test_resume import assert_same
+from trip_jax.runs.launch import run
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and mounts are POSIX's")
 
@@ -26,7 +26,7 @@ LONGEST = 120.0  # seconds of a run, with much to spare
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing interrupts."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    trip_jax.run.run(config_of(*RUN), folder)
+    run(config_of(*RUN), folder)
     return folder
 
 

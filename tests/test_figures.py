@@ -16,7 +16,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.quiver import Quiver
 
-from trip_jax import figures
+from trip_jax.runs import figures
 
 TITLE = (
     "test: digits, noisy_images, $n$ clients, watts_strogatz, mlp, rounds of 1 epochs, c1 and c2"
@@ -276,7 +276,7 @@ def test_figures_are_not_imported_with_the_package_and_use_no_pyplot() -> None:
     code = """
 import sys, trip_jax
 assert "matplotlib" not in sys.modules
-import trip_jax.figures
+import trip_jax.runs.figures
 assert "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from tests.conftest import TINY, Command, follow, tiny, tiny_data
 from trip_jax import Adversary, Contribution, Defence, load_run
 from trip_jax.config import Checkpoint, Config, Distribution, ModelConfig, TopologyConfig, Training
-from trip_jax.coordinator import LARGEST, Reports, coordinate, propagate
 from trip_jax.errors import Diverged, InvalidSetting
 from trip_jax.graph_files import read_graph
-from trip_jax.reports import reports_of_round
+from trip_jax.learning.training import round_keys
+from trip_jax.protocol.coordinator import LARGEST, coordinate, propagate
+from trip_jax.protocol.reports import Reports
 from trip_jax.simulation import Simulation
 from trip_jax.topology import build
-from trip_jax.training import round_keys
 
 GARBAGE = (np.nan, np.inf, -np.inf, 3e38, -3e38, 2 * LARGEST)
 STRANGE = (*GARBAGE[:3], 0.0, -1.0, -0.0, 5e-324, 1e-45, 1e300, -1e300, 2**70, "", "x", None, True)
 LIARS = np.array([1, 4])
-compiled_coordinate = jax.jit(coordinate, static_argnames="defence")
+compiled_coordinate = jax.jit(coordinate, static_argnames="audit")
 compiled_propagate = jax.jit(propagate)
 
 
@@ -52,11 +52,11 @@ def test_a_report_of_garbage_counts_as_zero(seed: int, garbage: list[float], c2:
     members = sorted({liar, *graph.neighbors(liar)})
     fouled = told | {(liar, int(rng.choice(members))): value for value in garbage}
     zero = told | {(liar, j): 0.0 for j in range(6)}
-    defence = Defence(c2=c2).calibrated()
+    audit = Defence(c2=c2).audit()
     before = jnp.asarray(rng.normal(size=(6, 6)), jnp.float32)
-    phi, verdict = compiled_coordinate(before, reports(graph, fouled), defence)
+    phi, verdict = compiled_coordinate(before, reports(graph, fouled), audit)
     assert np.isfinite(phi).all() and verdict.flagged[liar]
-    silent, heard = compiled_coordinate(before, without(reports(graph, told), liar), defence)
+    silent, heard = compiled_coordinate(before, without(reports(graph, told), liar), audit)
     honest = np.arange(6) != liar
     np.testing.assert_array_equal(phi[honest], silent[honest])
     np.testing.assert_array_equal(verdict.flagged[honest], heard.flagged[honest])
@@ -96,8 +96,8 @@ def test_a_liar_who_sends_garbage_is_left_out(defence: Defence, contribution: Co
     assert np.isfinite(lied.phi).all() and np.isfinite(lied.records.lcv).all()
     if contribution.estimator != "kernelshap":  # which draws other coalitions
         np.testing.assert_allclose(lied.phi[honest], apart.phi[honest], atol=1e-5)
-    assert lied.records.flagged[:, LIARS].all() and lied.records.unsent[:, LIARS].all()
-    assert not lied.records.unsent[:, honest].any()
+    assert lied.records.flagged[:, LIARS].all() and not lied.records.arrived[:, LIARS].any()
+    assert lied.records.arrived[:, honest].all()
     assert (lied.phi[np.ix_(honest, LIARS)] == 0).all()
 
 
@@ -120,8 +120,8 @@ def test_a_liar_whose_training_fails_is_left_out() -> None:
     liar = failing(adversary=Adversary("d2", clients=(1,)), defence=Defence(c1=True))
     result = liar.run()
     assert np.isfinite(result.phi).all() and np.isfinite(result.models).all()
-    assert np.flatnonzero(result.records.unsent.all(axis=0)).tolist() == [1]
-    assert result.records.unsent.sum() == 2  # rounds
+    assert np.flatnonzero(~result.records.arrived.any(axis=0)).tolist() == [1]
+    assert (~result.records.arrived).sum() == 2  # rounds
     before = liar.start()
     keys = round_keys(liar.root, jnp.arange(6), 0)
     trained = np.array(liar.local_training(before.models, jnp.arange(6), keys, liar.data)[0])
@@ -144,8 +144,9 @@ def test_what_stands_in_unused_slots_is_not_read() -> None:
     reported = jnp.where(build(nx.star_graph(5), np.ones(6)).at(0).mask, 0.1, jnp.nan)
     neighbourhoods = build(nx.star_graph(5), np.ones(6))
     arcs = jax.tree.map(lambda field: field[0], neighbourhoods.arcs())
-    told = reports_of_round(neighbourhoods.at(0), arcs, reported)
-    phi, verdict = coordinate(jnp.zeros((6, 6)), told, Defence(c2=True).calibrated())
+    here = neighbourhoods.at(0)
+    told = Reports.of(here, arcs, here.weights, reported)
+    phi, verdict = coordinate(jnp.zeros((6, 6)), told, Defence(c2=True).audit())
     assert np.isfinite(phi).all() and not verdict.flagged.any()
 
 

@@ -31,11 +31,11 @@ from experiments.kept import KeptRun, compose_config
 from experiments.large import LargeRequest
 from experiments.statistics import bootstrap, interval_over_seeds, pearson, spearman
 from trip_jax import Adversary, Defence
-from trip_jax.checkpoints import Checkpoints
 from trip_jax.data.federation import ClientData
 from trip_jax.errors import Interrupted
-from trip_jax.evaluation import ACCURACY
-from trip_jax.execution import Executor
+from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.runs.checkpoints import Checkpoints
+from trip_jax.truth.reexecution import Executor
 
 FEW = ("scale=smoke", "n_clients=6", "dataset.train_size=120", "dataset.test_size=60")
 FEW += ("training.rounds=2", "model.hidden=[8]", "training.learning_rate=0.2")

@@ -1,6 +1,6 @@
 """Local contribution vectors on scripted models whose utilities can be computed by hand."""
 
-from functools import partial
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from tests import reference as ref
-from trip_jax.aggregation import aggregate
-from trip_jax.config import Contribution
-from trip_jax.coordinator import Reports, trace
-from trip_jax.devices import mesh_of
-from trip_jax.exchange import filter_pre_training
-from trip_jax.lcv import Known, coalition_utilities, local_contributions
+from trip_jax.learning.devices import mesh_of
+from trip_jax.protocol.aggregation import WeightedMean, aggregate
+from trip_jax.protocol.contributions import coalition_utilities, local_contributions
+from trip_jax.protocol.coordinator import trace
+from trip_jax.protocol.defences import FilterByAccuracy
+from trip_jax.protocol.messages import Inbox, Messages, Round
+from trip_jax.protocol.reports import Reports
 from trip_jax.shapley import CoalitionRows
 from trip_jax.topology import Topology, build
 
@@ -24,33 +25,43 @@ def first_entry(models: jax.Array) -> jax.Array:
     return jnp.tile(models[:, :1], (1, 3))
 
 
+class Scripted:
+    """A learner whose models say what they are worth."""
+
+    data = None
+
+    def __init__(self, devices: list[jax.Device]):
+        self.mesh = mesh_of(devices)
+
+    def on(self, data: None) -> "Scripted":
+        return self
+
+    def evaluate(self, models: jax.Array) -> jax.Array:
+        return first_entry(models)
+
+    evaluate_rows = evaluate
+
+
 def contributions(
     topology: Topology, t: int, before: jax.Array, trained: jax.Array
 ) -> tuple[np.ndarray, jax.Array]:
     """One round's vectors as [n, n] by member, and the next models."""
     here = topology.at(t)
     n_members = np.asarray(topology.graphs.mask.sum(axis=-1))
-    contribution = Contribution(normalization="efficient")
-    rows = CoalitionRows.of(n_members, batch=1, contribution=contribution)
+    rows = CoalitionRows.of(n_members, batch=1)
     rows = jax.tree.map(lambda field: field[topology.graph_of(t)], rows)
     drawn = jnp.zeros((0, 0, here.mask.shape[1]), bool)
+    nobody, worth = jnp.zeros(0, jnp.int32), first_entry(before)[:, 0]
+    own = Messages(before, trained, worth, jnp.ones(len(before), bool), nobody)
+    inbox = Inbox(own, own, jnp.ones_like(here.mask))
     table = coalition_utilities(
-        before,
-        before,
-        trained,
-        jnp.zeros_like(here.mask),
-        here,
-        rows,
-        rows.masks(drawn),
-        None,
-        evaluate=lambda models, data: first_entry(models),
-        mesh=mesh_of(jax.devices()[:1]),
+        inbox, here, rows, rows.masks(drawn), WeightedMean(), Scripted(jax.devices()[:1])
     )
-    values = local_contributions(table, drawn, rows, here, contribution)[0][..., 0]
+    values = local_contributions(table, drawn, rows, here, "efficient")[0][..., 0]
     matrix = np.zeros((len(before), len(before)))
     for i, s in np.argwhere(np.asarray(here.mask)):
         matrix[i, int(here.members[i, s])] = values[i, s]
-    return matrix, aggregate(trained, here)
+    return matrix, aggregate(WeightedMean(), trained, here)
 
 
 def test_a_client_is_paid_for_the_share_of_its_own_progress() -> None:
@@ -103,47 +114,16 @@ def test_the_papers_example_tracing_credits_the_source_where_sums_credit_the_mes
     assert summed[3] == pytest.approx(0.375) and summed[4] == pytest.approx(-0.125)
 
 
-@pytest.mark.parametrize(("n_devices", "batch"), [(1, 1), (3, 1), (1, 64), (2, 6)])
-def test_only_coalitions_that_leave_a_changed_model_out_are_evaluated_again(
-    n_devices: int, batch: int
-) -> None:
-    """What is known of the others is taken over, which a mark in every entry shows."""
-    rng = np.random.default_rng(0)
-    graph = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2)])
-    here = build(graph, np.ones(5)).at(0)
-    before, trained, fakes = (jnp.asarray(rng.normal(size=(5, 3)), jnp.float32) for _ in range(3))
-    sent = before.at[1].set(fakes[1]).at[4].set(fakes[4])
-    replaced = here.lost(jnp.arange(5) == 4) & (jnp.arange(5) == 3)[:, None]  # 3 found 4 out
-    rows = CoalitionRows.of(np.asarray(here.mask.sum(axis=1))[None], batch=batch)
-    rows = jax.tree.map(lambda field: field[0], rows)
-    masks = rows.masks(jnp.zeros((0, 0, here.mask.shape[1]), bool))
-    mesh = mesh_of(jax.devices()[:n_devices])
-
-    def table(sent: jax.Array, replaced: jax.Array, known: Known | None = None) -> np.ndarray:
-        utilities = jax.jit(
-            partial(coalition_utilities, evaluate=lambda m, _: first_entry(m), mesh=mesh)
-        )
-        inputs = before, sent, trained, replaced, here, rows, masks, None
-        return np.asarray(utilities(*inputs, known=known))
-
-    honest, lied = table(before, jnp.zeros_like(replaced)), table(sent, replaced)
-    lying = (jnp.arange(5) == 1) | (jnp.arange(5) == 4)
-    known = Known(honest + 100, jnp.zeros_like(replaced), lying)
-    found = table(sent, replaced, known)
-    again = found[:, 0] < 50
-    np.testing.assert_allclose(found, np.where(again[:, None], lied, honest + 100), atol=1e-5)
-    for i, (members, mask) in enumerate(zip(here.members, here.mask, strict=True)):
-        liars = [s for s in np.flatnonzero(mask) if members[s] in (1, 4) and members[s] != i]
-        for s in range(2 ** mask.sum()):
-            complete = all(s >> slot & 1 for slot in liars)
-            assert again[int(rows.first[i]) + s] == (not complete)
-
-
 def test_c1_filters_strictly_below_the_threshold_and_never_oneself() -> None:
     here = build(nx.star_graph(3), np.ones(4)).at(0)
     own = jnp.asarray([0.5, 0.5, 0.7, 0.1])
     sent = own.at[1].set(0.25).at[3].set(0.375)
-    filtered = np.asarray(filter_pre_training(own, sent, here, 0.125))
+    models, everyone = sent[:, None], jnp.arange(4)
+    sent = Messages(models, models, sent, jnp.ones(4, bool), everyone)
+    round_0 = Round(jnp.int32(0), None, here, None, None, None)
+    own = replace(sent, accuracy=own)
+    accept = FilterByAccuracy(0.125)
+    filtered = ~np.asarray(accept(own, sent, round_0, Scripted(jax.devices()[:1])))
     # The hub loses patience with client 1 (0.25) but not with client 3 (0.375, just enough).
     assert filtered.tolist() == [
         [False, True, False, False],

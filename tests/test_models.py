@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from trip_jax.models import CNN, Model, cnn, cnn_forms, from_flax, mlp
+from trip_jax.learning.models import CNN, Model, cnn, cnn_forms, from_flax, mlp
 
 
 @pytest.mark.parametrize(("shape", "parameters"), [((28, 28, 1), 421_642), ((32, 32, 3), 545_098)])

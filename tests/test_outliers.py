@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
 from tests import reference as ref
-from trip_jax.config import Defence
-from trip_jax.coordinator import Reports, detect_outliers
-from trip_jax.outliers import robust_location
+from trip_jax.protocol.outliers import DetectOutliers, robust_location
+from trip_jax.protocol.reports import Reports
 
 N = 5
 compiled_location = jax.jit(robust_location, static_argnames=("n", "thresholding"))
@@ -157,8 +156,7 @@ def test_honest_agreeing_reports_are_left_alone_and_a_lie_is_not(thresholding: s
     lcv = np.array([0.1, 0.2, 0.3, 0.4])[member]
     lcv[(client == 2) & (member == 2)] += 0.5
     told = Reports(*map(jnp.asarray, (client, member, np.ones(16), lcv, np.ones(16, bool))))
-    defence = Defence(c2=True, penalty=0.02, distance=0.1, thresholding=thresholding)
-    verdict = detect_outliers(told, 4, defence)
+    verdict = DetectOutliers(0.02, 0.1, thresholding)(told, 4)
     assert np.asarray(verdict.flagged).tolist() == [False, False, True, False]
     truth = np.array([0.1, 0.2, 0.3, 0.4])[member]
     np.testing.assert_allclose(verdict.adopted, truth, atol=0.01)

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,14 +17,13 @@ import trip_jax.simulation
 from experiments import precision as measured
 from experiments.precision import busy_seconds, operations_an_image, precision
 from tests.conftest import TINY, config_of, tiny
-from trip_jax.aggregation import aggregate, coalition_models
-from trip_jax.centralized.fedavg import server_step
-from trip_jax.config import PRECISIONS
 from trip_jax.data.federation import ClientData
-from trip_jax.devices import require_precision
 from trip_jax.errors import InvalidSetting
-from trip_jax.models import cnn
-from trip_jax.prepare import prepare
+from trip_jax.learning.devices import PRECISIONS, require_precision
+from trip_jax.learning.models import cnn
+from trip_jax.protocol.aggregation import WeightedMean, aggregate, coalition_models
+from trip_jax.runs.prepare import prepare
+from trip_jax.truth.centralized.fedavg import server_step
 
 IN_PROGRAMS = {"float32": "HIGHEST", "tensorfloat32": "HIGH", "bfloat16": "bf16"}
 
@@ -45,7 +45,7 @@ def test_training_and_evaluation_have_the_precision(
     models, data = simulation.start().models, simulation.data
     clients, keys = np.arange(6), jax.random.split(simulation.root, 6)
     expected = {IN_PROGRAMS[name]}
-    assert _products(simulation.local_training, models, clients, keys, data) == expected
+    assert _products(simulation.learner.train, models, clients, keys) == expected
     assert _products(simulation.evaluate, models, data) == expected
 
 
@@ -55,8 +55,8 @@ def test_averages_are_float32_whatever_is_around_them() -> None:
     inside, shares = np.ones((4, 3), bool), np.full(3, 1 / 3, np.float32)
     one, keep, sizes = models[:3], np.ones(3, bool), simulation.data.sizes
     with jax.default_matmul_precision("bfloat16"):
-        assert _products(aggregate, models, here) == {"HIGHEST"}
-        mixed = coalition_models, inside, shares, one, one, models[0], keep
+        assert _products(partial(aggregate, WeightedMean()), models, here) == {"HIGHEST"}
+        mixed = partial(coalition_models, WeightedMean()), inside, shares, one, one, models[0], keep
         assert _products(*mixed) == {"HIGHEST"}
         assert _products(server_step, models[0], models, sizes, np.ones(6, bool)) == {"HIGHEST"}
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from tests.conftest import tiny
-from trip_jax import programs
 from trip_jax.config import Adversary, Config, Defence
 from trip_jax.errors import InvalidSetting
-from trip_jax.rounds import compile_phases
-from trip_jax.run import run
+from trip_jax.learning import programs
+from trip_jax.runs.launch import run
 from trip_jax.simulation import Simulation
 
 LIES = {"adversary": Adversary("d1d2", fraction=0.4), "defence": Defence(c1=True, c2=True)}
@@ -29,7 +28,7 @@ def run_counting_compilations(simulation: Simulation) -> tuple[np.ndarray, int]:
     state = simulation.start()
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
-        compile_phases(simulation, state)
+        simulation.compile(state)
     finally:
         jax.monitoring.clear_event_listeners()
     return simulation.run().phi, len(compiled)
@@ -55,7 +54,7 @@ def test_other_liars_share_programs_and_nothing_else() -> None:
 
 
 def test_only_so_many_programs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "MOST_KEPT", 2)
+    monkeypatch.setattr(programs, "MAX_KEPT", 2)
     programs._kept.clear()
     tiny().run()
     assert len(programs._kept) == 2

@@ -11,13 +11,13 @@ import pytest
 
 from tests.conftest import tiny, tiny_data
 from trip_jax import topology
-from trip_jax.aggregation import aggregate
-from trip_jax.evaluation import LOSS
-from trip_jax.execution import Executor
-from trip_jax.removal import removal_process
-from trip_jax.retraining import decentralised_truth
+from trip_jax.learning.evaluation import LOSS
+from trip_jax.learning.training import round_keys
+from trip_jax.protocol.aggregation import WeightedMean, aggregate
 from trip_jax.simulation import Simulation
-from trip_jax.training import round_keys
+from trip_jax.truth.reexecution import Executor
+from trip_jax.truth.removal import removal_process
+from trip_jax.truth.shapley_value import decentralised_truth
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (0, 2), (2, 4)])
 TIME_VARYING = [GRAPH, nx.DiGraph([(5, 0), (0, 1), (1, 2), (2, 4), (4, 3), (3, 5)])]
@@ -26,7 +26,7 @@ TIME_VARYING = [GRAPH, nx.DiGraph([(5, 0), (0, 1), (1, 2), (2, 4), (4, 3), (3, 5
 def final_loss(simulation: Simulation, *removed: int, relays: bool = False) -> np.ndarray:
     """[n] of everyone's final model."""
     trains = ~np.isin(np.arange(simulation.n), removed)
-    executor = Executor(simulation, removal_process(simulation.n, relays=relays))
+    executor = Executor(simulation, removal_process(simulation, relays=relays))
     return executor.execute(simulation, trains[None])[0, :, LOSS]
 
 
@@ -40,11 +40,11 @@ def built_without(simulation: Simulation, graphs: Any, removed: list[int]) -> np
     graphs = [nx.relabel_nodes(graph.subgraph(names), names) for graph in listed]
     kind = "metropolis" if simulation.topology.metropolis else "data_size"
     smaller = topology.build(graphs, np.asarray(fewer.sizes), weights=kind)
-    models = jnp.tile(simulation.model.theta, (len(left), 1))
+    models = jnp.tile(simulation.learner.model.theta, (len(left), 1))
     for t in range(2):
         keys = round_keys(simulation.root, jnp.asarray(left), t)
-        trained, _ = simulation.local_training(models, jnp.arange(len(left)), keys, fewer)
-        models = aggregate(trained, smaller.at(t))
+        trained, _ = simulation.learner.on(fewer).train(models, jnp.arange(len(left)), keys)
+        models = aggregate(WeightedMean(), trained, smaller.at(t))
     return np.asarray(simulation.evaluate(models, fewer))[:, LOSS]
 
 
@@ -100,7 +100,7 @@ def test_a_client_left_alone_keeps_its_model_whatever_its_own_weight() -> None:
 def test_one_compilation_for_every_removal_and_seed() -> None:
     traced = []
     simulations = [tiny(GRAPH, seed=seed) for seed in (0, 1)]
-    process = removal_process(6)
+    process = removal_process(simulations[0])
 
     def counting(*arguments: Any) -> jax.Array:
         traced.append(1)

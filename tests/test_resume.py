@@ -17,15 +17,15 @@ import pytest
 import xarray
 
 import trip_jax
-import trip_jax.run
 from tests.conftest import TINY, Command, config_of, tiny
 from trip_jax import Adversary, Contribution, Defence
 from trip_jax.config import Training
 from trip_jax.errors import Interrupted
-from trip_jax.interruption import Interruption
-from trip_jax.progress import Progress
-from trip_jax.records import Past, Result
-from trip_jax.resume import RunCheckpoints, locked
+from trip_jax.history import Past, Result
+from trip_jax.runs.interruption import Interruption
+from trip_jax.runs.launch import run
+from trip_jax.runs.progress import Progress
+from trip_jax.runs.resume import RunCheckpoints, locked
 
 RUN = (*TINY, "training.rounds=6", "adversary=d1d2", "defence=both", "n_clients=5", "devices=1")
 SAVED = (*RUN, "checkpoint.every=2")
@@ -47,7 +47,7 @@ def assert_same(found: Path, expected: Path) -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing interrupts."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    trip_jax.run.run(config_of(*RUN), folder)
+    run(config_of(*RUN), folder)
     return folder
 
 
@@ -57,7 +57,7 @@ def interrupted_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         signalling(patch, signal.SIGTERM, at=3)
         with pytest.raises(Interrupted):
-            trip_jax.run.run(config_of(*RUN), folder)
+            run(config_of(*RUN), folder)
     return folder
 
 

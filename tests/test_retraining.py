@@ -12,12 +12,12 @@ import pytest
 from tests import reference as ref
 from tests.conftest import oracle_inputs, tiny, tiny_data
 from trip_jax import Adversary, Training
-from trip_jax.centralized import fedavg, reconstructed_game, round_games
 from trip_jax.errors import InvalidSetting
-from trip_jax.evaluation import ACCURACY, UTILITIES
-from trip_jax.execution import Progress
-from trip_jax.retraining import GroundTruth, centralised_truth, decentralised_truth
+from trip_jax.learning.evaluation import ACCURACY, UTILITIES
 from trip_jax.simulation import Simulation
+from trip_jax.truth.centralized import fedavg, reconstructed_game, round_games
+from trip_jax.truth.reexecution import Progress
+from trip_jax.truth.shapley_value import GroundTruth, centralised_truth, decentralised_truth
 
 SIZES = (7, 12, 5, 9)
 EXECUTION_MODELS = 3 * len(SIZES)  # what an execution takes of a chunk's memory
@@ -155,7 +155,7 @@ def test_who_cannot_reach_a_client_contributes_nothing_to_it() -> None:
 
 def test_chunks_change_nothing() -> None:
     simulation, whole = decentralised()
-    for memory in (1.0, 5 * EXECUTION_MODELS * simulation.model.theta.nbytes):
+    for memory in (1.0, 5 * EXECUTION_MODELS * simulation.learner.model.theta.nbytes):
         chunked = decentralised_truth(simulation, memory=memory)
         np.testing.assert_array_equal(chunked.utilities, whole.utilities)
 
@@ -206,7 +206,7 @@ def test_only_members_train_and_every_program_is_compiled_once(
 
     monkeypatch.setattr(Simulation, "train_rows", counting)
     chunks: list[int] = []
-    memory = 4 * EXECUTION_MODELS * simulation.model.theta.nbytes
+    memory = 4 * EXECUTION_MODELS * simulation.learner.model.theta.nbytes
     decentralised_truth(simulation, memory=memory, on_chunk=lambda done: chunks.append(len(done)))
     jax.effects_barrier()
     assert chunks == ends
@@ -274,7 +274,7 @@ def test_fedavg_and_its_mixtures_against_the_oracle() -> None:
     )
 
     def assert_same(row: Any, params: ref.Params) -> None:
-        flat = simulation.model.unravel(row)["params"]
+        flat = simulation.learner.model.unravel(row)["params"]
         for name, (kernel, bias) in zip(sorted(flat), params, strict=True):
             np.testing.assert_allclose(flat[name]["kernel"], kernel, rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(flat[name]["bias"], bias, rtol=1e-4, atol=1e-5)

@@ -15,15 +15,16 @@ import xarray
 from omegaconf import OmegaConf
 
 import trip_jax
-import trip_jax.run
+import trip_jax.cli.run
 from tests.conftest import TINY, Command, Outcome, python
 from trip_jax.config import Config
 from trip_jax.errors import InvalidSetting
-from trip_jax.evaluation import ACCURACY
-from trip_jax.prepare import prepare
-from trip_jax.progress import Progress
-from trip_jax.records import Record, Timing
-from trip_jax.results import COLUMNS
+from trip_jax.history import Timing
+from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.protocol.messages import Record
+from trip_jax.runs.directory import COLUMNS
+from trip_jax.runs.prepare import prepare
+from trip_jax.runs.progress import Progress
 
 FINISHED = (*TINY, "n_clients=4", "training.rounds=2", "adversary=d1d2", "defence=both", "seed=5")
 
@@ -434,7 +435,7 @@ def test_a_sweep_runs_every_combination(
         jobs.append((config.seed, config.topology.kind, folder, name))
         return {"final_accuracy": {"mean": 0.5}}
 
-    monkeypatch.setattr(trip_jax.run, "run", note)
+    monkeypatch.setattr(trip_jax.cli.run, "run", note)
     outcome = command("-m", "seed=0,1", "topology=star,line", "+experiment=ws100")
     assert outcome.code == 0 and outcome.err == ""
     assert sorted(job[:2] for job in jobs) == [(0, "line"), (0, "star"), (1, "line"), (1, "star")]
@@ -460,7 +461,7 @@ def test_a_run_goes_to_a_dated_directory(
         jobs.append(job)
         return {"final_accuracy": {"mean": 0.5}}
 
-    monkeypatch.setattr(trip_jax.run, "run", note)
+    monkeypatch.setattr(trip_jax.cli.run, "run", note)
     assert command(*arguments).code == 0
     ((_, folder, called),) = jobs
     assert called == name

@@ -16,7 +16,7 @@ from tests.conftest import tiny, tiny_data
 from trip_jax.config import Contribution
 from trip_jax.errors import InvalidSetting
 from trip_jax.shapley import CoalitionRows, game_values, semivalues
-from trip_jax.shapley.exact import marginal_weights
+from trip_jax.shapley.semivalues import marginal_weights
 
 MEMBERS = np.array([[3, 1, 4, 2]])
 compiled_semivalues = jax.jit(semivalues, static_argnames=("slots", "normalization", "semivalue"))
@@ -126,8 +126,8 @@ def test_no_row_is_padding_when_one_model_is_evaluated_at_a_time() -> None:
 
 def test_too_many_coalitions_name_m_the_number_and_the_setting() -> None:
     def of(members: Any, most: int) -> CoalitionRows:
-        exact = Contribution(estimator="exact", max_coalitions=most)
-        return CoalitionRows.of(np.array(members), batch=1, contribution=exact)
+        members = np.array(members)
+        return CoalitionRows.of(members, batch=1, estimator="exact", max_coalitions=most)
 
     with pytest.raises(InvalidSetting, match=r"m=40 .*2\^40 .*contribution.max_coalitions=1,000"):
         of([[40, 2]], 1000)

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from tests.conftest import SIZES, follow, tiny, tiny_data
-from trip_jax import rounds
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.errors import Diverged, InvalidSetting
-from trip_jax.records import Result, State
-from trip_jax.simulation import Simulation
+from trip_jax.history import Result
+from trip_jax.learning.learner import Learner
+from trip_jax.protocol import algorithm
+from trip_jax.protocol.algorithm import Programs
+from trip_jax.protocol.messages import State
 
 N = len(SIZES)
 WORLD = nx.watts_strogatz_graph(N, 4, 0.3, seed=1)
@@ -151,13 +153,13 @@ def test_nothing_is_evaluated_twice(
     Only the start and the two fakes are fewer than four devices, which then repeat them.
     """
     evaluated = []
-    original = Simulation.evaluate_rows
+    original = Learner.evaluate_rows
 
-    def counting(self: Simulation, models: jax.Array, data: Any) -> jax.Array:
+    def counting(self: Learner, models: jax.Array) -> jax.Array:
         jax.debug.callback(lambda: evaluated.append(len(models)))
-        return original(self, models, data)
+        return original(self, models)
 
-    monkeypatch.setattr(Simulation, "evaluate_rows", counting)
+    monkeypatch.setattr(Learner, "evaluate_rows", counting)
     simulation = tiny(
         WORLD,
         adversary=Adversary("d1", clients=(1, 4)),
@@ -181,15 +183,15 @@ def test_a_run_that_diverges_at_once_says_so() -> None:
 
 
 def test_a_run_that_diverges_later_keeps_the_rounds_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = rounds.timed_round
+    original = algorithm.step
 
-    def spoilt(simulation: Simulation, state: State, *phases: Any) -> Any:
+    def spoilt(programs: Programs, state: State) -> Any:
         spoilt = state.models.at[4].set(jnp.where(state.round < 2, state.models[4], jnp.inf))
-        return original(simulation, replace(state, models=spoilt), *phases)
+        return original(programs, replace(state, models=spoilt))
 
     training = replace(tiny().training, rounds=5)
     whole = tiny(training=training).run()
-    monkeypatch.setattr(rounds, "timed_round", spoilt)
+    monkeypatch.setattr(algorithm, "step", spoilt)
     with pytest.raises(Diverged, match=r"client 4 .* round 3; rounds kept: 2") as error:
         tiny(training=training).run()
     kept = error.value.result
@@ -214,7 +216,7 @@ def test_topology_and_data_must_agree_on_n() -> None:
     simulation = tiny()
     with pytest.raises(InvalidSetting, match=r"topology has 6 clients, but n_clients=3"):
         tiny(data=tiny_data((4, 4, 4))).__class__(
-            model=simulation.model,  # type: ignore[arg-type]
+            model=simulation.learner.model,  # type: ignore[arg-type]
             data=tiny_data((4, 4, 4)),
             topology=simulation.topology,
         )

@@ -19,11 +19,11 @@ from experiments.one_by_one import OneByOne
 from experiments.retraining_speed import retraining_speed
 from experiments.torch_federation import TorchFederation
 from trip_jax.errors import InvalidSetting
-from trip_jax.evaluation import ACCURACY
-from trip_jax.execution import Executor
-from trip_jax.prepare import prepare
-from trip_jax.retraining import decentralised_truth
+from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.runs.prepare import prepare
 from trip_jax.simulation import Simulation
+from trip_jax.truth.reexecution import Executor
+from trip_jax.truth.shapley_value import decentralised_truth
 
 FEW = ("dataset=digits", "model=mlp", "n_clients=6", "dataset.train_size=60", "topology=star")
 FEW += ("dataset.test_size=50", "training.learning_rate=0.5")
@@ -33,7 +33,7 @@ def as_torch(simulation: Simulation, models: jax.Array) -> torch.Tensor:
     """Flat MLPs in PyTorch's order of parameters."""
 
     def one(theta: jax.Array) -> np.ndarray:
-        layers = simulation.model.unravel(theta)["params"]
+        layers = simulation.learner.model.unravel(theta)["params"]
         parts = [(layers[name]["kernel"].T, layers[name]["bias"]) for name in sorted(layers)]
         return np.concatenate([np.ravel(x) for part in parts for x in part])
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.conftest import SIZES, tiny_data
 from trip_jax.data.federation import ClientData
-from trip_jax.models import cnn, mlp
-from trip_jax.training import epoch_order, train_clients
+from trip_jax.learning.models import cnn, mlp
+from trip_jax.learning.training import epoch_order, train_clients
 
 N = len(SIZES)
 

@@ -12,16 +12,18 @@ from trip_jax.config import (
     TopologyConfig,
     Training,
 )
-from trip_jax.coordinator import Reports, trace
 from trip_jax.data.federation import ClientData
 from trip_jax.data.partition import Federation, distribute
 from trip_jax.data.sources import Dataset, load_dataset
 from trip_jax.errors import Diverged, InvalidSetting
-from trip_jax.models import Model, cnn, from_flax, mlp
-from trip_jax.records import Record, Result, State
-from trip_jax.results import Run, load_run, save_run
-from trip_jax.retraining import GroundTruth, centralised_truth, decentralised_truth
+from trip_jax.history import Result
+from trip_jax.learning.models import Model, cnn, from_flax, mlp
+from trip_jax.protocol.coordinator import trace
+from trip_jax.protocol.messages import Record, State
+from trip_jax.protocol.reports import Reports
+from trip_jax.runs.directory import Run, load_run, save_run
 from trip_jax.simulation import Simulation
+from trip_jax.truth.shapley_value import GroundTruth, centralised_truth, decentralised_truth
 
 __all__ = [
     "Adversary",

@@ -1,280 +1,22 @@
 """Every setting of a run: frozen dataclasses that check themselves.
 
-They are the arguments of the Python API and, by schema.py, what Hydra checks configuration files
-and the command line against. A wrong value raises `InvalidSetting`.
+Each stands where it is used. They are the arguments of the Python API and, by cli/schema.py, what
+Hydra checks configuration files and the command line against. A wrong value raises
+`InvalidSetting`.
 """
 
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from trip_jax.settings import above_zero, at_least, choice, fraction, require
-
-
-@dataclass(frozen=True)
-class DatasetConfig:
-    """Which images; `train_size` and `test_size` are drawn by seed (None: all)."""
-
-    name: str = "digits"
-    train_size: int | None = None
-    test_size: int = 500
-
-    def __post_init__(self) -> None:
-        choice("dataset", self.name, ("digits", "fashion_mnist", "cifar10", "mnist", "synthetic"))
-        at_least("dataset.train_size", self.train_size, 1)
-        at_least("dataset.test_size", self.test_size, 1)
-
-
-@dataclass(frozen=True)
-class Distribution:
-    """How training examples fall to clients; levels run linearly from 0 to their maximum."""
-
-    kind: str = "iid"
-    order: str = "random"  # how levels are given to clients: by a seeded permutation, or sorted
-    owned_share: float = 0.4  # non_iid: share of a client's data from each of its two classes
-    alpha: float = 0.5  # dirichlet: concentration; smaller is less even
-    max_noise: float = 0.5  # noisy_images: largest sigma on [0, 1] pixels
-    max_label_noise: float = 0.2  # noisy_labels: largest fraction of labels moved
-
-    def __post_init__(self) -> None:
-        kinds = ("iid", "non_iid", "dirichlet", "sizes", "noisy_images", "noisy_labels")
-        choice("distribution", self.kind, kinds)
-        choice("distribution.order", self.order, ("random", "sorted"))
-        require(
-            0 <= self.owned_share <= 0.5,
-            "distribution.owned_share must lie between 0 and 0.5, since a client owns two "
-            f"classes, not {self.owned_share}.",
-        )
-        above_zero("distribution.alpha", self.alpha)
-        at_least("distribution.max_noise", self.max_noise, 0)
-        fraction("distribution.max_label_noise", self.max_label_noise)
-
-
-@dataclass(frozen=True)
-class TopologyConfig:
-    """Who sends to whom, and with which mixing weights models are averaged."""
-
-    kind: str = "regular"
-    degree: int = 4  # regular, watts_strogatz: neighbours of a client
-    probability: float = 0.1  # watts_strogatz: of rewiring; erdos_renyi: of an edge
-    attachments: int = 2  # barabasi_albert: edges that a new client brings
-    directed: bool = False  # keep one direction of every edge
-    weights: str = "data_size"
-    redraw_every: int | None = None  # rounds until a new graph is drawn; None: static
-    files: tuple[str, ...] = ()  # kind=file: edge lists or GraphML; several take turns
-    allow_disconnected: bool = False
-
-    def __post_init__(self) -> None:
-        kinds = ("regular", "star", "line", "ring", "complete", "watts_strogatz", "erdos_renyi")
-        choice("topology", self.kind, (*kinds, "barabasi_albert", "file"))
-        choice("topology.weights", self.weights, ("data_size", "uniform", "metropolis"))
-        at_least("topology.degree", self.degree, 1)
-        fraction("topology.probability", self.probability)
-        at_least("topology.attachments", self.attachments, 1)
-        at_least("topology.redraw_every", self.redraw_every, 1)
-        object.__setattr__(self, "files", tuple(self.files))
-        require(
-            bool(self.files) == (self.kind == "file"),
-            "topology.files must name the graph files when topology=file, and only then.",
-        )
-        require(
-            len(self.files) < 2 or self.redraw_every is not None,
-            "topology.redraw_every must say after how many rounds the next of topology.files "
-            "takes its turn.",
-        )
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The clients' network."""
-
-    kind: str = "mlp"
-    hidden: tuple[int, ...] = (64,)  # widths of the dense hidden layers; the cnn takes one
-    channels: tuple[int, ...] = (32, 64)  # cnn: features of its 3x3 convolutions
-
-    def __post_init__(self) -> None:
-        choice("model", self.kind, ("mlp", "cnn"))
-        object.__setattr__(self, "hidden", tuple(self.hidden))
-        object.__setattr__(self, "channels", tuple(self.channels))
-        for name in ("hidden", "channels"):
-            for width in getattr(self, name):
-                at_least(f"model.{name}", width, 1)
-        require(
-            self.kind != "cnn" or len(self.hidden) == 1,
-            f"model.hidden of a cnn must be one width, not {list(self.hidden)}.",
-        )
-
-
-@dataclass(frozen=True)
-class Training:
-    """Local SGD; the optimiser state starts afresh in every round."""
-
-    rounds: int = 10
-    local_epochs: int = 1
-    batch_size: int = 32
-    learning_rate: float = 0.01
-    momentum: float = 0.9
-    client_batch: int | None = None  # clients trained in one vmap; None: by backend
-
-    def __post_init__(self) -> None:
-        for name in ("rounds", "local_epochs", "batch_size", "client_batch"):
-            at_least(f"training.{name}", getattr(self, name), 1)
-        above_zero("training.learning_rate", self.learning_rate)
-        require(
-            0 <= self.momentum < 1,
-            f"training.momentum must be at least 0 and below 1, not {self.momentum}.",
-        )
-
-
-@dataclass(frozen=True)
-class Contribution:
-    """How local contribution vectors (Eq. 4) are computed."""
-
-    utility: str = "accuracy"
-    normalization: str = "paper"  # Eq. 4 as printed; "efficient" divides by m
-    semivalue: str = "shapley"
-    estimator: str = "auto"
-    budget: int = 1024  # a neighbourhood and round; more coalitions than these are sampled
-    max_coalitions: int = 2**20  # a round, over all clients
-    coalition_batch: int | None = None  # coalition models evaluated in one vmap; None: by backend
-
-    def __post_init__(self) -> None:
-        choice("contribution.utility", self.utility, ("accuracy", "loss", "probability"))
-        choice("contribution.normalization", self.normalization, ("paper", "efficient"))
-        choice("contribution.semivalue", self.semivalue, ("shapley", "banzhaf", "loo"))
-        estimators = ("auto", "exact", "permutation", "antithetic", "stratified", "kernelshap")
-        choice("contribution.estimator", self.estimator, estimators)
-        at_least("contribution.budget", self.budget, 1)
-        at_least("contribution.max_coalitions", self.max_coalitions, 1)
-        at_least("contribution.coalition_batch", self.coalition_batch, 1)
-
-    def samples(self, n_members: np.ndarray) -> np.ndarray:
-        """Whether neighbourhoods of that many members have more than `budget` coalitions."""
-        return (n_members >= self.budget.bit_length()) & (self.estimator != "exact")
-
-
-@dataclass(frozen=True)
-class Adversary:
-    """Liars: D1 sends fake pre-training models, D2 reports false contribution vectors.
-
-    "garbage" is neither: all that such a liar sends and reports is no number.
-    """
-
-    kind: str = "none"
-    fraction: float = 0.2  # of the clients, drawn by seed
-    clients: tuple[int, ...] = ()  # or these clients, whatever the fraction
-    fake: str = "reinitialised"  # D1: what the fake model is
-    amount: float = 0.1  # D2: added to the liar's own entry (divided by m under "efficient")
-    lower_others: bool = False  # D2: take as much from every other entry
-    collude: bool = False  # D2: treat the entries of other liars as one's own
-
-    def __post_init__(self) -> None:
-        choice("adversary.kind", self.kind, ("none", "d1", "d2", "d1d2", "garbage"))
-        choice("adversary.fake", self.fake, ("reinitialised", "noise", "sign_flipped", "evasive"))
-        fraction("adversary.fraction", self.fraction)
-        at_least("adversary.amount", self.amount, 0)
-        object.__setattr__(self, "clients", tuple(self.clients))
-
-    @property
-    def fakes_models(self) -> bool:
-        return self.kind in ("d1", "d1d2", "garbage")
-
-    @property
-    def fakes_reports(self) -> bool:
-        return self.kind in ("d2", "d1d2", "garbage")
-
-    @property
-    def sends_garbage(self) -> bool:
-        return self.kind == "garbage"
-
-
-PRECISIONS = {"float32": "highest", "tensorfloat32": "high", "bfloat16": "BF16_BF16_F32"}
-"""`Config.precision`, and JAX's word for it."""
-
-CALIBRATED = {
-    ("accuracy", "paper"): (0.025, 0.075),
-    ("loss", "paper"): (0.02, 0.07),
-    ("probability", "paper"): (0.005, 0.016),
-    ("accuracy", "efficient"): (0.005, 0.025),
-    ("loss", "efficient"): (0.004, 0.04),
-    ("probability", "efficient"): (0.0013, 0.013),
-}
-"""`Defence.penalty` and `.distance` by utility and normalisation, for Shapley values;
-conf/defence says how found."""
-
-
-@dataclass(frozen=True)
-class Defence:
-    """C1 filters pre-training models, C2 corrects outlying contribution vectors."""
-
-    c1: bool = False
-    c2: bool = False
-    v_threshold: float = 0.065  # C1: tolerated loss of accuracy against one's own model
-    penalty: float | None = None  # C2: lambda of the outlier objective; None: calibrated
-    distance: float | None = None  # C2: tolerated L2 distance to the reference; None: calibrated
-    thresholding: str = "soft"
-
-    def __post_init__(self) -> None:
-        at_least("defence.v_threshold", self.v_threshold, 0)
-        above_zero("defence.penalty", self.penalty)
-        at_least("defence.distance", self.distance, 0)
-        choice("defence.thresholding", self.thresholding, ("soft", "hard"))
-
-    def calibrated(
-        self, utility: str = "accuracy", normalization: str = "paper", semivalue: str = "shapley"
-    ) -> "Defence":
-        """The same with its penalty and distance filled in where they are None.
-
-        Raises:
-            InvalidSetting: C2 lacks one of them, and reports are not Shapley values.
-        """
-        if semivalue != "shapley":
-            require(
-                not self.c2 or None not in (self.penalty, self.distance),
-                f"defence.penalty and defence.distance are calibrated for Shapley values: set both "
-                f"to use defence.c2 with contribution.semivalue={semivalue}.",
-            )
-            return self
-        penalty, distance = CALIBRATED[utility, normalization]
-        return replace(
-            self,
-            penalty=penalty if self.penalty is None else self.penalty,
-            distance=distance if self.distance is None else self.distance,
-        )
-
-
-@dataclass(frozen=True)
-class Distributed:
-    """Processes that share one run, usually one a host; all are given the same configuration."""
-
-    coordinator: str | None = None  # HOST:PORT of the first; "auto": Slurm, a TPU pod, ... say all
-    processes: int | None = None
-    process: int | None = None  # this one's number, from 0
-
-    def __post_init__(self) -> None:
-        numbers = self.processes, self.process
-        if self.coordinator in (None, "auto"):
-            require(
-                numbers == (None, None),
-                "distributed.processes and .process go with distributed.coordinator=HOST:PORT.",
-            )
-            return
-        require(
-            None not in numbers,
-            f"distributed.coordinator={self.coordinator} needs distributed.processes and "
-            "distributed.process.",
-        )
-        require(
-            self.coordinator.rpartition(":")[2].isdecimal() and ":" in self.coordinator,
-            f"distributed.coordinator must be HOST:PORT or auto, not {self.coordinator!r}.",
-        )
-        at_least("distributed.processes", self.processes, 1)
-        valid = 0 <= (self.process or 0) < (self.processes or 1)
-        require(
-            valid,
-            f"distributed.process must lie between 0 and {(self.processes or 1) - 1}, not "
-            f"{self.process}.",
-        )
+from trip_jax._old_config import DatasetConfig, Distribution, TopologyConfig
+from trip_jax.learning.devices import PRECISIONS, Distributed
+from trip_jax.learning.models import ModelConfig
+from trip_jax.learning.training import Training
+from trip_jax.protocol.adversaries import Adversary
+from trip_jax.protocol.aggregation import Aggregation
+from trip_jax.protocol.channels import ChannelConfig
+from trip_jax.protocol.contributions import Contribution
+from trip_jax.protocol.defences import Defence
+from trip_jax.settings import at_least, choice, require
 
 
 @dataclass(frozen=True)
@@ -308,6 +50,8 @@ class Config:
     contribution: Contribution = field(default_factory=Contribution)
     adversary: Adversary = field(default_factory=Adversary)
     defence: Defence = field(default_factory=Defence)
+    aggregation: Aggregation = field(default_factory=Aggregation)
+    channel: ChannelConfig = field(default_factory=ChannelConfig)
 
     def __post_init__(self) -> None:
         at_least("n_clients", self.n_clients, 1)

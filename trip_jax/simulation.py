@@ -1,47 +1,37 @@
-"""Algorithm 1: a federation and its round of training, exchange, evaluation and tracing."""
+"""A federation ready to run, and its rounds: compiled, timed, to the last or one that diverges."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 
-from trip_jax.adversary import Liars, choose_liars, falsify_lcvs
-from trip_jax.aggregation import aggregate
-from trip_jax.config import PRECISIONS, Adversary, Contribution, Defence, Training
-from trip_jax.coordinator import coordinate
 from trip_jax.data.federation import ClientData, check, to_float
-from trip_jax.devices import mesh_of, on_all, require_precision, spread
-from trip_jax.errors import InvalidSetting
-from trip_jax.evaluation import UTILITIES, evaluate
-from trip_jax.exchange import exchange
-from trip_jax.lcv import (
-    Known,
-    coalition_utilities,
-    local_contributions,
-    of_those_that_arrived,
-)
-from trip_jax.models import Model
-from trip_jax.records import Past, Record, Result, State
-from trip_jax.reports import reports_of_round
-from trip_jax.rounds import Phases, run, timed_round
-from trip_jax.shapley import CoalitionRows
-from trip_jax.topology import Arcs, Topology
-from trip_jax.training import round_keys, train_clients
-
-
-def default_batches(backend: str) -> tuple[int, int]:
-    """Clients trained and coalition models evaluated in one `vmap`.
-
-    One at a time is fastest on CPU (5,900 against 4,900 samples/s for eight clients; grouped
-    convolutions make evaluation ten times slower). Elsewhere enough models to fill the device.
-    """
-    return (1, 1) if backend == "cpu" else (128, 64)
+from trip_jax.errors import Diverged, InvalidSetting
+from trip_jax.history import Past, Result, Timing
+from trip_jax.learning.devices import mesh_of, placed, replicated, require_precision
+from trip_jax.learning.evaluation import LOSS, UTILITIES
+from trip_jax.learning.learner import Learner, default_batches
+from trip_jax.learning.models import Model
+from trip_jax.learning.programs import compiled, planned_bytes
+from trip_jax.learning.training import Training
+from trip_jax.protocol import algorithm
+from trip_jax.protocol.adversaries import Adversary, choose_liars
+from trip_jax.protocol.aggregation import Aggregation
+from trip_jax.protocol.algorithm import Programs
+from trip_jax.protocol.channels import ChannelConfig
+from trip_jax.protocol.contributions import Contribution
+from trip_jax.protocol.defences import Defence
+from trip_jax.protocol.messages import Assessed, Learned, Liars, Record, Schedule, State, Traced
+from trip_jax.protocol.reports import Reports
+from trip_jax.protocol.rules import Rules, as_scheduled
+from trip_jax.topology import Topology
 
 
 class Simulation:
@@ -51,12 +41,12 @@ class Simulation:
         model: the clients' network.
         data: their examples and the shared test set.
         topology: who sends to whom.
+        rules: fields of `Rules` that stand for what the settings before them say.
         seed: decides the initial model, minibatch order, sampled coalitions, the liars and their
             fakes.
         devices: that share the work; JAX's first if None. Their number changes results by no more
             than rounding.
-        precision: of the matrix products in training and evaluation: "float32", on accelerators
-            also "tensorfloat32" (on a TPU three products in bfloat16) or "bfloat16". Averages and
+        precision: of the matrix products in training and evaluation, see `Learner`. Averages and
             the coordinator are float32 throughout; XLA's own convolutions, which `cnn` takes on a
             CPU alone, choose for themselves below float32.
 
@@ -75,6 +65,9 @@ class Simulation:
         contribution: Contribution = Contribution(),
         adversary: Adversary = Adversary(),
         defence: Defence = Defence(),
+        aggregation: Aggregation = Aggregation(),
+        channel: ChannelConfig = ChannelConfig(),
+        rules: Mapping[str, Any] | None = None,
         seed: int = 0,
         devices: Sequence[jax.Device] | None = None,
         precision: str = "float32",
@@ -85,63 +78,78 @@ class Simulation:
                 f"The topology has {topology.n_clients} clients, but n_clients={self.n} own data."
             )
         check(data)
-        self.mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
-        require_precision(precision, self.mesh.devices.flat[0])
-        self.training, self.contribution = training, contribution
-        self.seed, self.precision = seed, precision
-        self.data, self.topology = jax.device_put((data, topology), on_all(self.mesh))
+        mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
+        require_precision(precision, mesh.devices.flat[0])
+        self.contribution, self.seed = contribution, seed
+        data, self.topology = jax.device_put((data, topology), replicated(mesh))
         self.root, init_key, self.fake_key = jax.jit(
             lambda: tuple(jax.random.split(jax.random.key(seed), 3)),
-            out_shardings=on_all(self.mesh),
+            out_shardings=replicated(mesh),
         )()
-        self.model = model.flat(init_key, data.images.shape[1:])
-        logits = jax.eval_shape(
-            lambda theta, images: self.model.apply(theta, to_float(images[:1])),
-            self.model.theta,
-            data.images,
-        )
-        largest = max(np.asarray(labels).max() for labels in (data.labels, data.test_labels))
-        if largest >= logits.shape[-1]:
-            raise InvalidSetting(
-                f"The model tells {logits.shape[-1]} classes apart, but labels go up to "
-                f"{largest}: give it more outputs."
-            )
-        self._lie(adversary, defence)
-
         client_batch, coalition_batch = default_batches(jax.default_backend())
-        self.client_batch = training.client_batch or client_batch
-        self.coalition_batch = contribution.coalition_batch or coalition_batch
+        self.learner = Learner(
+            model.flat(init_key, data.images.shape[1:]),
+            data,
+            training,
+            mesh,
+            precision,
+            training.client_batch or client_batch,
+            contribution.coalition_batch or coalition_batch,
+        )
+        _require_outputs(self.learner)
+        self._aggregation, self._channel, self._rules = aggregation, channel, rules or {}
         n_members = np.asarray(topology.graphs.mask).sum(axis=-1)
-        self.rows = CoalitionRows.of(
-            n_members, batch=self.coalition_batch, contribution=contribution
-        )
-        self.rows = jax.device_put(self.rows, on_all(self.mesh))
-        alone = contribution.semivalue == "loo"
+        method = self._rules.get("contribute", contribution.method())
+        work = method.work(n_members, self.learner.evaluation_batch)
         # [G] models evaluated a round
-        self.coalitions = (n_members + 1).sum(axis=1) if alone else np.asarray(self.rows.n_rows)
-        self.arcs = topology.arcs()
+        self.coalitions = method.n_models(work, n_members)
+        nobody = Liars(np.zeros(0, np.int32), np.zeros(self.n, bool))
+        schedule = Schedule(self.topology, topology.arcs(), work, nobody, self.fake_key)
+        self.schedule = jax.device_put(schedule, replicated(mesh))
+        self._set_adversary(adversary, defence)
 
-    def _lie(self, adversary: Adversary, defence: Defence) -> None:
+    def _set_adversary(self, adversary: Adversary, defence: Defence) -> None:
+        c = self.contribution
         self.adversary = adversary
-        self.defence = defence.calibrated(
-            self.contribution.utility,
-            self.contribution.normalization,
-            self.contribution.semivalue,
-        )
+        self.defence = defence.calibrated(c.utility, c.normalization, c.semivalue)
         self.liars = choose_liars(adversary, self.n, self.seed)
-        who = Liars.of(self.liars, self.n, adversary, self.fake_key)
-        self.lying = jax.device_put(who, on_all(self.mesh))
+        liars = Liars(self.liars.astype(np.int32), np.isin(np.arange(self.n), self.liars))
+        liars = jax.device_put(liars, replicated(self.learner.mesh))
+        self.schedule = replace(self.schedule, liars=liars)
+        rules: dict[str, Any] = {
+            "weigh": as_scheduled,
+            "adversary": adversary.lie(defence.v_threshold, c.normalization),
+            "channel": self._channel.channel(),
+            "filter": self.defence.filter(),
+            "aggregate": self._aggregation.rule(),
+            "contribute": c.method(),
+            "utility": UTILITIES.index(c.utility),
+            "audit": self.defence.audit(),
+        }
+        self.rules = Rules(**rules | dict(self._rules))
 
     def with_liars(self, adversary: Adversary, defence: Defence) -> "Simulation":
         """The same federation with other liars and defences: its models stay what they are."""
         other = copy(self)
-        other._lie(adversary, defence)
+        other._set_adversary(adversary, defence)
         return other
+
+    @property
+    def data(self) -> ClientData:
+        return self.learner.data
+
+    @property
+    def training(self) -> Training:
+        return self.learner.training
+
+    def evaluate(self, models: Array, data: ClientData) -> Array:
+        """Utilities [R, 3] of models [R, P] on the shared test set."""
+        return self.learner.on(data).evaluate(models)
 
     def start(self) -> State:
         """theta^(0) for everyone, evaluated once; phi^(0) = 0."""
 
-        @partial(jax.jit, out_shardings=on_all(self.mesh))
+        @partial(jax.jit, out_shardings=replicated(self.learner.mesh))
         def first(theta: Array, key: Array, data: ClientData) -> State:
             return State(
                 models=jnp.tile(theta, (self.n, 1)),
@@ -151,11 +159,46 @@ class Simulation:
                 round=jnp.int32(0),
             )
 
-        return cast(State, first(self.model.theta, self.root, self.data))
+        return cast(State, first(self.learner.model.theta, self.root, self.data))
+
+    def learn(self, data: ClientData, schedule: Schedule, state: State) -> Learned:
+        """Algorithm 1, what clients do in order to learn."""
+        return algorithm.learn(self.learner.on(data), self.rules, schedule, state)
+
+    def assess(
+        self, data: ClientData, schedule: Schedule, state: State, trained: Array, arrived: Array
+    ) -> Assessed:
+        """Algorithm 1, what clients do in order to tell contributions."""
+        learner = self.learner.on(data)
+        return algorithm.assess(learner, self.rules, schedule, state, trained, arrived)
+
+    def coordinate(self, schedule: Schedule, phi: Array, reports: Reports, t: Array) -> Traced:
+        """Algorithm 1, what the coordinator does."""
+        return algorithm.coordinate(self.rules, schedule, phi, reports, t)
+
+    def compile(self, state: State) -> Programs:
+        """The three programs of a round, compiled once for the shapes of this federation."""
+        arrived, reports = np.ones(self.n, bool), Reports.none(self.schedule.arcs.client.shape[1])
+        inputs = {
+            self.learn: (self.data, self.schedule, state),
+            self.assess: (self.data, self.schedule, state, state.models, arrived),
+            self.coordinate: (self.schedule.public, state.phi, reports, state.round),
+        }
+        mesh = self.learner.mesh
+        return Programs(*(compiled(part, mesh, *given) for part, given in inputs.items()))
+
+    def on_its_data(self, programs: Programs) -> Programs:
+        """Programs of this federation that are given its arrays."""
+        return Programs(
+            learn=partial(programs.learn, self.data, self.schedule),
+            assess=partial(programs.assess, self.data, self.schedule),
+            coordinate=partial(programs.coordinate, self.schedule.public),
+        )
 
     def step(self, state: State) -> tuple[State, Record]:
         """One round of Algorithm 1, a pure function of the state."""
-        return timed_round(self, state, Phases(self.train, self.contribute, self.coordinate))[:2]
+        parts = Programs(self.learn, self.assess, self.coordinate)
+        return algorithm.step(self.on_its_data(parts), state)
 
     def run(
         self,
@@ -173,156 +216,97 @@ class Simulation:
         Raises:
             Diverged: a model is no longer finite; the error carries what came before.
         """
-        return run(self, on_round, on_start, past)
+        mesh = self.learner.mesh
+        state = placed(past.state, mesh) if past else self.start()
+        records, timings = (list(past.records), list(past.timings)) if past else ([], [])
+        began = time.perf_counter()
+        programs = self.compile(state)
+        compile_seconds = time.perf_counter() - began
+        phases = programs.learn, programs.assess, programs.coordinate
+        planned = planned_bytes(phases, state.models, state.phi, mesh)
+        if on_start:
+            on_start(planned)
 
-    def evaluate(self, models: Array, data: ClientData) -> Array:
-        """Utilities [R, 3] of models [R, P] on the shared test set."""
-        equal = jnp.zeros(len(models))
-        return cast(Array, spread(self.mesh, self.evaluate_rows, models, data, cost=equal))
-
-    def evaluate_rows(self, models: Array, data: ClientData) -> Array:
-        """`evaluate` on a single device."""
-        with jax.default_matmul_precision(PRECISIONS[self.precision]):
-            return evaluate(
-                models,
-                data.test_images,
-                data.test_labels,
-                predict=self.model.predict,
-                batch=self.coalition_batch,
+        def result() -> Result:
+            return Result(
+                phi=np.asarray(state.phi),
+                models=state.models,
+                records=jax.tree.map(lambda *rounds: np.stack(rounds), *records),
+                topology=self.topology,
+                contribution=self.contribution,
+                liars=self.liars,
+                timings=timings,
+                compile_seconds=compile_seconds,
+                n_devices=mesh.size,
+                planned_bytes=planned,
+                precision=self.learner.precision,
             )
 
-    def local_training(
-        self, models: Array, clients: Array, keys: Array, data: ClientData
-    ) -> tuple[Array, Array]:
-        """`train_clients` with this federation's settings."""
-        rows, cost = (models, clients, keys), data.sizes[clients]
-        return cast(tuple[Array, Array], spread(self.mesh, self.train_rows, rows, data, cost))
+        clock = Clock(self.on_its_data(programs))
+        samples = int(np.asarray(self.data.sizes).sum()) * self.training.local_epochs
+        for t in range(int(state.round), self.training.rounds):
+            new_state, record = algorithm.step(clock.programs, state)
+            record = jax.tree.map(np.array, record)  # copies, not to hold on to device arrays
+            if (diverged := _diverged(record, self.liars)) is not None:
+                raise Diverged(t, diverged, result() if records else None)
+            state = new_state
+            records.append(record)
+            coalitions = int(self.coalitions[self.topology.graph_of(t)])
+            timings.append(replace(clock.timing(), samples=samples, coalitions=coalitions))
+            if on_round and on_round(Past(state, records, timings)):
+                break
+        return result()
 
-    def train_rows(self, rows: tuple[Array, Array, Array], data: ClientData) -> tuple[Array, Array]:
-        """`local_training` of rows (model, client, key) on a single device."""
-        with jax.default_matmul_precision(PRECISIONS[self.precision]):
-            return train_clients(
-                *rows,
-                data,
-                apply=self.model.apply,
-                optimizer=optax.sgd(self.training.learning_rate, self.training.momentum),
-                local_epochs=self.training.local_epochs,
-                batch_size=self.training.batch_size,
-                client_batch=self.client_batch,
-            )
 
-    def train(
-        self, state: State, data: ClientData, topology: Topology, liars: Liars
-    ) -> tuple[Array, Array, Array, Array]:
-        """What clients do for learning: theta^(t+1), theta^(t+1/2), its loss, who did not send it.
+class Clock:
+    """Programs that take note of the seconds of their last calls.
 
-        Of a liar, a model that is not finite is left out by its receivers; the liar itself goes on
-        with the model that it had.
-        """
-        clients = jnp.arange(self.n)
-        keys = round_keys(state.key, clients, state.round)
-        trained, train_loss = self.local_training(state.models, clients, keys, data)
-        # A last step that overflows shows in no loss but those of the models it is mixed into.
-        finite = jnp.isfinite(trained).all(axis=1)
-        train_loss = jnp.where(finite, train_loss, jnp.nan)
-        neighbourhoods, unsent = topology.at(state.round), jnp.zeros(self.n, bool)
-        if len(liars.numbers):
-            failed = liars.lying & ~finite
-            unsent = liars.garbling | failed
-            trained = jnp.where(failed[:, None], state.models, trained)
-            neighbourhoods = neighbourhoods.with_lost(neighbourhoods.lost(unsent))
-        return aggregate(trained, neighbourhoods), trained, train_loss, unsent
+    Attributes:
+        programs: to be called instead; they wait until their results are there.
+    """
 
-    def contribute(
-        self,
-        state: State,
-        trained: Array,
-        unsent: Array,
-        data: ClientData,
-        topology: Topology,
-        rows: CoalitionRows,
-        liars: Liars,
-        known: Known | None = None,
-    ) -> tuple[Array, Array, Array, Array, Array, Array]:
-        """What clients do for contributions.
-
-        Args:
-            known: of the same round under other lies.
-
-        Returns:
-            LCVs, their errors, C1's replacements, reports, new utilities and those of all
-            coalitions [R, U].
-        """
-        neighbourhoods = topology.at(state.round)
-        lost = neighbourhoods.lost(unsent)
-        neighbourhoods = neighbourhoods.with_lost(lost)
-        rows = jax.tree.map(lambda field: field[topology.graph_of(state.round)], rows)
-        sent, replaced = exchange(
-            state,
-            neighbourhoods,
-            liars,
-            adversary=self.adversary,
-            defence=self.defence,
-            model=self.model,
-            evaluate=partial(self.evaluate, data=data),
+    def __init__(self, programs: Programs):
+        self._seconds: dict[str, float] = {}
+        names = {"training": "learn", "evaluation": "assess", "coordination": "coordinate"}
+        self.programs = Programs(
+            *(partial(self._timed, phase, getattr(programs, it)) for phase, it in names.items())
         )
-        sampling_key = jax.random.fold_in(liars.key, self.n)  # no liar has this number
-        sampling_keys = round_keys(sampling_key, rows.sampled, state.round)
-        drawn = rows.draw(
-            sampling_keys, neighbourhoods.mask.sum(axis=1), slots=neighbourhoods.mask.shape[1]
-        )
-        table = coalition_utilities(
-            state.models,
-            sent,
-            trained,
-            replaced,
-            neighbourhoods,
-            rows,
-            rows.masks(drawn),
-            data,
-            evaluate=self.evaluate_rows,
-            mesh=self.mesh,
-            semivalue=self.contribution.semivalue,
-            known=known,
-        )
-        lcv, lcv_error = local_contributions(table, drawn, rows, neighbourhoods, self.contribution)
-        if len(liars.numbers) and self.contribution.normalization == "paper":
-            lcv, lcv_error = (
-                of_those_that_arrived(values, neighbourhoods.mask, lost)
-                for values in (lcv, lcv_error)
-            )
-        reported = lcv[..., UTILITIES.index(self.contribution.utility)]
-        if self.adversary.fakes_reports:
-            reported = falsify_lcvs(
-                reported,
-                neighbourhoods,
-                liars.lying,
-                self.adversary,
-                self.contribution.normalization,
-            )
-        return lcv, lcv_error, replaced, reported, table[rows.last], table
 
-    def coordinate(
-        self,
-        phi: Array,
-        reported: Array,
-        unsent: Array,
-        t: Array,
-        topology: Topology,
-        arcs: Arcs,
-    ) -> tuple[Array, Array, Array, Array, Array]:
-        """The coordinator's round; reports and exchange metadata are all that is in its reach.
+    def _timed(self, phase: str, program: Callable[..., Any], *arguments: Any) -> Any:
+        began = time.perf_counter()
+        results = jax.block_until_ready(program(*arguments))
+        self._seconds[phase] = time.perf_counter() - began
+        return results
 
-        Returns:
-            phi, t + 1, adopted contributions [n, M], flagged reports and their distances [n].
-        """
-        neighbourhoods = topology.at(t)
-        lost = neighbourhoods.lost(unsent)
-        neighbourhoods = neighbourhoods.with_lost(lost)
-        reported = jnp.where(lost, 0, reported)  # of models that were not there to contribute
-        arcs = jax.tree.map(lambda field: field[topology.graph_of(t)], arcs)
-        reports = reports_of_round(neighbourhoods, arcs, reported)
-        phi, verdict = coordinate(phi, reports, self.defence)
-        adopted = jnp.where(arcs.real, verdict.adopted, 0)
-        adopted = jnp.zeros_like(reported).at[arcs.client, arcs.slot].add(adopted)
-        return phi, t + 1, adopted, verdict.flagged, verdict.distance
+    def timing(self) -> Timing:
+        """Of the last round."""
+        return Timing(**self._seconds)
+
+
+def _require_outputs(learner: Learner) -> None:
+    """Refuse a model that tells fewer classes apart than there are."""
+    data = learner.data
+    logits = jax.eval_shape(
+        lambda theta, images: learner.model.apply(theta, to_float(images[:1])),
+        learner.model.theta,
+        data.images,
+    )
+    largest = max(np.asarray(labels).max() for labels in (data.labels, data.test_labels))
+    if largest >= logits.shape[-1]:
+        raise InvalidSetting(
+            f"The model tells {logits.shape[-1]} classes apart, but labels go up to "
+            f"{largest}: give it more outputs."
+        )
+
+
+def _diverged(record: Record, liars: np.ndarray) -> int | None:
+    """The first client whose numbers are not finite.
+
+    Liars' are looked at where they arrive.
+    """
+    for numbers in (record.train_loss, record.utility[:, LOSS], record.lcv):
+        finite = np.array(np.isfinite(numbers.reshape(len(numbers), -1)).all(axis=1))
+        finite[liars] = True
+        if not finite.all():
+            return int(np.argmin(finite))
+    return None

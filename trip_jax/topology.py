@@ -14,7 +14,7 @@ import networkx as nx
 import numpy as np
 from jax import Array
 
-from trip_jax.config import TopologyConfig
+from trip_jax._old_config import TopologyConfig
 from trip_jax.errors import InvalidSetting
 from trip_jax.graph_files import read_graph
 

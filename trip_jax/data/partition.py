@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
-from trip_jax.config import Distribution
+from trip_jax._old_config import Distribution
 from trip_jax.data.federation import ClientData
 from trip_jax.data.sources import Dataset
 from trip_jax.errors import InvalidSetting

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trip_jax.config import DatasetConfig
+from trip_jax._old_config import DatasetConfig
 from trip_jax.errors import InvalidSetting
 
 

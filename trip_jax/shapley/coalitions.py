@@ -1,22 +1,26 @@
 """The list of (client, coalition) rows whose utilities a round needs.
 
 In a small world m runs from 3 to 9, so padding every client to 2^M coalitions would multiply the
-work; a list of sum_i 2^m_i rows has nothing to skip. Neighbourhoods whose coalitions exceed
-`contribution.budget` get that many rows instead, for coalitions drawn anew in every round.
+work; a list of sum_i 2^m_i rows has nothing to skip. Neighbourhoods of more coalitions than a
+budget get so many rows instead, for coalitions drawn anew in every round.
 """
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import gcd
+from math import comb, gcd
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from trip_jax.config import Contribution
 from trip_jax.errors import InvalidSetting
-from trip_jax.shapley.sampling import AUTO, draw, minimum_rows, require_budget
+from trip_jax.shapley.estimators import ESTIMATORS
+from trip_jax.shapley.sampling import draw, require_budget
+from trip_jax.shapley.semivalues import needed_sizes
+
+EXACT = "exact"
+"""The setting of `contribution.estimator` under which nothing is sampled."""
 
 
 @jax.tree_util.register_dataclass
@@ -41,36 +45,43 @@ class CoalitionRows:
     largest: int = field(metadata={"static": True})  # members of an enumerated neighbourhood
     drawn: int = field(metadata={"static": True})  # rows of a sampled client
     estimator: str = field(metadata={"static": True})  # that draws them
+    semivalue: str = field(metadata={"static": True})  # that utilities are for
 
     @classmethod
     def of(
-        cls, n_members: np.ndarray, *, batch: int, contribution: Contribution = Contribution()
+        cls,
+        n_members: np.ndarray,
+        *,
+        batch: int,
+        semivalue: str = "shapley",
+        estimator: str = "auto",
+        budget: int = 1024,
+        max_coalitions: int = 2**20,
     ) -> "CoalitionRows":
         """List the coalitions of neighbourhoods of `n_members` [G, n] members.
 
         Args:
             batch: coalition models that the backend likes to evaluate at once.
+            semivalue, estimator, budget, max_coalitions: the settings `contribution.*`.
 
         Raises:
-            InvalidSetting: a round needs more rows than `contribution.max_coalitions`, or sampling
-                was asked for what it can't give.
+            InvalidSetting: a round needs more rows than `max_coalitions`, or sampling was asked
+                for what it can't give.
         """
-        sampled = contribution.samples(n_members)
-        enumerated = n_members[~sampled]
-        budget, most = contribution.budget, int(n_members.max())
-        estimator = AUTO if contribution.estimator == "auto" else contribution.estimator
+        sampled = is_sampled(n_members, estimator, budget)
+        enumerated, most = n_members[~sampled], int(n_members.max())
         if sampled.any():
-            _require_shapley(most, contribution)
+            _require_shapley(most, semivalue, budget)
             require_budget(budget, most, estimator)
         # The smallest 2^m divides every other one, so blocks never straddle two clients.
         bits = min(int(enumerated.min(initial=6)), 6)
         if sampled.any():
             # Whole blocks cost less than 1/16 of a budget, and nothing that the estimator needs.
-            least = max(minimum_rows(estimator, most), budget - budget // 16)
+            least = max(ESTIMATORS[estimator].minimum(most), budget - budget // 16)
             bits = max(b for b in range(1, bits + 1) if b == 1 or budget >> b << b >= least)
         block = 2**bits
         drawn = budget // block * block if sampled.any() else 0
-        _check_number(n_members, sampled, drawn, contribution)
+        _check_number(n_members, sampled, drawn, estimator, budget, max_coalitions)
 
         chunk = block * max(1, batch // block)
         counts = np.where(sampled, drawn, 2 ** np.where(sampled, 0, n_members).astype(np.int64))
@@ -102,6 +113,7 @@ class CoalitionRows:
             largest=int(enumerated.max(initial=0)),
             drawn=drawn,
             estimator=estimator,
+            semivalue=semivalue,
         )
 
     def draw(self, keys: Array, n_members: Array, *, slots: int) -> Array:
@@ -116,12 +128,26 @@ class CoalitionRows:
         one = partial(draw, slots=slots, rows=self.drawn, estimator=self.estimator)
         return lax.map(lambda client: one(*client), (keys, n_members[self.sampled]))
 
-    def only(self, wanted: Array) -> tuple["CoalitionRows", Array]:
-        """One graph's rows that are wanted [R] bool, before all others, and their numbers [R].
+    def n_needed(self, n_members: np.ndarray) -> np.ndarray:
+        """[G] models that a round evaluates: rows that the semivalue weighs."""
+        if (sizes := self._needed_sizes()) is None:
+            return np.asarray(self.n_rows)
+        number = [[comb(m, s) for s in range(len(sizes))] for m in range(len(sizes))]
+        return np.asarray((sizes * np.array(number)).sum(axis=1)[n_members].sum(axis=1))
 
-        Blocks are single rows then.
+    def needed(self, masks: Array, n_members: Array) -> tuple["CoalitionRows", Array | None]:
+        """One graph's rows that the semivalue weighs, before all others, and their numbers [R].
+
+        Blocks are single rows then. None instead of numbers where all are needed.
+
+        Args:
+            masks: [R, slots] as `masks` gives them.
+            n_members: [n] players of each client's game.
         """
-        wanted = wanted & (jnp.arange(len(wanted)) < self.n_rows)
+        if (sizes := self._needed_sizes()) is None:
+            return self, None
+        wanted = jnp.asarray(sizes)[n_members[self.client], masks.sum(axis=1)]
+        wanted &= jnp.arange(len(wanted)) < self.n_rows
         order = jnp.argsort(~wanted)
         listed = replace(
             self,
@@ -133,6 +159,11 @@ class CoalitionRows:
         )
         return listed, order
 
+    def _needed_sizes(self) -> np.ndarray | None:
+        """By m, which sizes the semivalue weighs; None if it weighs all."""
+        sizes = needed_sizes(self.largest, self.semivalue)
+        return None if sizes.all(where=np.tri(len(sizes), dtype=bool)) else sizes
+
     def masks(self, drawn: Array) -> Array:
         """One graph's coalitions row by row, bool [R, slots]; `drawn` as `draw` gives it."""
         slots = drawn.shape[-1]
@@ -143,18 +174,28 @@ class CoalitionRows:
         return masks.at[row].set(drawn, mode="drop")
 
 
-def _require_shapley(most: int, contribution: Contribution) -> None:
+def is_sampled(n_members: np.ndarray, estimator: str, budget: int) -> np.ndarray:
+    """Whether neighbourhoods of that many members have more coalitions than the budget."""
+    return (n_members >= budget.bit_length()) & (estimator != EXACT)
+
+
+def _require_shapley(most: int, semivalue: str, budget: int) -> None:
     """Refuse to sample for other semivalues."""
-    if contribution.semivalue != "shapley":
+    if semivalue != "shapley":
         raise InvalidSetting(
-            f"contribution.semivalue={contribution.semivalue} is not estimated from samples, as "
-            f"m={most} members would need: set contribution.estimator=exact, or raise "
-            f"contribution.budget={contribution.budget} to 2^{most}."
+            f"contribution.semivalue={semivalue} is not estimated from samples, as m={most} "
+            "members would need: set contribution.estimator=exact, or raise "
+            f"contribution.budget={budget} to 2^{most}."
         )
 
 
 def _check_number(
-    n_members: np.ndarray, sampled: np.ndarray, drawn: int, contribution: Contribution
+    n_members: np.ndarray,
+    sampled: np.ndarray,
+    drawn: int,
+    estimator: str,
+    budget: int,
+    max_coalitions: int,
 ) -> None:
     """Refuse more rows than a round may have."""
     most = int(n_members.max())
@@ -162,14 +203,14 @@ def _check_number(
         sum(drawn if s else 2 ** int(m) for m, s in zip(graph, rows, strict=True))
         for graph, rows in zip(n_members, sampled, strict=True)
     )
-    limit = min(contribution.max_coalitions, 2**30)  # rows are numbered in 32 bits
+    limit = min(max_coalitions, 2**30)  # rows are numbered in 32 bits
     if total <= limit:
         return
     ways_out = ["raise it"] if limit < 2**30 else []
-    if contribution.estimator == "exact":
+    if estimator == EXACT:
         ways_out.append("sample coalitions with contribution.estimator=auto")
     else:
-        ways_out.append(f"lower contribution.budget={contribution.budget:,}")
+        ways_out.append(f"lower contribution.budget={budget:,}")
     ways_out.append("choose a topology with smaller neighbourhoods")
     raise InvalidSetting(
         f"A neighbourhood of m={most} members has 2^{most} coalitions, and a round would "

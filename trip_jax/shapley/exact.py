@@ -1,35 +1,10 @@
-"""Shapley values (Eqs. 1 and 4) and other semivalues by exact enumeration.
-
-A semivalue is a weighted mean of a player's marginal contributions whose weights depend on nothing
-but |S| (Dubey, Neyman, Weber, "Value theory without efficiency", 1981).
-"""
-
-from math import comb
+"""Semivalues (Eqs. 1 and 4) by enumeration of all coalitions."""
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax, ops
 
 from trip_jax.shapley.coalitions import CoalitionRows
-
-
-def marginal_weights(largest: int, normalization: str, semivalue: str = "shapley") -> np.ndarray:
-    """The weight of u(S + j) - u(S) in a game of m players, [largest + 1, largest], by m and |S|.
-
-    Over the coalitions without j they sum to one ("efficient"), or to m ("paper"): for the Shapley
-    value 1 / C(m-1, |S|), as Eq. 1 prints it. "banzhaf" weighs all coalitions alike, "loo" (leave
-    one out) only that of all others.
-    """
-    weights = np.zeros((largest + 1, largest))
-    for m in range(1, largest + 1):
-        for s in range(m):
-            printed = {
-                "shapley": 1 / comb(m - 1, s),
-                "banzhaf": m / 2 ** (m - 1),
-                "loo": m * (s == m - 1),
-            }[semivalue]
-            weights[m, s] = printed / (m if normalization == "efficient" else 1)
-    return weights
+from trip_jax.shapley.semivalues import marginal_weights
 
 
 def semivalues(

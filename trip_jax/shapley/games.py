@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trip_jax.shapley.exact import marginal_weights
-from trip_jax.shapley.sampling import AUTO, draw, estimate, require_budget
+from trip_jax.shapley.sampling import draw, estimate, require_budget
+from trip_jax.shapley.semivalues import marginal_weights
 
 
 def game_values(utilities: np.ndarray, semivalue: str = "shapley") -> np.ndarray:
@@ -60,7 +60,7 @@ def sample_game(
 
     Args:
         utility: utilities [K, U] of coalitions [K, n] (bool), called once.
-        estimator: as in `draw`, or "auto".
+        estimator: as in `draw`.
 
     Raises:
         InvalidSetting: a budget too small for the estimator.
@@ -77,7 +77,6 @@ def sample_game(
         every = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
         values = game_values(utilities_of(every))
         return Estimate(values, np.zeros_like(values), 2**n)
-    estimator = AUTO if estimator == "auto" else estimator
     require_budget(budget, n, estimator, "budget")
     masks = draw(jax.random.key(seed), n, slots=n, rows=budget, estimator=estimator)
     utilities = utilities_of(np.asarray(masks))

@@ -13,7 +13,41 @@ the rows after the last whole order is not used.
 import jax.numpy as jnp
 from jax import Array
 
+from trip_jax.shapley.estimators import ESTIMATORS, after_ends, in_pairs
 from trip_jax.shapley.ranking import ranks
+
+
+class Permutation:
+    """Plain orders."""
+
+    def minimum(self, m: int) -> int:
+        return 2 * m
+
+    def draw(self, key: Array, m: Array, *, rows: int, slots: int) -> Array:
+        return after_ends(draw_prefixes(key, m, count=rows - 2, slots=slots), m)
+
+    def estimate(self, masks: Array, utilities: Array, m: Array) -> tuple[Array, Array]:
+        return estimate_from_prefixes(masks[2:], utilities[2:], utilities[0], utilities[1], m)
+
+
+class Antithetic:
+    """Orders and their reverses."""
+
+    def minimum(self, m: int) -> int:
+        return 4 * m
+
+    def draw(self, key: Array, m: Array, *, rows: int, slots: int) -> Array:
+        prefixes = draw_prefixes(key, m, count=rows // 2 - 1, slots=slots)
+        return in_pairs(prefixes, prefixes, m, rows)
+
+    def estimate(self, masks: Array, utilities: Array, m: Array) -> tuple[Array, Array]:
+        even = len(masks) // 2 * 2
+        odd = (utilities[0:even:2] - utilities[1:even:2]) / 2
+        return estimate_from_prefixes(masks[2:even:2], odd[1:], odd[0], -odd[0], m)
+
+
+ESTIMATORS("permutation")(Permutation())
+ESTIMATORS("antithetic")(Antithetic())
 
 
 def draw_prefixes(key: Array, m: Array, *, count: int, slots: int) -> Array:

@@ -7,7 +7,7 @@ numbers are cut into as many intervals as there are pairs, and one coalition is 
 Players are renamed at random beforehand, so every coalition of a size is equally likely.
 """
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +48,13 @@ def plan(m: Array, pairs: int, *, slots: int, arcsine: bool) -> tuple[Array, Arr
 
     _, counts = lax.scan(serve, jnp.int32(pairs), (share, population))
     return counts, population
+
+
+def draw_sizes(key: Array, m: Array, pairs: int, *, slots: int, arcsine: bool, sides: int) -> Array:
+    """Independent draws of coalitions of planned sizes, [sides, pairs, slots] bool."""
+    sizes = plan(m, pairs, slots=slots, arcsine=arcsine)
+    by_size = partial(draw_by_size, pairs=pairs, slots=slots)
+    return jax.vmap(lambda key: by_size(key, m, *sizes))(jax.random.split(key, sides))
 
 
 def draw_by_size(

@@ -13,7 +13,26 @@ shifted to sum to u(N) - u(empty).
 import jax.numpy as jnp
 from jax import Array
 
-from trip_jax.shapley.sizes import plan
+from trip_jax.shapley.estimators import ESTIMATORS, in_pairs
+from trip_jax.shapley.sizes import draw_sizes, plan
+
+
+class Stratified:
+    """Small and large sizes drawn apart, in equal numbers."""
+
+    def minimum(self, m: int) -> int:
+        return 4 * m
+
+    def draw(self, key: Array, m: Array, *, rows: int, slots: int) -> Array:
+        small, large = draw_sizes(key, m, rows // 2 - 1, slots=slots, arcsine=False, sides=2)
+        return in_pairs(small, large, m, rows)
+
+    def estimate(self, masks: Array, utilities: Array, m: Array) -> tuple[Array, Array]:
+        even = len(masks) // 2 * 2
+        return estimate_by_size(masks[:even], utilities[:even], m)
+
+
+ESTIMATORS("stratified")(Stratified())
 
 
 def estimate_by_size(masks: Array, utilities: Array, m: Array) -> tuple[Array, Array]:

@@ -1,0 +1,144 @@
+"""The command line: configuration -> simulation -> run directory.
+
+python -m trip_jax.run [+experiment=NAME] [GROUP=CHOICE] [SETTING=VALUE] [-m]
+python -m trip_jax.run --verify DIR
+"""
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from trip_jax.cli.messages import no_choice, one_line, refuse_unknown
+from trip_jax.config import Config
+from trip_jax.errors import Diverged, Interrupted, InvalidSetting
+from trip_jax.runs.directory import is_over
+from trip_jax.runs.interruption import EXIT_CODE
+from trip_jax.runs.launch import leads, refuse_over, run
+from trip_jax.runs.provenance import result_settings
+from trip_jax.runs.resume import FOLDER
+from trip_jax.runs.schema import CONF, config_from, register
+from trip_jax.runs.verify import verify
+
+USER_ERRORS = (InvalidSetting, Diverged, HydraException, OmegaConfBaseException, OSError)
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+def _hydra_main(settings: DictConfig) -> float:
+    hydra_config = HydraConfig.get()
+    changed = any(not name.startswith("hydra.") for name in hydra_config.overrides.task)
+    name = hydra_config.runtime.choices.get("experiment") or ("run" if changed else "quickstart")
+    folder = Path(hydra_config.runtime.output_dir)
+    try:
+        refuse_unknown(settings)
+        config = config_from(settings)
+        folder = _folder(config, folder, hydra_config)
+        refuse_over(folder, config)
+        if leads(config):
+            _save_settings(settings, hydra_config, folder / ".hydra")
+        summary = run(config, folder, name)
+    except Interrupted as end:  # of a sweep, too
+        where = hydra_config.sweep.dir
+        of_sweep = f" Give it hydra.sweep.dir={where}." if hydra_config.mode != RunMode.RUN else ""
+        print(f"{end}{of_sweep}", file=sys.stderr)
+        sys.exit(EXIT_CODE)
+    except USER_ERRORS as error:
+        if hydra_config.mode == RunMode.RUN:
+            _fail(error)
+        raise  # a sweep goes on with its other jobs before it fails
+    return summary["final_accuracy"]["mean"]
+
+
+def _folder(config: Config, folder: Path, hydra_config: Any) -> Path:
+    """The directory of the run: the one to resume, or the one that Hydra made."""
+    if hydra_config.mode == RunMode.MULTIRUN:
+        root = Path(hydra_config.sweep.dir).resolve()
+        if not folder.resolve().is_relative_to(root):
+            raise InvalidSetting(f"{folder} lies outside hydra.sweep.dir: mend hydra.sweep.subdir.")
+        if config.resume not in (None, "auto"):
+            raise InvalidSetting(
+                "A sweep goes on with resume=auto and its hydra.sweep.dir, not with a directory."
+            )
+        return folder
+    dated = not any(name.startswith("hydra.run.dir=") for name in hydra_config.overrides.hydra)
+    if config.resume == "auto":
+        chosen = _newest_alike(folder, config) if dated else None
+    else:
+        chosen = Path(config.resume) if config.resume else None
+        if chosen and not any((chosen / name).exists() for name in (FOLDER, "summary.json")):
+            raise InvalidSetting(f"resume={chosen}: there is no run that could go on.")
+    if chosen is None:
+        return folder
+    with suppress(OSError):  # what Hydra made, unless it is in use
+        folder.rmdir()
+        if dated:
+            folder.parent.rmdir()
+            folder.parent.parent.rmdir()
+    return chosen
+
+
+def _newest_alike(folder: Path, config: Config) -> Path | None:
+    """The newest unfinished run of the same settings among dated directories DATE/TIME."""
+    for checkpoints in sorted(folder.parent.parent.glob(f"*/*/{FOLDER}"), reverse=True):
+        run = checkpoints.parent
+        try:
+            other = config_from(OmegaConf.load(run / ".hydra" / "config.yaml"))
+            if result_settings(other) == result_settings(config) and not is_over(run):
+                return run
+        except (OSError, ValueError, OmegaConfBaseException, YAMLError):
+            continue  # of another version, damaged, or not a run of this command
+    return None
+
+
+def _save_settings(settings: DictConfig, hydra_config: Any, folder: Path) -> None:
+    """What Hydra would write itself, but into a run that was there before, too."""
+    if (folder / "overrides.yaml").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(settings, folder / "config.yaml")
+    OmegaConf.save(OmegaConf.create({"hydra": hydra_config}), folder / "hydra.yaml")
+    OmegaConf.save(hydra_config.overrides.task, folder / "overrides.yaml")
+
+
+def main() -> None:
+    """Run the command line; exit code 2 and one sentence for what a user can mend."""
+    register()
+    # Hydra would print these errors itself, over several lines, and exit with code 1.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        if "--verify" in sys.argv:
+            sys.exit(_verify([argument for argument in sys.argv[1:] if argument != "--verify"]))
+        _hydra_main()
+    except USER_ERRORS as error:
+        _fail(error)
+    except KeyboardInterrupt:
+        print("interrupted: go on from the last checkpoint with resume=auto.", file=sys.stderr)
+        sys.exit(130)
+    except ValueError as error:
+        if "Config group override must be" not in str(error):
+            raise
+        _fail(InvalidSetting(no_choice(sys.argv[1:], CONF)))
+
+
+def _verify(folders: list[str]) -> int:
+    """Say whether runs' numbers come out again; exit code 1 if not."""
+    if not folders:
+        raise InvalidSetting("--verify needs a run directory: python -m trip_jax.run --verify DIR.")
+    verdicts = [verify(Path(folder)) for folder in folders]
+    for folder, verdict in zip(folders, verdicts, strict=True):
+        print(f"{folder}: {verdict}")
+    return int(any(verdict.differences for verdict in verdicts))
+
+
+def _fail(error: BaseException) -> NoReturn:
+    print(f"error: {one_line(error, CONF)}", file=sys.stderr)
+    sys.exit(2)

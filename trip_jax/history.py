@@ -1,0 +1,72 @@
+"""What a run has been: its rounds, what they took, and what came of them."""
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from functools import cached_property
+
+import numpy as np
+from jax import Array
+
+from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.protocol.contributions import Contribution
+from trip_jax.protocol.messages import Record, State
+from trip_jax.topology import Topology
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Wall-clock seconds and work of one or more rounds."""
+
+    training: float = 0.0
+    evaluation: float = 0.0
+    coordination: float = 0.0
+    samples: int = 0  # training examples visited
+    coalitions: int = 0  # coalition models evaluated
+
+    @property
+    def seconds(self) -> float:
+        return self.training + self.evaluation + self.coordination
+
+    @classmethod
+    def total(cls, timings: Sequence["Timing"]) -> "Timing":
+        return cls(*(sum(values) for values in zip(*map(astuple, timings), strict=True)))
+
+
+@dataclass(frozen=True)
+class Past:
+    """A run up to the end of some round: enough to go on."""
+
+    state: State
+    records: list[Record]
+    timings: list[Timing]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run's outcome in NumPy arrays.
+
+    `records` has a leading axis T on every field of `Record`; `topology` and `liars` say what
+    the federation was.
+    """
+
+    phi: np.ndarray  # [n, n]
+    models: Array  # [n, P] final models
+    records: Record
+    topology: Topology
+    contribution: Contribution  # what phi measures
+    liars: np.ndarray  # [F] int
+    timings: list[Timing]  # T
+    compile_seconds: float
+    n_devices: int  # that shared the work
+    planned_bytes: int | None  # of memory, see learning/programs.py
+    precision: str  # of products in training and evaluation
+
+    @cached_property
+    def scores(self) -> np.ndarray:
+        """[n] each client's mean contribution to all clients' final models."""
+        return self.phi.mean(axis=0)
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """[T, n] test accuracy of every client's model after each round."""
+        return np.asarray(self.records.utility)[..., ACCURACY]

@@ -1,0 +1,217 @@
+"""Work divided among devices.
+
+Models, data and graphs are on all devices. Each works on its share of a list of rows (models to
+train, coalitions to evaluate), and an all_gather gives every device all results, so that averaging
+and tracing need no communication.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from trip_jax.errors import InvalidSetting
+from trip_jax.settings import at_least, require
+
+PRECISIONS = {"float32": "highest", "tensorfloat32": "high", "bfloat16": "BF16_BF16_F32"}
+"""The setting `precision`, and JAX's word for it."""
+
+_AXIS = "device"
+
+MAX_CORES = 8
+"""Cores of a CPU that become devices unless more are asked for: each holds a copy of all models."""
+
+
+@dataclass(frozen=True)
+class Distributed:
+    """Processes that share one run, usually one a host; all are given the same configuration."""
+
+    coordinator: str | None = None  # HOST:PORT of the first; "auto": Slurm, a TPU pod, ... say all
+    processes: int | None = None
+    process: int | None = None  # this one's number, from 0
+
+    def __post_init__(self) -> None:
+        numbers = self.processes, self.process
+        if self.coordinator in (None, "auto"):
+            require(
+                numbers == (None, None),
+                "distributed.processes and .process go with distributed.coordinator=HOST:PORT.",
+            )
+            return
+        require(
+            None not in numbers,
+            f"distributed.coordinator={self.coordinator} needs distributed.processes and "
+            "distributed.process.",
+        )
+        require(
+            self.coordinator.rpartition(":")[2].isdecimal() and ":" in self.coordinator,
+            f"distributed.coordinator must be HOST:PORT or auto, not {self.coordinator!r}.",
+        )
+        at_least("distributed.processes", self.processes, 1)
+        valid = 0 <= (self.process or 0) < (self.processes or 1)
+        require(
+            valid,
+            f"distributed.process must lie between 0 and {(self.processes or 1) - 1}, not "
+            f"{self.process}.",
+        )
+
+
+def join(distributed: Distributed) -> None:
+    """Become one of several processes whose devices share all work, if there are several.
+
+    Raises:
+        InvalidSetting: the others are not found.
+    """
+    if distributed.coordinator is None or jax.distributed.is_initialized():
+        return
+    auto = distributed.coordinator == "auto"
+    try:
+        jax.distributed.initialize(
+            None if auto else distributed.coordinator, distributed.processes, distributed.process
+        )
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidSetting(
+            f"distributed.coordinator={distributed.coordinator} does not work: {reason}"
+        ) from error
+
+
+def available(devices: int | str | None = None) -> list[jax.Device]:
+    """All devices, or the first few. A CPU is divided into one a core where JAX still can.
+
+    Raises:
+        InvalidSetting: there are fewer.
+    """
+    number = None if devices in ("all", None) else int(devices)
+    chosen = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+    if chosen < 0:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        with suppress(RuntimeError):  # JAX has started, with one
+            wanted = max(number or 1, min(cores or 1, MAX_CORES))
+            jax.config.update("jax_num_cpu_devices", wanted)
+    found = jax.devices()
+    if number is not None and number > len(found):
+        raise InvalidSetting(
+            f"devices={number}, but JAX has {len(found)} here: lower it, or give devices=all."
+        )
+    return found[:number]
+
+
+def require_precision(precision: str, device: jax.Device) -> None:
+    """Refuse a precision of matrix products that a device does not have.
+
+    Raises:
+        InvalidSetting: it computes in float32 alone, as CPUs do here and GPUs before Ampere, or
+            there is no such precision.
+    """
+    if precision not in PRECISIONS:
+        raise InvalidSetting(
+            f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}."
+        )
+    generation = 0.0 if device.platform == "cpu" else getattr(device, "compute_capability", 8)
+    if precision != "float32" and float(generation) < 8:
+        raise InvalidSetting(
+            f"precision={precision} is not for {device.device_kind}, which computes in float32: "
+            "give precision=float32."
+        )
+
+
+def mesh_of(devices: Sequence[jax.Device]) -> Mesh:
+    """D devices in a line."""
+    return Mesh(np.asarray(devices), (_AXIS,))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """Whole arrays on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def placed(tree: Any, mesh: Mesh) -> Any:
+    """The same arrays, which all processes have alike, whole on every device."""
+    # Not by device_put, which takes no keys to devices of other processes.
+    return jax.jit(lambda tree: tree, out_shardings=replicated(mesh))(tree)
+
+
+def gathered_map(mesh: Mesh, work: Callable[..., Any], *arguments: Any) -> Any:
+    """The results [D, ...] of `work(d, *arguments)` on the d-th device, on all of them.
+
+    Args:
+        work: must not close over arrays, which would not be known to be on every device.
+    """
+    if mesh.size == 1:
+        return jax.tree.map(lambda x: x[None], work(0, *arguments))
+
+    def share(*arguments: Any) -> Any:
+        results = work(lax.axis_index(_AXIS), *arguments)
+        return jax.tree.map(lambda x: lax.all_gather(x, _AXIS), results)
+
+    # JAX does not infer that an all_gather's results are the same everywhere: no check_vma.
+    whole = PartitionSpec()
+    share = jax.shard_map(share, mesh=mesh, in_specs=whole, out_specs=whole, check_vma=False)
+    return share(*arguments)
+
+
+def balanced_map(
+    mesh: Mesh, work: Callable[[Any, Any], Any], rows: Any, shared: Any, cost: Array
+) -> Any:
+    """`work(rows, shared)` with R rows divided among the devices.
+
+    Rows are dealt by falling cost, back and forth, so that all devices have about as much to do.
+    Where R is no multiple of D, the cheapest row is worked on again.
+
+    Args:
+        work: maps arrays [R, ...] to such arrays row by row, and closes over none.
+        shared: arrays that all rows need.
+        cost: [R] what a row takes, in any unit.
+    """
+    if mesh.size == 1:
+        return work(rows, shared)
+    n_rows, n_devices = len(cost), mesh.size
+    order = jnp.argsort(-cost)
+
+    def share(d: Array | int, order: Array, rows: Any, shared: Any) -> Any:
+        turn = jnp.arange(-(-n_rows // n_devices))
+        mine = turn * n_devices + _seat(turn, d, n_devices)
+        mine = order[jnp.minimum(mine, n_rows - 1)]
+        return work(jax.tree.map(lambda x: x[mine], rows), shared)
+
+    results = gathered_map(mesh, share, order, rows, shared)
+    turn, seat = jnp.divmod(jnp.argsort(order), n_devices)  # in which a row was dealt
+    device = _seat(turn, seat, n_devices)
+    return jax.tree.map(lambda x: x[device, turn], results)
+
+
+def sharded_map(mesh: Mesh, work: Callable[[Any, Any], Any], rows: Any, shared: Any) -> Any:
+    """`work(rows, shared)` where every device has a part of the rows, and keeps what comes of it.
+
+    Args:
+        work: maps arrays [r, ...] to arrays [r, ...], and closes over none.
+        rows: arrays [R, ...], R a multiple of D; the d-th device works on the d-th part.
+        shared: arrays that all rows need.
+    """
+    if mesh.size == 1:
+        return work(rows, shared)
+    part, whole = PartitionSpec(_AXIS), PartitionSpec()
+    divided = jax.shard_map(
+        work, mesh=mesh, in_specs=(part, whole), out_specs=part, check_vma=False
+    )
+    return divided(rows, shared)
+
+
+def equal_parts(cost: np.ndarray, n_devices: int) -> np.ndarray:
+    """An order of R rows, R a multiple of D, whose D parts cost about the same."""
+    turn, position = np.divmod(np.arange(len(cost)), n_devices)
+    device = np.asarray(_seat(turn, position, n_devices))
+    return np.argsort(-cost, kind="stable")[np.argsort(device, kind="stable")]
+
+
+def _seat(turn: Any, device: Any, n_devices: int) -> Array:
+    """When in a turn a device is dealt to; also, which device is dealt to then."""
+    return jnp.where(turn % 2, n_devices - 1 - device, device)

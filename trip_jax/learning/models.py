@@ -1,0 +1,215 @@
+"""Client models: the `Model(init, apply, predict)` contract, the paper's CNN and an MLP.
+
+Convolutions come in two forms that give the same numbers up to rounding. Under a gradient, nine
+shifts and one matrix product (`"shifts"`) beat XLA's convolution many times over on CPU; in a
+forward pass over one model at a time XLA's own convolution (`"direct"`) wins, if the pooling is
+a `reduce_window`. Under `vmap` over models a direct convolution becomes a grouped one, slow on
+accelerators too, so only the CPU predicts with it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax import Array, lax
+from jax.flatten_util import ravel_pytree
+
+from trip_jax.settings import Registry, at_least, choice, require
+
+Params = Any  # a pytree of arrays
+
+
+@dataclass(frozen=True)
+class Model:
+    """A classifier as pure functions.
+
+    Attributes:
+        init: `(key, images [B, H, W, C]) -> params`.
+        apply: `(params, images [B, H, W, C] float32 in [0, 1]) -> logits [B, classes]`, the form
+            that is differentiated.
+        predict: the same function in the form that is fastest forward; `apply` if None.
+    """
+
+    init: Callable[[Array, Array], Params]
+    apply: Callable[[Params, Array], Array]
+    predict: Callable[[Params, Array], Array] | None = None
+
+    def flat(self, key: Array, image_shape: Sequence[int]) -> "FlatModel":
+        """Draw theta^(0) by `key` and see every parameter vector as one row [P]."""
+        images = jnp.zeros((1, *image_shape))
+        theta, unravel = ravel_pytree(jax.jit(self.init)(key, images))  # as one program
+        predict = self.predict or self.apply
+        return FlatModel(
+            theta=theta,
+            draw=lambda key: ravel_pytree(self.init(key, images))[0],
+            apply=lambda row, images: self.apply(unravel(row), images),
+            predict=lambda row, images: predict(unravel(row), images),
+            unravel=unravel,
+        )
+
+
+@dataclass(frozen=True)
+class FlatModel:
+    """A model whose parameters are one vector [P], so that mixing models is a matrix product."""
+
+    theta: Array  # [P] the common initial parameters
+    draw: Callable[[Array], Array]  # key -> [P] other initial parameters
+    apply: Callable[[Array, Array], Array]
+    predict: Callable[[Array, Array], Array]
+    unravel: Callable[[Array], Params]
+
+
+class _ShiftConv(nn.Module):
+    """3x3 SAME convolution as nine static shifts and one matrix product."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        b, h, w, c = x.shape
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), (3, 3, c, self.features))
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        patches = [padded[:, i : i + h, j : j + w] for i in range(3) for j in range(3)]
+        columns = jnp.concatenate(patches, axis=-1).reshape(b * h * w, 9 * c)
+        return (columns @ kernel.reshape(9 * c, self.features) + bias).reshape(b, h, w, -1)
+
+
+def _pool_by_reshape(x: Array) -> Array:
+    """2x2 max-pooling with a cheap gradient; a last odd row or column is dropped."""
+    b, h, w, c = x.shape
+    x = x[:, : h // 2 * 2, : w // 2 * 2]
+    return x.reshape(b, h // 2, 2, w // 2, 2, c).max(axis=(2, 4))
+
+
+def _pool_by_window(x: Array) -> Array:
+    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+
+class CNN(nn.Module):
+    """The paper's network: two 3x3 convolutions with pooling and a hidden layer.
+
+    With the defaults it has 421,642 parameters on 28x28x1 images and 545,098 on 32x32x3 ones.
+    ReLU follows the pooling: the two commute and the pooled tensor is four times smaller.
+    """
+
+    n_classes: int
+    channels: Sequence[int] = (32, 64)
+    hidden: int = 128
+    convolution: Literal["shifts", "direct"] = "shifts"
+    pooling: Literal["reshape", "window"] = "reshape"
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        pool = _pool_by_reshape if self.pooling == "reshape" else _pool_by_window
+        for k, features in enumerate(self.channels):
+            if self.convolution == "shifts":
+                x = _ShiftConv(features, name=f"conv{k}")(x)
+            else:
+                x = nn.Conv(features, (3, 3), name=f"conv{k}")(x)
+            x = nn.relu(pool(x))
+        x = x.reshape(x.shape[0], -1)
+        x = nn.relu(nn.Dense(self.hidden, name="hidden")(x))
+        return nn.Dense(self.n_classes, name="logits")(x)
+
+
+class MLP(nn.Module):
+    """Dense layers with ReLU on the flattened image."""
+
+    n_classes: int
+    hidden: Sequence[int] = (64,)
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        x = x.reshape(x.shape[0], -1)
+        for width in self.hidden:
+            x = nn.relu(nn.Dense(width)(x))
+        return nn.Dense(self.n_classes)(x)
+
+
+Form = tuple[Literal["shifts", "direct"], Literal["reshape", "window"]]
+
+
+def cnn_forms(backend: str) -> tuple[Form, Form]:
+    """Convolution and pooling, for training and for prediction.
+
+    On CPU they are the fastest of `experiments.convolutions`; it has not been run elsewhere.
+    """
+    training: Form = ("shifts", "reshape")
+    return training, ("direct", "window") if backend == "cpu" else training
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The clients' network."""
+
+    kind: str = "mlp"
+    hidden: tuple[int, ...] = (64,)  # widths of the dense hidden layers; the cnn takes one
+    channels: tuple[int, ...] = (32, 64)  # cnn: features of its 3x3 convolutions
+
+    def __post_init__(self) -> None:
+        choice("model", self.kind, tuple(MODELS))
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        object.__setattr__(self, "channels", tuple(self.channels))
+        for name in ("hidden", "channels"):
+            for width in getattr(self, name):
+                at_least(f"model.{name}", width, 1)
+
+    def build(self, image_shape: Sequence[int], n_classes: int) -> Model:
+        """The network for images of (H, W, C).
+
+        Raises:
+            InvalidSetting: it cannot have these widths, or take such images.
+        """
+        return MODELS[self.kind](self, image_shape, n_classes)
+
+
+MODELS: Registry[Callable[[ModelConfig, Sequence[int], int], Model]] = Registry("model")
+
+
+@MODELS("mlp")
+def _mlp(config: ModelConfig, image_shape: Sequence[int], n_classes: int) -> Model:
+    return mlp(n_classes, config.hidden)
+
+
+@MODELS("cnn")
+def _cnn(config: ModelConfig, image_shape: Sequence[int], n_classes: int) -> Model:
+    require(
+        len(config.hidden) == 1,
+        f"model.hidden of a cnn must be one width, not {list(config.hidden)}.",
+    )
+    height, width, _ = image_shape
+    require(
+        min(height, width) >= 2 ** len(config.channels),
+        f"model.channels={list(config.channels)} halves images {len(config.channels)} times, which "
+        f"{height}x{width} pixels do not allow: name fewer channels.",
+    )
+    return cnn(n_classes, config.channels, config.hidden[0])
+
+
+def cnn(n_classes: int = 10, channels: Sequence[int] = (32, 64), hidden: int = 128) -> Model:
+    """The paper's CNN, in the forms chosen for the backend."""
+    training, prediction = (
+        from_flax(CNN(n_classes, tuple(channels), hidden, *form))
+        for form in cnn_forms(jax.default_backend())
+    )
+    return replace(training, predict=prediction.apply)
+
+
+def mlp(n_classes: int = 10, hidden: Sequence[int] = (64,)) -> Model:
+    """A multi-layer perceptron."""
+    return from_flax(MLP(n_classes, tuple(hidden)))
+
+
+def from_flax(module: nn.Module) -> Model:
+    """Any Flax module whose `__call__` takes images [B, H, W, C] and gives logits.
+
+    Everything in its variables is trained and averaged; it is given no key for dropout.
+    """
+    return Model(
+        init=lambda key, images: module.init(key, images),
+        apply=lambda params, images: cast(Array, module.apply(params, images)),
+    )

@@ -1,0 +1,96 @@
+"""Compiled programs and the memory they take.
+
+Programs are kept in the process: a federation of the same shapes and settings, as in the next job
+of a sweep, finds those of the one before.
+"""
+
+import resource
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, cast
+
+import jax
+import psutil
+from jax import Array
+from jax.sharding import Mesh
+from jax.stages import Compiled
+
+MAX_KEPT = 32
+
+_kept: OrderedDict[Hashable, Compiled] = OrderedDict()
+
+
+def compiled(
+    function: Callable[..., Any], mesh: Mesh, *arguments: Any, donate: tuple[int, ...] = ()
+) -> Compiled:
+    """`function` compiled for arguments of these shapes, once a process for each text of a program.
+
+    What `function` closes over is part of the text.
+
+    Args:
+        mesh: the devices that `function` works on.
+        donate: which arguments are not used again.
+    """
+    lowered = jax.jit(function, donate_argnums=donate).lower(*arguments)
+    shapes = tuple(jax.tree.leaves(lowered.in_avals))  # of unused arguments, too
+    key = (lowered.as_text(), shapes, lowered.in_tree, lowered.out_tree, mesh)
+    program = _kept.pop(key, None) or lowered.compile()
+    _kept[key] = program
+    if len(_kept) > MAX_KEPT:
+        _kept.popitem(last=False)
+    return program
+
+
+def compiled_when_called(
+    function: Callable[..., Any], mesh: Mesh, donate: tuple[int, ...] = ()
+) -> Callable[..., Any]:
+    """`function`, `compiled` for every shape of arguments that it meets."""
+    known: dict[Hashable, Compiled] = {}
+
+    def call(*arguments: Any) -> Any:
+        leaves, tree = jax.tree.flatten(arguments)
+        shapes = (tree, *map(jax.typeof, leaves))
+        if shapes not in known:
+            known[shapes] = compiled(function, mesh, *arguments, donate=donate)
+        return known[shapes](*arguments)
+
+    return call
+
+
+def planned_bytes(phases: Sequence[Any], models: Array, phi: Array, mesh: Mesh) -> int | None:
+    """Memory that rounds take at their peak: of this process on a CPU, else of each device.
+
+    It is the compiler's own plan (the largest of what phases read, write and use in between, with
+    what waits for later ones) on top of what the process holds before its first round. None where
+    the compiler tells nothing.
+
+    Args:
+        phases: training, contributions and coordination.
+        models, phi: [n, P] and [n, n] the only large arrays that exist by now.
+    """
+    plans = [phase.memory_analysis() for phase in phases]
+    if None in plans:
+        return None
+    train, contribute, coordinate = map(_used, plans)
+    waiting = (phi.nbytes, phi.nbytes + models.nbytes, 3 * models.nbytes)  # last, next and trained
+    on_each = max(map(sum, zip((train, contribute, coordinate), waiting, strict=True)))
+    devices = cast(Any, mesh).local_devices
+    if devices[0].platform != "cpu":
+        return int(on_each)
+    more = on_each - models.nbytes - phi.nbytes
+    return int(psutil.Process().memory_info().rss + len(devices) * more)
+
+
+def _used(program: Any) -> int:
+    sizes = (program.argument_size_in_bytes, program.output_size_in_bytes)
+    return sum(sizes) + program.temp_size_in_bytes
+
+
+def peak_bytes() -> int:
+    """The most memory used so far: of this process on a CPU, else of the first device."""
+    statistics = jax.local_devices()[0].memory_stats()
+    if statistics:
+        return int(statistics["peak_bytes_in_use"])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak  # elsewhere in KiB

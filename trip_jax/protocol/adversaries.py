@@ -1,0 +1,235 @@
+"""Liars: fake pre-training models (D1), false contribution vectors (D2), and garbage for both."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from trip_jax.errors import InvalidSetting
+from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.learning.learner import Learner
+from trip_jax.protocol.messages import Messages, Round
+from trip_jax.settings import Registry, at_least, choice, fraction
+
+
+class Lie(Protocol):
+    """What liars do; hashable. Of an honest client neither method changes anything."""
+
+    def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
+        """What clients send who have `own`."""
+
+    def report(self, lcv: Array, here: Round) -> Array:
+        """What clients tell [n, M] of the contributions lcv [n, M] that they found."""
+
+
+LIES: Registry[Callable[["Adversary", float, bool], Lie]] = Registry("adversary.kind")
+"""From the settings, C1's threshold, and whether contributions are divided by m."""
+
+Fake = Callable[[Array, Array, Array, Learner], Array]
+"""(true models [F, P], a key for each liar and round [F], the accuracy [F] that C1 tolerates in a
+neighbour of a receiver as good as the liar, the learner) -> fakes [F, P]."""
+
+FAKES: Registry[Fake] = Registry("adversary.fake")
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """Who lies and how, as settings.
+
+    "garbage" is neither D1 nor D2: all that such a liar sends and reports is no number.
+    """
+
+    kind: str = "none"
+    fraction: float = 0.2  # of the clients, drawn by seed
+    clients: tuple[int, ...] = ()  # or these clients, whatever the fraction
+    fake: str = "reinitialised"  # D1: what the fake model is
+    amount: float = 0.1  # D2: added to the liar's own entry (divided by m under "efficient")
+    lower_others: bool = False  # D2: take as much from every other entry
+    collude: bool = False  # D2: treat the entries of other liars as one's own
+
+    def __post_init__(self) -> None:
+        choice("adversary.kind", self.kind, tuple(LIES))
+        choice("adversary.fake", self.fake, tuple(FAKES))
+        fraction("adversary.fraction", self.fraction)
+        at_least("adversary.amount", self.amount, 0)
+        object.__setattr__(self, "clients", tuple(self.clients))
+
+    def lie(self, v_threshold: float, normalization: str) -> Lie:
+        """What the liars do.
+
+        Args:
+            v_threshold: C1's, which liars know.
+            normalization: of contributions.
+        """
+        return LIES[self.kind](self, v_threshold, normalization == "efficient")
+
+
+@dataclass(frozen=True)
+class Honest:
+    """Nobody lies."""
+
+    def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
+        return own
+
+    def report(self, lcv: Array, here: Round) -> Array:
+        return lcv
+
+
+@dataclass(frozen=True)
+class FakeModels(Honest):
+    """D1: liars send fake pre-training models; they themselves use the true ones."""
+
+    fake: str
+    v_threshold: float
+
+    def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
+        who = here.liars.numbers
+        tolerated = own.accuracy[who] - self.v_threshold
+        fakes = FAKES[self.fake](own.before[who], here.keys(who), tolerated, learner)
+        return replace(own, before=own.before.at[who].set(fakes), altered=who)
+
+
+@dataclass(frozen=True)
+class FalseReports(Honest):
+    """D2: liars raise entries of their contribution vectors."""
+
+    amount: float
+    lower_others: bool
+    collude: bool
+    divided: bool  # the amount, by m, as the entries are
+
+    def report(self, lcv: Array, here: Round) -> Array:
+        nearby, lying = here.neighbourhoods, here.liars.mask
+        lies = lying[:, None] & nearby.mask
+        raised = lying[nearby.members] if self.collude else nearby.itself
+        m = nearby.mask.sum(axis=1, keepdims=True)
+        amount = self.amount / (m if self.divided else 1)
+        others = -amount if self.lower_others else 0
+        return lcv + jnp.where(lies, jnp.where(raised, amount, others), 0)
+
+
+@dataclass(frozen=True)
+class Both:
+    """One lie about models, another about contributions."""
+
+    models: Lie
+    reports: Lie
+
+    def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
+        return self.models.send(own, here, learner)
+
+    def report(self, lcv: Array, here: Round) -> Array:
+        return self.reports.report(lcv, here)
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """All that liars send and report is no number; a vector's unused slots are filled, too."""
+
+    def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
+        who = here.liars.numbers
+        return replace(
+            own,
+            before=own.before.at[who].set(jnp.nan),
+            arrived=own.arrived & ~here.liars.mask,
+            altered=who,
+        )
+
+    def report(self, lcv: Array, here: Round) -> Array:
+        return jnp.where(here.liars.mask[:, None], jnp.nan, lcv)
+
+
+LIES("none")(lambda settings, v_threshold, divided: Honest())
+LIES("d1")(lambda settings, v_threshold, divided: FakeModels(settings.fake, v_threshold))
+LIES("d2")(
+    lambda settings, v_threshold, divided: FalseReports(
+        settings.amount, settings.lower_others, settings.collude, divided
+    )
+)
+LIES("d1d2")(lambda *given: Both(LIES["d1"](*given), LIES["d2"](*given)))
+LIES("garbage")(lambda settings, v_threshold, divided: Garbage())
+
+
+@FAKES("reinitialised")
+def reinitialised(true: Array, keys: Array, tolerated: Array, learner: Learner) -> Array:
+    """Untrained parameters."""
+    return jax.vmap(learner.model.draw)(keys)
+
+
+@FAKES("noise")
+def noise(true: Array, keys: Array, tolerated: Array, learner: Learner) -> Array:
+    """Gaussian, with the mean and deviation of the true model's parameters."""
+    mean, deviation = true.mean(axis=1, keepdims=True), true.std(axis=1, keepdims=True)
+    return mean + deviation * jax.vmap(lambda key: jax.random.normal(key, true.shape[1:]))(keys)
+
+
+@FAKES("sign_flipped")
+def sign_flipped(true: Array, keys: Array, tolerated: Array, learner: Learner) -> Array:
+    """The true parameters negated."""
+    return -true
+
+
+@FAKES("evasive")
+def evasive(true: Array, keys: Array, tolerated: Array, learner: Learner) -> Array:
+    """Untrained parameters, mixed with the true ones until C1 lets them pass."""
+    fakes = reinitialised(true, keys, tolerated, learner)
+    return evade(true, fakes, tolerated, lambda models: learner.evaluate(models)[:, ACCURACY])
+
+
+def evade(
+    true: Array,
+    fakes: Array,
+    floor: Array,
+    accuracy: Callable[[Array], Array],
+    steps: int = 8,
+) -> Array:
+    """The mixtures of true and fake models that are as false as C1 lets pass.
+
+    Args:
+        true: [F, P] the liars' true pre-training models.
+        fakes: [F, P].
+        floor: [F] the accuracy that is tolerated.
+        accuracy: of models [b, P].
+        steps: how many mixtures are tried.
+
+    Returns:
+        models [F, P]; a true one where no mixture is good enough.
+    """
+    shares = jnp.arange(1, steps + 1) / steps
+
+    def one(liar: tuple[Array, Array, Array]) -> Array:
+        true, fake, floor = liar
+        passes = accuracy(true + shares[:, None] * (fake - true)) >= floor
+        return true + jnp.max(jnp.where(passes, shares, 0)) * (fake - true)
+
+    return lax.map(one, (true, fakes, floor))
+
+
+def choose_liars(adversary: Adversary, n: int, seed: int) -> np.ndarray:
+    """The liars' numbers in ascending order: the named clients, else a fraction drawn by seed.
+
+    Raises:
+        InvalidSetting: a named client does not exist.
+    """
+    if adversary.kind == "none":
+        return np.array([], int)
+    for client in adversary.clients:
+        if not 0 <= client < n:
+            raise InvalidSetting(
+                f"adversary.clients names client {client}, but with n_clients={n} clients are "
+                f"numbered from 0 to {n - 1}."
+            )
+    if adversary.clients:
+        return np.unique(adversary.clients)
+    count = round(adversary.fraction * n)
+    if adversary.fraction > 0 and count == 0:
+        raise InvalidSetting(
+            f"adversary.fraction={adversary.fraction} of n_clients={n} is less than one client: "
+            "raise it, name adversary.clients, or set adversary=none."
+        )
+    drawn = np.random.default_rng([seed, 3]).permutation(n)
+    return np.sort(drawn[:count])

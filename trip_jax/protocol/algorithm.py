@@ -1,0 +1,125 @@
+"""Algorithm 1: a round of training, exchange, evaluation and tracing.
+
+Three programs, because clients learn whether or not they assess each other, and because the
+coordinator sees nothing but reports. Each is a pure function of arrays under fixed rules; line
+numbers are the paper's.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jax import Array
+
+from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.learning.learner import Learner
+from trip_jax.learning.training import round_keys
+from trip_jax.protocol import coordinator
+from trip_jax.protocol.aggregation import aggregate
+from trip_jax.protocol.messages import (
+    Assessed,
+    Inbox,
+    Learned,
+    Messages,
+    Record,
+    Schedule,
+    State,
+    Traced,
+)
+from trip_jax.protocol.reports import Reports
+from trip_jax.protocol.rules import Rules
+
+
+def learn(learner: Learner, rules: Rules, schedule: Schedule, state: State) -> Learned:
+    """What clients do in order to learn."""
+    here = rules.weigh(schedule.at(state.round), state)
+    clients = jnp.arange(here.n_clients)
+    keys = round_keys(state.key, clients, state.round)
+    trained, loss = learner.train(state.models, clients, keys)  # line 4
+    finite = jnp.isfinite(trained).all(axis=1)
+    if len(here.liars.numbers):  # a liar whose training fails goes on with what it had
+        failed = here.liars.mask & ~finite
+        trained = jnp.where(failed[:, None], state.models, trained)
+    own = _messages(state, trained, finite)
+    sent = rules.channel(rules.adversary.send(own, here, learner), here)  # lines 5 and 6
+    nearby = here.of_those_that(sent.arrived).neighbourhoods
+    models = aggregate(rules.aggregate, sent.trained, nearby, own.trained_unlike(sent))  # line 7
+    # A last step that overflows shows in no loss but those of the models it is mixed into.
+    return Learned(models, trained, jnp.where(finite, loss, jnp.nan), sent.arrived)
+
+
+def assess(
+    learner: Learner,
+    rules: Rules,
+    schedule: Schedule,
+    state: State,
+    trained: Array,
+    arrived: Array,
+) -> Assessed:
+    """What clients do in order to tell contributions."""
+    here = rules.weigh(schedule.at(state.round), state).of_those_that(arrived)
+    nearby = here.neighbourhoods
+    own = _messages(state, trained, arrived)
+    sent = rules.channel(rules.adversary.send(own, here, learner), here)
+    sent, readable = sent.readable()
+    accepted = ~nearby.lost(~readable) & rules.filter(own, sent, here, learner)  # lines 8 to 13
+    inbox = Inbox(own, sent, accepted)
+    found = rules.contribute(inbox, here, rules.aggregate, learner)  # lines 14 to 18
+    reported = rules.adversary.report(found.lcv[..., rules.utility], here)
+    received = jnp.where(nearby.lost(~arrived), 0, reported)  # of models that could not contribute
+    weights = rules.aggregate.traced(nearby)
+    reports = Reports.of(nearby, here.arcs, weights, received)  # line 19
+    return Assessed(found, accepted, reported, reports)
+
+
+def coordinate(rules: Rules, schedule: Schedule, phi: Array, reports: Reports, t: Array) -> Traced:
+    """What the coordinator does; of a schedule it needs what is public."""
+    phi, verdict = coordinator.coordinate(phi, reports, rules.audit)  # lines 25 to 29
+    arcs, mask = schedule.at(t).arcs, schedule.topology.graphs.mask[0]
+    adopted = jnp.where(arcs.real, verdict.adopted, 0)
+    adopted = jnp.zeros(mask.shape).at[arcs.client, arcs.slot].add(adopted)
+    return Traced(phi, t + 1, verdict, adopted)
+
+
+def _messages(state: State, trained: Array, arrived: Array) -> Messages:
+    """What clients truly have."""
+    nobody = jnp.zeros(0, jnp.int32)
+    return Messages(state.models, trained, state.utility[:, ACCURACY], arrived, altered=nobody)
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The three parts of a round under some rules, on some data."""
+
+    learn: Callable[[State], Learned]
+    assess: Callable[[State, Array, Array], Assessed]
+    coordinate: Callable[[Array, Reports, Array], Traced]
+
+
+def step(programs: Programs, state: State) -> tuple[State, Record]:
+    """One round: the state after it, and what it leaves behind."""
+    learned = programs.learn(state)
+    assessed = programs.assess(state, learned.trained, learned.arrived)
+    traced = programs.coordinate(state.phi, assessed.reports, state.round)
+    found = assessed.contributions
+    return (
+        State(
+            models=learned.models,
+            utility=found.utility,
+            phi=traced.phi,
+            key=state.key,
+            round=traced.round,
+        ),
+        Record(
+            train_loss=learned.loss,
+            utility=found.utility,
+            lcv=found.lcv,
+            lcv_error=found.error,
+            reported=assessed.reported,
+            adopted=traced.adopted,
+            accepted=assessed.accepted,
+            flagged=traced.verdict.flagged,
+            distance=traced.verdict.distance,
+            arrived=learned.arrived,
+        ),
+    )

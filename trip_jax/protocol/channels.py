@@ -1,0 +1,43 @@
+"""What becomes of models between sender and receiver."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from trip_jax.protocol.messages import Messages, Round
+from trip_jax.settings import Registry, choice
+
+
+class Channel(Protocol):
+    """A way to transmit models; hashable."""
+
+    def __call__(self, sent: Messages, here: Round) -> Messages:
+        """What arrives of what was sent.
+
+        Where it changes pre-training models, `altered` numbers all clients.
+        """
+
+
+@dataclass(frozen=True)
+class Lossless:
+    """Everything arrives as it was sent."""
+
+    def __call__(self, sent: Messages, here: Round) -> Messages:
+        return sent
+
+
+CHANNELS: Registry[Callable[[], Channel]] = Registry("channel")
+CHANNELS("none")(Lossless)
+
+
+@dataclass(frozen=True)
+class ChannelConfig:
+    """How models are transmitted."""
+
+    kind: str = "none"
+
+    def __post_init__(self) -> None:
+        choice("channel", self.kind, tuple(CHANNELS))
+
+    def channel(self) -> Channel:
+        return CHANNELS[self.kind]()

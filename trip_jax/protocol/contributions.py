@@ -1,0 +1,216 @@
+"""Local contribution vectors (Eq. 4): what a client's neighbours brought it in a round."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from trip_jax.learning.devices import gathered_map
+from trip_jax.learning.evaluation import N_UTILITIES, UTILITIES
+from trip_jax.learning.learner import Learner
+from trip_jax.learning.training import round_keys
+from trip_jax.protocol.aggregation import Rule, coalition_models, members_models
+from trip_jax.protocol.messages import Contributions, Inbox, Round
+from trip_jax.settings import Registry, at_least, choice
+from trip_jax.shapley import ESTIMATORS, SEMIVALUES, CoalitionRows, estimate, semivalues
+from trip_jax.shapley.coalitions import EXACT, is_sampled
+from trip_jax.topology import Neighbourhoods
+
+
+class Method(Protocol):
+    """A way to tell contributions; hashable."""
+
+    def work(self, n_members: np.ndarray, batch: int) -> Any:
+        """What is evaluated in neighbourhoods of n_members [G, n], as a pytree of arrays [G, ...].
+
+        Raises:
+            InvalidSetting: it is too much.
+        """
+
+    def n_models(self, work: Any, n_members: np.ndarray) -> np.ndarray:
+        """How many models are evaluated in a round, [G]."""
+
+    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+        """Everyone's contributions in a round."""
+
+
+METHODS: Registry[Callable[["Contribution"], Method]] = Registry("contribution.estimator")
+"""By what `contribution.estimator` names."""
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """How local contribution vectors (Eq. 4) are computed, as settings."""
+
+    utility: str = "accuracy"
+    normalization: str = "paper"  # Eq. 4 as printed; "efficient" divides by m
+    semivalue: str = "shapley"
+    estimator: str = "auto"
+    budget: int = 1024  # a neighbourhood and round; more coalitions than these are sampled
+    max_coalitions: int = 2**20  # a round, over all clients
+    coalition_batch: int | None = None  # coalition models evaluated in one vmap; None: by backend
+
+    def __post_init__(self) -> None:
+        choice("contribution.utility", self.utility, UTILITIES)
+        choice("contribution.normalization", self.normalization, ("paper", "efficient"))
+        choice("contribution.semivalue", self.semivalue, tuple(SEMIVALUES))
+        choice("contribution.estimator", self.estimator, tuple(METHODS))
+        at_least("contribution.budget", self.budget, 1)
+        at_least("contribution.max_coalitions", self.max_coalitions, 1)
+        at_least("contribution.coalition_batch", self.coalition_batch, 1)
+
+    def method(self) -> Method:
+        """What tells contributions."""
+        return METHODS[self.estimator](self)
+
+    def samples(self, n_members: np.ndarray) -> np.ndarray:
+        """Whether contributions in neighbourhoods of that many members are estimates."""
+        return is_sampled(n_members, self.estimator, self.budget)
+
+
+@dataclass(frozen=True)
+class ByCoalitions:
+    """A semivalue of the round's game, whose players swap post- for pre-training models (Eq. 5)."""
+
+    settings: Contribution
+
+    def work(self, n_members: np.ndarray, batch: int) -> CoalitionRows:
+        """The coalitions."""
+        return CoalitionRows.of(
+            n_members,
+            batch=batch,
+            semivalue=self.settings.semivalue,
+            estimator=self.settings.estimator,
+            budget=self.settings.budget,
+            max_coalitions=self.settings.max_coalitions,
+        )
+
+    def n_models(self, work: CoalitionRows, n_members: np.ndarray) -> np.ndarray:
+        return work.n_needed(n_members)
+
+    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+        nearby, rows = here.neighbourhoods, here.work
+        key = jax.random.fold_in(here.key, here.n_clients)  # no liar has this number
+        keys = round_keys(key, rows.sampled, here.t)
+        drawn = rows.draw(keys, nearby.mask.sum(axis=1), slots=nearby.mask.shape[1])
+        table = coalition_utilities(inbox, nearby, rows, rows.masks(drawn), mix, learner)
+        lcv, error = local_contributions(table, drawn, rows, nearby, self.settings.normalization)
+        if self.settings.normalization == "paper":
+            lost = nearby.lost(~inbox.sent.arrived)
+            lcv, error = (rescale_to_arrived(values, nearby.mask, lost) for values in (lcv, error))
+        return Contributions(lcv, error, table[rows.last])
+
+
+for name in (EXACT, *ESTIMATORS):
+    METHODS(name)(ByCoalitions)
+
+
+def coalition_utilities(
+    inbox: Inbox,
+    here: Neighbourhoods,
+    rows: CoalitionRows,
+    masks: Array,
+    mix: Rule,
+    learner: Learner,
+) -> Array:
+    """u^(i,t)(S) for every row (i, S), streamed in chunks that are dealt to the devices in turn.
+
+    Args:
+        masks: [R, M] bool, the coalition of each row.
+
+    Returns:
+        utilities [R, U], 0 for rows that the semivalue does not weigh.
+    """
+    n_devices, n_rows = learner.mesh.size, len(rows.client)
+    rows, order = rows.needed(masks, here.mask.sum(axis=1))
+    if order is not None:
+        masks = masks[order]
+
+    def share(d, before, sent_before, sent_trained, own_trained, accepted, here, rows, masks, data):
+        """Those of the d-th device [chunks, chunk, U]: of the chunks d, d + D, ..."""
+        shares = here.shares
+
+        def mixtures(start):
+            i = rows.client[start]
+            members = here.members[i]
+            return coalition_models(
+                mix,
+                lax.dynamic_slice_in_dim(masks, start, rows.block),
+                shares[i],
+                members_models(i, members, sent_trained, own_trained),
+                sent_before[members],
+                before[i],
+                accepted[i],
+            )
+
+        def chunk(k, table):
+            start = (k * n_devices + d) * rows.chunk
+            blocks = start + jnp.arange(0, rows.chunk, rows.block)
+            models = jax.vmap(mixtures)(blocks).reshape(rows.chunk, -1)
+            return table.at[k].set(learner.on(data).evaluate_rows(models))
+
+        n_chunks = (rows.n_rows + rows.chunk - 1) // rows.chunk
+        mine = (n_chunks - d + n_devices - 1) // n_devices
+        most = -(-(len(rows.client) // rows.chunk) // n_devices)
+        return lax.fori_loop(0, mine, chunk, jnp.zeros((most, rows.chunk, N_UTILITIES)))
+
+    own, sent, accepted = inbox.own, inbox.sent, inbox.accepted & ~here.itself
+    models = own.before, sent.before, sent.trained, own.trained_unlike(sent)
+    tables = gathered_map(learner.mesh, share, *models, accepted, here, rows, masks, learner.data)
+    table = tables.swapaxes(0, 1).reshape(-1, N_UTILITIES)[:n_rows]  # from [D, chunks, chunk, U]
+    if order is not None:
+        listed = jnp.where(jnp.arange(n_rows) < rows.n_rows, order, n_rows)
+        table = jnp.zeros_like(table).at[listed].set(table, mode="drop")
+    return cast(Array, table)
+
+
+def local_contributions(
+    table: Array, drawn: Array, rows: CoalitionRows, here: Neighbourhoods, normalization: str
+) -> tuple[Array, Array]:
+    """psi^(i,t) of every client for every utility (Eq. 4), by slot.
+
+    Args:
+        table: [R, U] u^(i,t)(S) as `coalition_utilities` gives it.
+        drawn: [K, drawn, M] bool, the coalitions of the sampled clients.
+
+    Returns:
+        contributions and their standard errors [n, M, U], whose errors are 0 where all coalitions
+        were evaluated.
+    """
+    n_members = here.mask.sum(axis=1)
+    lcv = semivalues(
+        table,
+        rows,
+        n_members,
+        slots=here.mask.shape[1],
+        normalization=normalization,
+        semivalue=rows.semivalue,
+    )
+    error = jnp.zeros_like(lcv)
+    if not len(drawn):
+        return lcv, error
+
+    def sampled(one: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        masks, first, m = one
+        utilities = lax.dynamic_slice_in_dim(table, first, rows.drawn)
+        values, error = estimate(masks, utilities, m, estimator=rows.estimator)
+        scale = m if normalization == "paper" else 1
+        return values * scale, error * scale
+
+    who = rows.sampled
+    values, errors = lax.map(sampled, (drawn, rows.first[who], n_members[who]))
+    return lcv.at[who].set(values, mode="drop"), error.at[who].set(errors, mode="drop")
+
+
+def rescale_to_arrived(values: Array, mask: Array, lost: Array) -> Array:
+    """Values [n, M, U] of Eq. 4 as printed, which are m times a mean, by the m that is left.
+
+    A member whose model is lost [n, M] has no weight and so is a null player: the mean itself is
+    that of the game without it.
+    """
+    m = mask.sum(axis=1)
+    return ((m - lost.sum(axis=1)) / m)[:, None, None] * values

@@ -1,0 +1,84 @@
+"""The coordinator: traces how reported contributions propagate (Eq. 3).
+
+It receives contribution vectors and exchange metadata, never a model. All of a round's reports
+form one list of arcs (client, member): the sparse mixing matrix and the sparse contribution
+matrix of the round share their pattern.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax, ops
+
+from trip_jax.protocol.defences import Audit, Defence
+from trip_jax.protocol.reports import Reports, Verdict
+
+LARGEST = 1e15
+"""Contributions beyond it are no measurements; their sums of squares would leave float32."""
+
+ARCS_AT_ONCE = 256
+"""Arcs whose rows of phi are gathered together: [256, n] is held at once, not [A, n]."""
+
+
+def propagate(phi: Array, reports: Reports) -> Array:
+    """phi^(t+1) from phi^(t) [n, n]: inherited plus new contributions (Eq. 3)."""
+    n = len(phi)
+    weight = jnp.where(reports.real, reports.weight, 0)
+    total = ops.segment_sum(weight, reports.client, num_segments=n)
+    share = weight / total[reports.client]
+    arcs = (reports.client, reports.member, share)
+    at_once = min(ARCS_AT_ONCE, len(share))
+    padding = -len(share) % at_once  # arcs of no share
+    blocks = [jnp.pad(field, (0, padding)).reshape(-1, at_once) for field in arcs]
+
+    def inherit(inherited: Array, block: list[Array]) -> tuple[Array, None]:
+        """Add some terms w_k phi_k of the sparse mixing matrix times phi, whole rows of it."""
+        client, member, share = block
+        return inherited.at[client].add(share[:, None] * phi[member]), None
+
+    inherited, _ = lax.scan(inherit, jnp.zeros_like(phi), blocks)
+    return inherited.at[reports.client, reports.member].add(jnp.where(reports.real, reports.lcv, 0))
+
+
+def refuse_garbage(reports: Reports, n: int) -> tuple[Reports, Array]:
+    """Reports whose vectors are 0 where they held anything but numbers up to `LARGEST`.
+
+    Returns:
+        the reports, and which clients' [n] bool were refused.
+    """
+    garbage = reports.real & ~(jnp.abs(reports.lcv) <= LARGEST)
+    refused = ops.segment_max(garbage.astype(jnp.int32), reports.client, num_segments=n) > 0
+    return replace(reports, lcv=jnp.where(refused[reports.client], 0, reports.lcv)), refused
+
+
+def coordinate(phi: Array, reports: Reports, audit: Audit) -> tuple[Array, Verdict]:
+    """One round of the coordinator: the audit of reports (C2), then Eq. 3.
+
+    A report that is no number, or absurdly large, counts as zero and is flagged whatever the audit
+    is; it is not shown to it.
+
+    Args:
+        phi: [n, n] contributions so far, phi[i, j] of client j to client i's model.
+
+    Returns:
+        the next phi and what was found.
+    """
+    n = len(phi)
+    reports, refused = refuse_garbage(reports, n)
+    verdict = audit(replace(reports, real=reports.real & ~refused[reports.client]), n)
+    phi = propagate(phi, replace(reports, lcv=verdict.adopted))
+    return phi, replace(verdict, flagged=verdict.flagged | refused)
+
+
+@partial(jax.jit, static_argnames=("n", "defence"))
+def trace(reports: Reports, n: int, defence: Defence = Defence()) -> tuple[Array, Verdict]:
+    """phi^(T) [n, n] from the reports of all rounds (fields [T, A]), and each round's verdict.
+
+    This is the whole coordinator, for deployments that collect reports without the simulator.
+    """
+    audit = defence.audit()
+    return lax.scan(
+        lambda phi, one: coordinate(phi, one, audit), jnp.zeros((n, n), jnp.float32), reports
+    )

@@ -1,0 +1,125 @@
+"""Defences: C1 filters received pre-training models, C2 corrects outlying reports."""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import jax.numpy as jnp
+from jax import Array
+
+from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.learning.learner import Learner
+from trip_jax.protocol.messages import Messages, Round
+from trip_jax.protocol.outliers import DetectOutliers
+from trip_jax.protocol.reports import Reports, Verdict
+from trip_jax.settings import above_zero, at_least, choice, require
+
+
+class Filter(Protocol):
+    """What receivers accept; hashable."""
+
+    def __call__(self, own: Messages, sent: Messages, here: Round, learner: Learner) -> Array:
+        """Whether a received pre-training model is used, bool [n, M]; always one's own."""
+
+
+class Audit(Protocol):
+    """What the coordinator makes of a round's reports; hashable."""
+
+    def __call__(self, reports: Reports, n: int) -> Verdict: ...
+
+
+@dataclass(frozen=True)
+class AcceptAll:
+    """No filter."""
+
+    def __call__(self, own: Messages, sent: Messages, here: Round, learner: Learner) -> Array:
+        return jnp.ones(here.neighbourhoods.mask.shape, bool)
+
+
+@dataclass(frozen=True)
+class FilterByAccuracy:
+    """C1: a model that lacks more than `v_threshold` accuracy to the receiver's own is replaced."""
+
+    v_threshold: float
+
+    def __call__(self, own: Messages, sent: Messages, here: Round, learner: Learner) -> Array:
+        accuracy = own.accuracy
+        if len(who := sent.altered):
+            # Models are evaluated once, not once for every receiver; most already were.
+            accuracy = accuracy.at[who].set(learner.evaluate(sent.before[who])[:, ACCURACY])
+        nearby = here.neighbourhoods
+        too_low = accuracy[nearby.members] < own.accuracy[:, None] - self.v_threshold
+        return ~(too_low & nearby.mask & ~nearby.itself)
+
+
+@dataclass(frozen=True)
+class AdoptAll:
+    """No audit."""
+
+    def __call__(self, reports: Reports, n: int) -> Verdict:
+        return Verdict(reports.lcv, jnp.zeros(n, bool), jnp.zeros(n))
+
+
+CALIBRATED = {
+    ("shapley", "accuracy", "paper"): (0.025, 0.075),
+    ("shapley", "loss", "paper"): (0.02, 0.07),
+    ("shapley", "probability", "paper"): (0.005, 0.016),
+    ("shapley", "accuracy", "efficient"): (0.005, 0.025),
+    ("shapley", "loss", "efficient"): (0.004, 0.04),
+    ("shapley", "probability", "efficient"): (0.0013, 0.013),
+}
+"""`Defence.penalty` and `.distance` by semivalue, utility and normalisation; conf/defence says how
+found."""
+
+
+@dataclass(frozen=True)
+class Defence:
+    """C1 filters pre-training models, C2 corrects outlying contribution vectors; as settings."""
+
+    c1: bool = False
+    c2: bool = False
+    v_threshold: float = 0.065  # C1: tolerated loss of accuracy against one's own model
+    penalty: float | None = None  # C2: lambda of the outlier objective; None: calibrated
+    distance: float | None = None  # C2: tolerated L2 distance to the reference; None: calibrated
+    thresholding: str = "soft"
+
+    def __post_init__(self) -> None:
+        at_least("defence.v_threshold", self.v_threshold, 0)
+        above_zero("defence.penalty", self.penalty)
+        at_least("defence.distance", self.distance, 0)
+        choice("defence.thresholding", self.thresholding, ("soft", "hard"))
+
+    def calibrated(
+        self, utility: str = "accuracy", normalization: str = "paper", semivalue: str = "shapley"
+    ) -> "Defence":
+        """The same with its penalty and distance filled in where they are None.
+
+        Raises:
+            InvalidSetting: C2 lacks one of them, and reports are not Shapley values.
+        """
+        known = CALIBRATED.get((semivalue, utility, normalization))
+        require(
+            not self.c2 or known is not None or None not in (self.penalty, self.distance),
+            f"defence.penalty and defence.distance are calibrated for Shapley values: set both "
+            f"to use defence.c2 with contribution.semivalue={semivalue}.",
+        )
+        penalty, distance = known or (None, None)
+        return replace(
+            self,
+            penalty=penalty if self.penalty is None else self.penalty,
+            distance=distance if self.distance is None else self.distance,
+        )
+
+    def filter(self) -> Filter:
+        """What receivers accept."""
+        return FilterByAccuracy(self.v_threshold) if self.c1 else AcceptAll()
+
+    def audit(self) -> Audit:
+        """What the coordinator makes of reports.
+
+        Thresholds that are None are those calibrated for accuracy with Eq. 4 as printed.
+        """
+        if not self.c2:
+            return AdoptAll()
+        chosen = self.calibrated()
+        assert chosen.penalty is not None and chosen.distance is not None  # for the type checker
+        return DetectOutliers(chosen.penalty, chosen.distance, self.thresholding)

@@ -1,0 +1,185 @@
+"""What Algorithm 1 passes along: the round, what clients send and receive, state and record."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from trip_jax.learning.training import round_keys
+from trip_jax.protocol.reports import Reports, Verdict
+from trip_jax.topology import Arcs, Neighbourhoods, Topology
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Liars:
+    """Who lies in a federation; F of n clients."""
+
+    numbers: Array  # [F] int32, ascending
+    mask: Array  # [n] bool
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Round:
+    """The one view of a round t: who exchanges with whom, and what is drawn."""
+
+    t: Array  # [] int32
+    key: Any  # [] of draws beside those of training
+    neighbourhoods: Neighbourhoods  # N^(i,t) and w_j^(i,t)
+    arcs: Arcs  # the same as a list
+    work: Any  # what the rule of contributions evaluates, as it lists it
+    liars: Any  # Liars
+
+    @property
+    def n_clients(self) -> int:
+        return len(self.neighbourhoods.members)
+
+    def keys(self, clients: Array) -> Array:
+        """A key of this round for each of the clients [F]; the number n is nobody's."""
+        return round_keys(self.key, clients, self.t)
+
+    def of_those_that(self, arrived: Array) -> "Round":
+        """The round in which models that did not arrive [n] have no weight; slots stay."""
+        here = self.neighbourhoods
+        return replace(self, neighbourhoods=here.with_lost(here.lost(~arrived)))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Schedule:
+    """What all rounds are made of; graphs, arcs and work have a leading axis G."""
+
+    topology: Topology
+    arcs: Arcs
+    work: Any
+    liars: Any  # Liars
+    key: Any  # []
+
+    @property
+    def public(self) -> "Schedule":
+        """What the coordinator knows of it."""
+        return replace(self, work=None, liars=None, key=None)
+
+    def at(self, t: Array) -> Round:
+        """Round t."""
+        g = self.topology.graph_of(t)
+        arcs, work = jax.tree.map(lambda field: field[g], (self.arcs, self.work))
+        return Round(t, self.key, self.topology.at(t), arcs, work, self.liars)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Messages:
+    """What clients send in a round, or truly have."""
+
+    before: Array  # [n, P] theta^(t)
+    trained: Array  # [n, P] theta^(t+1/2)
+    accuracy: Array  # [n] v^(t), of theta^(t) as its owner has it
+    arrived: Array  # [n] bool, whether theta^(t+1/2) is there to be used
+    altered: Array  # [F] int32 whose theta^(t) is not as its owner has it
+
+    def trained_unlike(self, sent: "Messages") -> Array | None:
+        """theta^(t+1/2) [n, P] of these; None where just the same arrays are sent."""
+        return None if sent.trained is self.trained else self.trained
+
+    def readable(self) -> tuple["Messages", Array]:
+        """With 0 for theta^(t) that are not finite, which 0 times NaN would not become.
+
+        Returns:
+            the messages, and whose [n] bool is as it was.
+        """
+        models = self.before[self.altered]
+        finite = jnp.isfinite(models).all(axis=1)
+        models = jnp.where(finite[:, None], models, 0)
+        before = self.before.at[self.altered].set(models)
+        return replace(self, before=before), jnp.ones(len(before), bool).at[self.altered].set(
+            finite
+        )
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Inbox:
+    """What clients have of a round in order to evaluate it.
+
+    A client has its own models as they are, whatever it sent.
+    """
+
+    own: Messages
+    sent: Messages
+    accepted: Array  # [n, M] bool, received theta^(t) that are used; elsewhere one's own stands
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class State:
+    """All that a run carries from one round to the next; enough to resume it."""
+
+    models: Array  # [n, P] theta^(t)
+    utility: Array  # [n, 3] of these models on the shared test set, as `UTILITIES`
+    phi: Array  # [n, n] phi^(t)[i, j], contribution of client j to client i's model
+    key: Array  # [] the key that training's draws fold in
+    round: Array  # [] int32 t
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Learned:
+    """What clients have when they have learned."""
+
+    models: Array  # [n, P] theta^(t+1)
+    trained: Array  # [n, P] theta^(t+1/2)
+    loss: Array  # [n] mean loss of the last local epoch
+    arrived: Array  # [n] as in `Messages`
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Contributions:
+    """What a rule of contributions finds, by slot."""
+
+    lcv: Array  # [n, M, 3] psi^(i,t) for every utility
+    error: Array  # [n, M, 3] standard errors, 0 where lcv is exact
+    utility: Array  # [n, 3] of theta^(t+1)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Assessed:
+    """What clients have found out about each other's contributions."""
+
+    contributions: Contributions
+    accepted: Array  # [n, M] as in `Inbox`
+    reported: Array  # [n, M] what they tell of their contributions
+    reports: Reports  # the same as the coordinator receives it
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Traced:
+    """What the coordinator knows after a round."""
+
+    phi: Array  # [n, n] phi^(t+1)
+    round: Array  # [] t + 1
+    verdict: Verdict
+    adopted: Array  # [n, M] what entered Eq. 3
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Record:
+    """What one round leaves behind; stacked over rounds by `Simulation.run`."""
+
+    train_loss: Array  # [n] mean loss of the last local epoch
+    utility: Array  # [n, 3] of theta^(t+1), as `UTILITIES`
+    lcv: Array  # [n, M, 3] psi^(i,t) by slot, honest, for every utility
+    lcv_error: Array  # [n, M, 3] standard error of lcv, 0 where coalitions were not sampled
+    reported: Array  # [n, M] what the coordinator received
+    adopted: Array  # [n, M] what entered Eq. 3
+    accepted: Array  # [n, M] bool, False where a pre-training model is replaced by one's own
+    flagged: Array  # [n] bool, reports replaced by C2, or no numbers
+    distance: Array  # [n] L2 distance of each report to its reference, 0 without C2
+    arrived: Array  # [n] bool, False where a post-training model is not finite and so left out

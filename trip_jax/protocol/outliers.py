@@ -1,0 +1,114 @@
+"""C2: Theta-IPOD for the coordinator's outlier model p = A v + gamma + noise (She & Owen, 2011).
+
+Every row of A holds a single one, so the problem separates by member j:
+min over v_j and gamma of sum_k (p_k - v_j - gamma_k)^2 + lambda |gamma_k|. For fixed v the best
+gamma is p - v thresholded at lambda/2 (there is no factor 1/2 before the square), for fixed gamma
+the best v_j is the mean of p - gamma: soft thresholding yields Huber's location estimate.
+
+Written as v + mean(p - v - gamma), one turn of the two never subtracts one large number from
+another, so that an enormous lie costs no precision.
+"""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jax import Array, lax, ops
+
+from trip_jax.protocol.reports import Reports, Verdict
+
+MAX_ITERATIONS = 10_000
+"""A bound for members with thousands of reports, nearly all of them outlying; tens suffice."""
+
+
+@dataclass(frozen=True)
+class DetectOutliers:
+    """C2: reports that lie farther than `distance` from the consensus v are replaced by it.
+
+    An entry's reference is v_j on the reporter's neighbourhood. With only two reporters of a
+    member a lie can't be attributed to either of them.
+    """
+
+    penalty: float
+    distance: float
+    thresholding: str = "soft"
+
+    def __call__(self, reports: Reports, n: int) -> Verdict:
+        v = robust_location(
+            reports.lcv,
+            reports.member,
+            reports.real,
+            n,
+            penalty=self.penalty,
+            thresholding=self.thresholding,
+        )
+        reference = v[reports.member]
+        square = jnp.where(reports.real, (reports.lcv - reference) ** 2, 0)
+        distance = jnp.sqrt(ops.segment_sum(square, reports.client, num_segments=n))
+        flagged = distance > self.distance
+        adopted = jnp.where(flagged[reports.client], reference, reports.lcv)
+        return Verdict(adopted, flagged, distance)
+
+
+def robust_location(
+    p: Array, member: Array, real: Array, n: int, *, penalty: float, thresholding: str
+) -> Array:
+    """The consensus v_j on each member's contribution.
+
+    The soft minimiser is not unique where a member's reports split evenly more than lambda apart;
+    then the one closest to their mean is returned, as by iterating from the mean.
+
+    Args:
+        p: [A] reported contributions.
+        member: [A] int32 the member j that each one is about.
+        real: [A] bool, False where padded.
+        penalty: lambda.
+        thresholding: "soft" (the paper's; starts at the mean) or "hard" (starts at the median).
+
+    Returns:
+        v [n], 0 for a member that nobody reports on.
+    """
+    count = ops.segment_sum(real.astype(p.dtype), member, num_segments=n)
+
+    def mean(x: Array) -> Array:
+        x = ops.segment_sum(jnp.where(real, x, 0), member, num_segments=n)
+        return x / jnp.maximum(count, 1)
+
+    lower, upper = _medians(p, member, real, n)
+    limit = penalty / 2
+    if thresholding == "soft":
+        # Every minimiser lies between these bounds; without them a lie of size L would take
+        # L / lambda iterations to walk back from.
+        start = jnp.clip(mean(p), lower - limit, upper + limit)
+    else:
+        start = (lower + upper) / 2
+
+    def unexplained(residual: Array) -> Array:
+        """The residual less its outlying part gamma."""
+        if thresholding == "soft":
+            return jnp.clip(residual, -limit, limit)
+        return jnp.where(jnp.abs(residual) > limit, 0, residual)
+
+    def unfinished(carry: tuple[Array, Array, Array]) -> Array:
+        _, change, iteration = carry
+        return (change > 1e-6 * limit) & (iteration < MAX_ITERATIONS)
+
+    def iterate(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        v, _, iteration = carry
+        new = v + mean(unexplained(p - v[member]))
+        return new, jnp.max(jnp.abs(new - v), initial=0), iteration + 1
+
+    v, _, _ = lax.while_loop(unfinished, iterate, (start, jnp.float32(jnp.inf), jnp.int32(0)))
+    return jnp.where(count > 0, v, 0)
+
+
+def _medians(p: Array, member: Array, real: Array, n: int) -> tuple[Array, Array]:
+    """The lower and upper median [n] of each member's reports; anything where there is none."""
+    segment = jnp.where(real, member, n)
+    ordered = p[jnp.lexsort((p, segment))]
+    count = ops.segment_sum(jnp.ones(len(p), int), segment, num_segments=n + 1)[:n]
+    first = jnp.cumsum(count) - count
+    last = len(p) - 1
+    return (
+        ordered[jnp.minimum(first + jnp.maximum(count - 1, 0) // 2, last)],
+        ordered[jnp.minimum(first + count // 2, last)],
+    )

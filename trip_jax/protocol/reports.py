@@ -1,0 +1,51 @@
+"""What clients report to the coordinator, and what it makes of it."""
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jax import Array
+
+from trip_jax.topology import Arcs, Neighbourhoods
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Reports:
+    """What the coordinator learns in one round: A arcs, one for each member of each neighbourhood.
+
+    Stacked over rounds, every field has a leading axis T.
+    """
+
+    client: Array  # [A] int32 the reporter i
+    member: Array  # [A] int32 the member j of N^(i,t), i itself among them
+    weight: Array  # [A] float32 w_j^(i,t)
+    lcv: Array  # [A] float32 psi^(i,t)(j) as reported
+    real: Array  # [A] bool, False where padded
+
+    @classmethod
+    def of(cls, here: Neighbourhoods, arcs: Arcs, weights: Array, lcv: Array) -> "Reports":
+        """From everyone's weights and contribution vectors [n, M]."""
+        return cls(
+            client=arcs.client,
+            member=here.members[arcs.client, arcs.slot],
+            weight=weights[arcs.client, arcs.slot],
+            lcv=lcv[arcs.client, arcs.slot],
+            real=arcs.real,
+        )
+
+    @classmethod
+    def none(cls, n_arcs: int) -> "Reports":
+        """Padding alone."""
+        number, value = np.zeros(n_arcs, np.int32), np.zeros(n_arcs, np.float32)
+        return cls(number, number, value, value, np.zeros(n_arcs, bool))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Verdict:
+    """What an audit of one round's reports found."""
+
+    adopted: Array  # [A] float32 the contributions that enter Eq. 3
+    flagged: Array  # [n] bool clients whose report was replaced
+    distance: Array  # [n] float32 L2 distance of each report to its reference, 0 if it has none

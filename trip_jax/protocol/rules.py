@@ -1,0 +1,41 @@
+"""All that may vary in a round, injected into Algorithm 1."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trip_jax.protocol.adversaries import Lie
+from trip_jax.protocol.aggregation import Rule
+from trip_jax.protocol.channels import Channel
+from trip_jax.protocol.contributions import Method
+from trip_jax.protocol.defences import Audit, Filter
+from trip_jax.protocol.messages import Round, State
+
+
+def as_scheduled(here: Round, state: State) -> Round:
+    """Weights are those of the graph."""
+    return here
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of a federation; hashable.
+
+    Attributes:
+        weigh: what a round's weights become, known the state at its start.
+        adversary: what liars send and report (D1, D2).
+        channel: what becomes of models on their way.
+        filter: which pre-training models receivers use (C1).
+        aggregate: how models are mixed (Eqs. 2 and 5).
+        contribute: how contributions are told (Eq. 4).
+        utility: which of `UTILITIES` is reported.
+        audit: what the coordinator makes of reports (C2).
+    """
+
+    weigh: Callable[[Round, State], Round]
+    adversary: Lie
+    channel: Channel
+    filter: Filter
+    aggregate: Rule
+    contribute: Method
+    utility: int
+    audit: Audit

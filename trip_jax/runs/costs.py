@@ -1,0 +1,44 @@
+"""What contribution evaluation costs clients beside learning: models sent, evaluations, time."""
+
+from typing import Any
+
+import numpy as np
+
+from trip_jax.history import Result, Timing
+
+BYTES = 4  # of a float32 parameter
+
+
+def costs(result: Result) -> dict[str, Any]:
+    """Costs of a whole run, and of one client in one round.
+
+    A client receives m - 1 post-training models to learn, and as many pre-training models to
+    evaluate contributions. A round then takes it T_train + (m - 1 + 2^m) T_eval, where the paper,
+    whose m leaves the client itself out, writes T_train + (m + 2^(m+1)) T_eval: m - 1 evaluations
+    for C1, one for each coalition. With sampled coalitions 2^m is how many are drawn.
+    """
+    rounds, (n, n_parameters) = len(result.timings), result.models.shape
+    members = np.concatenate(
+        [np.asarray(result.topology.at(t).mask).sum(axis=1) for t in range(rounds)]
+    )
+    received = int((members - 1).sum())
+    timing = Timing.total(result.timings)
+    train = timing.training / (n * rounds)
+    evaluate = timing.evaluation / timing.coalitions
+    evaluations = (received + timing.coalitions) / (n * rounds)
+    return {
+        "models_sent": {"learning": received, "contributions": received},
+        "bytes_sent": {
+            "learning": received * n_parameters * BYTES,
+            "contributions": received * n_parameters * BYTES,
+            "reports": int(members.sum()) * BYTES,
+        },
+        "coalitions_evaluated": timing.coalitions,
+        "client_and_round": {
+            "seconds_training": train,
+            "seconds_an_evaluation": evaluate,
+            "evaluations": evaluations,  # mean of m - 1 + 2^m
+            "seconds": train + evaluations * evaluate,
+            "times_training": 1 + evaluations * evaluate / train,
+        },
+    }

@@ -1,0 +1,319 @@
+"""The run directory: what a finished run leaves, and how to read it again.
+
+`rounds.csv` grows while the run goes on; `summary.json` is written once all numbers are and says
+whether the run is over. Figures follow; they can be drawn again from the rest.
+"""
+
+import csv
+import json
+import os
+import platform
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from trip_jax.data.partition import Federation
+from trip_jax.errors import InvalidSetting
+from trip_jax.history import Past, Result, Timing
+from trip_jax.learning.evaluation import ACCURACY, LOSS, PROBABILITY, UTILITIES
+from trip_jax.learning.programs import peak_bytes
+from trip_jax.protocol.messages import Record
+from trip_jax.runs.costs import costs
+from trip_jax.runs.provenance import git_revision, versions
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+COLUMNS = (
+    "round",
+    "accuracy_mean",
+    "accuracy_std",
+    "accuracy_min",
+    "accuracy_max",
+    "loss_mean",
+    "train_loss_mean",
+    "filtered_models",
+    "unsent_models",
+    "flagged_reports",
+    "seconds_training",
+    "seconds_evaluation",
+    "seconds_coordination",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory read back."""
+
+    summary: dict[str, Any]
+    rounds: "pandas.DataFrame"  # rounds.csv
+    data: "xarray.Dataset"  # results.nc
+
+
+class RoundLog:
+    """rounds.csv, a line as soon as its round is over; use it as a context manager.
+
+    Args:
+        past: rounds that come first.
+    """
+
+    def __init__(self, folder: Path, past: Past | None = None):
+        self._path = folder / "rounds.csv"
+        self._past = past
+
+    def __enter__(self) -> "RoundLog":
+        self._file = self._path.open("w", newline="", buffering=1)
+        self._writer = csv.writer(self._file)
+        self._writer.writerow(COLUMNS)
+        if self._past:
+            for t, news in enumerate(zip(self._past.records, self._past.timings, strict=True)):
+                self.write(t, *news)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, t: int, record: Record, timing: Timing) -> None:
+        """Append round t, counted from 0 and written from 1."""
+        accuracy = np.asarray(record.utility)[:, ACCURACY]
+        numbers = (
+            accuracy.mean(),
+            accuracy.std(),
+            accuracy.min(),
+            accuracy.max(),
+            -np.asarray(record.utility)[:, LOSS].mean(),
+            np.nanmean(record.train_loss),  # a liar's own training may fail
+            (~record.accepted).sum(),
+            (~record.arrived).sum(),
+            record.flagged.sum(),
+            timing.training,
+            timing.evaluation,
+            timing.coordination,
+        )
+        self._writer.writerow((t + 1, *(f"{number:.6g}" for number in numbers)))
+
+
+def save_run(
+    folder: str | os.PathLike[str],
+    result: Result,
+    federation: Federation,
+    *,
+    title: str,
+    **about: Any,
+) -> dict[str, Any]:
+    """Write a result as a run directory, figures included.
+
+    Args:
+        title: a sentence that says what was run.
+        about: further entries of summary.json.
+
+    Returns:
+        what summary.json says.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "summary.json").unlink(missing_ok=True)  # not to vouch for files of two runs
+    with RoundLog(folder) as log:
+        for t, timing in enumerate(result.timings):
+            log.write(t, jax.tree.map(lambda rounds, t=t: rounds[t], result.records), timing)
+    data = to_dataset(result, federation, title)
+    unfinished = folder / "results.nc.partial"
+    data.to_netcdf(unfinished, engine="h5netcdf")
+    os.replace(unfinished, folder / "results.nc")
+    summary = {"title": title, "status": "finished"} | about | summarise(result)
+    text = json.dumps(summary, indent=2)
+    partial = folder / "summary.json.partial"
+    partial.write_text(text + "\n")
+    os.replace(partial, folder / "summary.json")
+    shutil.rmtree(folder / "figures", ignore_errors=True)  # of fewer rounds
+    draw_figures(folder, data)
+    return summary
+
+
+def draw_figures(folder: Path, data: "xarray.Dataset") -> None:
+    """Draw the figures of a run, unless all are there."""
+    from trip_jax.runs.figures import draw_all
+
+    if (folder / "figures").exists():
+        return
+    unfinished = folder / "figures.partial"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    draw_all(data, unfinished)
+    unfinished.rename(folder / "figures")
+
+
+def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Dataset":
+    """A result as labelled arrays; rounds count from 1, slots follow `members`."""
+    import xarray
+
+    records, graphs = result.records, result.topology.graphs
+    n_rounds, n = records.train_loss.shape
+    utilities = np.asarray(records.utility)
+    is_liar = np.zeros(n, bool)
+    is_liar[result.liars] = True
+
+    def client_values(values: Any, long_name: str) -> tuple[tuple[str, ...], Any, dict[str, str]]:
+        return ("client",), values, {"long_name": long_name}
+
+    return xarray.Dataset(
+        {
+            "phi": (
+                ("client", "contributor"),
+                result.phi,
+                {"long_name": "contribution of the contributor to the client's final model"},
+            ),
+            "score": client_values(result.scores, "mean contribution to all clients' final models"),
+            "liar": client_values(is_liar, "dishonest client"),
+            "level": client_values(federation.levels, federation.level_name),
+            "examples": client_values(np.asarray(federation.data.sizes), "training examples"),
+            "accuracy": (("round", "client"), utilities[..., ACCURACY]),
+            "loss": (("round", "client"), -utilities[..., LOSS]),
+            "probability": (("round", "client"), utilities[..., PROBABILITY]),
+            "train_loss": (("round", "client"), records.train_loss),
+            "lcv": (("round", "client", "member", "utility"), records.lcv),
+            "lcv_standard_error": (("round", "client", "member", "utility"), records.lcv_error),
+            "reported": (("round", "client", "member"), records.reported),
+            "adopted": (("round", "client", "member"), records.adopted),
+            "filtered": (("round", "client", "member"), ~records.accepted),
+            "flagged": (("round", "client"), records.flagged),
+            "distance": (("round", "client"), records.distance),
+            "unsent": (("round", "client"), ~records.arrived),
+            "members": (("graph", "client", "member"), np.asarray(graphs.members)),
+            "mask": (("graph", "client", "member"), np.asarray(graphs.mask)),
+            "weights": (("graph", "client", "member"), np.asarray(graphs.weights)),
+            "graph_of_round": (
+                ("round",),
+                np.array([result.topology.graph_of(t) for t in range(n_rounds)]),
+            ),
+        },
+        coords={
+            "round": np.arange(1, n_rounds + 1),
+            "client": np.arange(n),
+            "contributor": np.arange(n),
+            "utility": list(UTILITIES),
+        },
+        attrs={
+            "title": title,
+            "contribution_utility": result.contribution.utility,
+            "normalization": result.contribution.normalization,
+            "semivalue": result.contribution.semivalue,
+        },
+    )
+
+
+def summarise(result: Result) -> dict[str, Any]:
+    """What summary.json says of a result."""
+    final = result.accuracy[-1]
+    timing = Timing.total(result.timings)
+    liar = np.isin(np.arange(len(final)), result.liars)
+    return {
+        "rounds": len(result.accuracy),
+        "final_accuracy": {"mean": float(final.mean()), "std": float(final.std())},
+        "scores": [float(score) for score in result.scores],
+        "liars": [int(i) for i in result.liars],
+        "mean_score": {
+            "honest": float(result.scores[~liar].mean()) if not liar.all() else None,
+            "liars": float(result.scores[liar].mean()) if liar.any() else None,
+        },
+        "filtered_models": int((~result.records.accepted).sum()),
+        "unsent_models": int((~result.records.arrived).sum()),
+        "flagged_reports": int(result.records.flagged.sum()),
+        **_sampling(result),
+        "seconds": {
+            "compilation": result.compile_seconds,
+            "training": timing.training,
+            "evaluation": timing.evaluation,
+            "coordination": timing.coordination,
+        },
+        "per_second": {
+            "rounds": len(result.accuracy) / timing.seconds,
+            "samples": timing.samples / timing.training,
+            "coalitions": timing.coalitions / timing.evaluation,
+        },
+        "memory": {"planned_bytes": result.planned_bytes, "peak_bytes": peak_bytes()},
+        "costs": costs(result),
+        "device": describe_device(result),
+        "devices": result.n_devices,
+        "host": f"{platform.machine()}, {os.cpu_count()} cores",
+        "precision": result.precision,
+        "versions": versions(),
+        "revision": git_revision(),
+    }
+
+
+def describe_device(result: Result) -> str:
+    """What computed a result."""
+    device = jax.devices()[0]
+    return f"{device.platform}: {device.device_kind}, {result.n_devices} of them"
+
+
+def _sampling(result: Result) -> dict[str, Any]:
+    """How many contribution vectors were estimated, and how well; nothing if none was."""
+    rounds = range(len(result.records.lcv))
+    mask = np.stack([np.asarray(result.topology.at(t).mask) for t in rounds])  # [T, n, M]
+    sampled = result.contribution.samples(mask.sum(axis=-1))
+    if not sampled.any():
+        return {}
+    error = result.records.lcv_error[..., UTILITIES.index(result.contribution.utility)]
+    return {
+        "sampled_neighbourhoods": int(sampled.sum()),  # of rounds times clients
+        "mean_standard_error": float(error[mask & sampled[..., None]].mean()),
+    }
+
+
+def is_over(folder: Path) -> bool:
+    """Whether a directory holds a run that will not go on: one that finished or diverged.
+
+    Raises:
+        InvalidSetting: its summary.json is damaged.
+    """
+    path = folder / "summary.json"
+    try:
+        return bool(json.loads(path.read_text())["status"] != "interrupted")
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (ValueError, LookupError, TypeError) as error:
+        raise InvalidSetting(f"{path} is damaged: remove it, and the run goes on.") from error
+
+
+def load_run(path: str | os.PathLike[str]) -> Run:
+    """Read a run directory.
+
+    Raises:
+        InvalidSetting: the directory holds no run, or one that was cut off. One that stopped
+            because a model diverged, or was interrupted after a round, is read; its summary has
+            the status "stopped" or "interrupted".
+    """
+    import pandas
+    import xarray
+
+    folder = Path(path)
+    if not (folder / "summary.json").is_file():
+        raise InvalidSetting(
+            f"{folder} holds no finished run: a run directory has a summary.json once it is over."
+        )
+    return Run(
+        summary=json.loads((folder / "summary.json").read_text()),
+        rounds=pandas.read_csv(folder / "rounds.csv"),
+        data=xarray.load_dataset(folder / "results.nc", engine="h5netcdf"),
+    )
+
+
+def describe_scores(scores: Sequence[float], liars: Sequence[int], most: int = 5) -> str:
+    """The highest and lowest scores as a line of text."""
+    order = np.argsort(scores)[::-1]
+
+    def name(i: int) -> str:
+        return f"{i}{' (liar)' if i in liars else ''} {scores[i]:.3f}"
+
+    if len(order) <= 2 * most:
+        return "scores by client: " + ", ".join(name(int(i)) for i in order)
+    top = ", ".join(name(int(i)) for i in order[:most])
+    bottom = ", ".join(name(int(i)) for i in order[-most:])
+    return f"scores by client: {top}, ... {bottom}"

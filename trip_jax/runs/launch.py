@@ -1,0 +1,168 @@
+"""A configured run carried out: from its configuration to its directory."""
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from trip_jax.config import Config
+from trip_jax.errors import Diverged, Interrupted, InvalidSetting
+from trip_jax.history import Past
+from trip_jax.learning.devices import available, join
+from trip_jax.runs.checkpoints import refuse_changes
+from trip_jax.runs.directory import (
+    RoundLog,
+    describe_scores,
+    draw_figures,
+    is_over,
+    load_run,
+    save_run,
+    summarise,
+)
+from trip_jax.runs.interruption import Interruption
+from trip_jax.runs.prepare import describe, prepare
+from trip_jax.runs.progress import Progress
+from trip_jax.runs.provenance import json_hash, result_settings
+from trip_jax.runs.resume import FOLDER, RunCheckpoints, anyone, locked, shared
+from trip_jax.runs.schema import config_from
+
+
+def run(config: Config, folder: Path, name: str = "run") -> dict[str, Any]:
+    """Carry a configured run out and write its directory.
+
+    With `config.resume` an unfinished run in the directory goes on, and a finished one is left.
+
+    Args:
+        name: what the run is called in its title.
+
+    Returns:
+        what summary.json says.
+
+    Raises:
+        InvalidSetting: a setting that cannot work, or a directory that holds a run already.
+        Diverged: a model is no longer finite; the rounds before it are written.
+        Interrupted: by SIGTERM or SIGINT; the rounds before are written.
+    """
+    if leads(config):
+        with locked(folder):
+            return _run_alone_or_first(config, folder, name)
+    simulation, _ = prepare(config)
+    with Interruption("the round") as interruption:  # the first process prints and writes
+        past = shared(None, simulation)
+        result = simulation.run(lambda _: anyone(interruption.asked), past=past)
+    assert past  # which only a process that is alone may lack
+    if int(past.state.round) + len(result.timings) < config.training.rounds:
+        raise Interrupted("interrupted: the first process says what is kept.")
+    return summarise(result)
+
+
+def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, Any]:
+    refuse_over(folder, config)
+    if is_over(folder):
+        over = load_run(folder)
+        then = config_from(over.summary["config"]).calibrated()
+        refuse_changes(folder, result_settings(then), result_settings(config.calibrated()))
+        if over.summary["status"] == "stopped":
+            raise InvalidSetting(over.summary["message"])
+        draw_figures(folder, over.data)
+        print(f"the run is over already: results in {folder}")
+        return over.summary
+    began = time.perf_counter()
+    simulation, federation = prepare(config)
+    seconds_loading_data = time.perf_counter() - began
+    rounds = config.training.rounds
+    title = f"{name}: {describe(config)}"
+    sizes = federation.data.sizes
+    print(
+        f"{title}; {sizes.min():,} to {sizes.max():,} examples a client, "
+        f"{simulation.coalitions.max():,} coalitions a round",
+        flush=True,
+    )
+    checkpoints = RunCheckpoints(folder, config, simulation)
+    past = checkpoints.newest() if config.resume else None
+    if past:
+        print(f"going on after round {len(past.records)} in {folder}", flush=True)
+    past = shared(past, simulation)
+    done = len(past.records) if past else 0
+    stopped: Diverged | Interrupted | None = None
+    with (
+        RoundLog(folder, past) as log,
+        Progress(rounds, config.n_clients, done) as progress,
+        Interruption("the round") as interruption,
+    ):
+
+        def on_round(past: Past) -> bool:
+            news = len(past.records) - 1, past.records[-1], past.timings[-1]
+            log.write(*news)
+            progress.report(*news)
+            ends = anyone(interruption.asked) and len(past.records) < rounds
+            if ends or (checkpoints.due(past) and len(past.records) < rounds):
+                checkpoints.save(past)
+            return ends
+
+        def on_start(planned: int | None) -> None:
+            if planned is not None:
+                print(f"memory planned: {planned / 2**30:.2f} GiB", flush=True)
+
+        try:
+            result = simulation.run(on_round, on_start, past)
+        except Diverged as error:
+            if error.result is None:
+                raise
+            stopped, result = error, error.result
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise InvalidSetting(
+                "Memory is not enough: lower n_clients, contribution.coalition_batch or "
+                "training.client_batch."
+            ) from error
+        finished = len(result.timings)
+        if not stopped and finished < rounds:
+            stopped = Interrupted(
+                f"interrupted after round {finished} of {rounds}, which is kept in {folder}: the "
+                "same command with resume=auto goes on."
+            )
+        status = {Diverged: "stopped", Interrupted: "interrupted"}
+        summary = save_run(
+            folder,
+            result,
+            federation,
+            title=title,
+            status=status[type(stopped)] if stopped else "finished",
+            message=str(stopped or ""),
+            config=asdict(config.calibrated()),
+            settings_sha256=json_hash(result_settings(config)),
+            seed=config.seed,
+            resumed_after_round=done or None,
+            seconds_loading_data=seconds_loading_data,
+        )
+    if stopped:
+        raise stopped
+    print(describe_scores(summary["scores"], summary["liars"]))
+    print(f"results in {folder}")
+    return summary
+
+
+def leads(config: Config) -> bool:
+    """Start JAX; whether this is the first of the processes that share the run."""
+
+    join(config.distributed)
+    available(config.devices)
+    return jax.process_index() == 0
+
+
+def refuse_over(folder: Path, config: Config) -> None:
+    """Refuse a directory that holds a run, unless it is to go on."""
+
+    if config.resume:
+        return
+    if is_over(folder):
+        raise InvalidSetting(f"{folder} holds a run already: choose another hydra.run.dir.")
+    if (folder / FOLDER).exists():
+        raise InvalidSetting(
+            f"{folder} holds an unfinished run: go on with resume=auto, or choose another "
+            "hydra.run.dir."
+        )

@@ -1,0 +1,78 @@
+"""A configuration made into a federation that is ready to run."""
+
+import numpy as np
+
+from trip_jax.config import Config
+from trip_jax.data.partition import Federation, distribute
+from trip_jax.data.sources import load_dataset
+from trip_jax.learning.devices import available
+from trip_jax.learning.models import Model
+from trip_jax.simulation import Simulation
+from trip_jax.topology import Topology, from_config
+
+
+def prepare(config: Config) -> tuple[Simulation, Federation]:
+    """Load the data, divide it, draw the graphs.
+
+    Raises:
+        InvalidSetting: a setting that cannot work.
+    """
+    devices = available(config.devices)
+    model, federation, topology = lay_out(config)
+    simulation = Simulation(
+        model,
+        federation.data,
+        topology,
+        training=config.training,
+        contribution=config.contribution,
+        adversary=config.adversary,
+        defence=config.defence,
+        aggregation=config.aggregation,
+        channel=config.channel,
+        seed=config.seed,
+        devices=devices,
+        precision=config.precision,
+    )
+    return simulation, federation
+
+
+def lay_out(config: Config) -> tuple[Model, Federation, Topology]:
+    """What a federation is made of.
+
+    Raises:
+        InvalidSetting: a network that can't take the images, data that can't be divided so, or a
+            graph that can't be drawn.
+    """
+    dataset = load_dataset(config.dataset, config.seed)
+    model = config.model.build(dataset.train_images.shape[1:], dataset.n_classes)
+    federation = distribute(dataset, config.n_clients, config.distribution, config.seed)
+    topology = from_config(
+        config.topology,
+        np.asarray(federation.data.sizes),
+        rounds=config.training.rounds,
+        seed=config.seed,
+    )
+    return model, federation, topology
+
+
+def describe(config: Config) -> str:
+    """The settings that matter, for titles; a training set that is not whole is said to be so."""
+    training = config.training
+    examples = f" ({config.dataset.train_size:,} examples)" if config.dataset.train_size else ""
+    parts = [
+        f"{config.dataset.name}{examples}",
+        config.distribution.kind,
+        f"{config.n_clients} clients",
+        config.topology.kind,
+        config.model.kind,
+        f"{training.rounds} rounds of {training.local_epochs} local epoch"
+        + "s" * (training.local_epochs > 1),
+    ]
+    if config.precision != "float32":
+        parts.append(config.precision)
+    if config.adversary.kind != "none":
+        parts.append(f"liars {config.adversary.kind}")
+    defences = [name for name in ("c1", "c2") if getattr(config.defence, name)]
+    if defences:
+        parts.append(f"defence {' and '.join(defences)}")
+    return ", ".join(parts)

@@ -1,0 +1,84 @@
+"""What a result depends on and where it came from: settings, inputs, versions, revision."""
+
+import hashlib
+import json
+import platform
+import subprocess
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from trip_jax.config import Config
+from trip_jax.simulation import Simulation
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "networkx", "hydra-core", "orbax-checkpoint")
+
+WITHOUT_EFFECT = (
+    "checkpoint.",
+    "contribution.coalition_batch",
+    "contribution.max_coalitions",
+    "devices",
+    "distributed.",
+    "resume",
+    "training.client_batch",
+)
+"""Settings that change results by no more than rounding; groups end in a dot."""
+
+
+def result_settings(config: Config) -> dict[str, Any]:
+    """The settings that results depend on, by their names on the command line."""
+    return {
+        name: value
+        for name, value in _flat(asdict(config)).items()
+        if not name.startswith(WITHOUT_EFFECT)
+    }
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        nested = isinstance(value, dict)
+        flat |= _flat(value, f"{prefix}{name}.") if nested else {prefix + name: value}
+    return flat
+
+
+def json_hash(value: Any) -> str:
+    """SHA-256 of anything that JSON can write, whatever the order of names."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def arrays_hash(tree: Any) -> str:
+    """SHA-256 of the names, shapes, types and bytes of a tree's arrays."""
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree.leaves_with_path(tree):
+        array = np.ascontiguousarray(leaf)
+        digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
+        digest.update(array.data.cast("B") if array.size else b"")
+    return digest.hexdigest()
+
+
+def inputs_hash(simulation: Simulation) -> str:
+    """SHA-256 of the data, the graphs and the initial model."""
+    return arrays_hash((simulation.data, simulation.topology, simulation.learner.model.theta))
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that compute."""
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+
+
+def git_revision() -> str | None:
+    """The commit of a checkout, with "-dirty" where files differ from it; None elsewhere."""
+    checkout = Path(__file__).parent.parent
+    if not (checkout / ".git").exists():
+        return None
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return said.stdout.strip()

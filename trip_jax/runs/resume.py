@@ -1,0 +1,147 @@
+"""Where an interrupted run goes on: its directory, its checkpoints, its lock."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trip_jax.config import Config
+from trip_jax.errors import InvalidSetting
+from trip_jax.history import Past, Timing
+from trip_jax.protocol.messages import Record, State
+from trip_jax.runs.checkpoints import Arrays, Checkpoints
+from trip_jax.runs.provenance import inputs_hash, result_settings
+from trip_jax.simulation import Simulation
+
+SECONDS_BETWEEN = 60.0  # checkpoints, unless checkpoint.every says it in rounds
+FOLDER = "checkpoints"
+
+
+class RunCheckpoints:
+    """The checkpoints of a run, in its directory."""
+
+    def __init__(self, folder: Path, config: Config, simulation: Simulation):
+        settings = result_settings(config.calibrated())
+        about = {"settings": settings, "inputs": inputs_hash(simulation)}
+        self._checkpoints = Checkpoints(folder / FOLDER, about, config.checkpoint.keep)
+        self._every = config.checkpoint.every
+        self._saved = time.monotonic()
+
+    def due(self, past: Past) -> bool:
+        """Whether it is time to save."""
+        if self._every is not None:
+            return len(past.records) % self._every == 0
+        return time.monotonic() - self._saved >= SECONDS_BETWEEN
+
+    def save(self, past: Past) -> None:
+        """Keep a run as it is after its last round."""
+        self._checkpoints.save(len(past.records), _to_arrays(past))
+        self._saved = time.monotonic()
+
+    def newest(self) -> Past | None:
+        """What can be gone on from; says so where that is not the newest."""
+        arrays, damaged = self._checkpoints.newest()
+        if arrays is None:
+            return None
+        past = _from_arrays(arrays)
+        for step in damaged:
+            print(
+                f"the checkpoint after round {step} is damaged: going on from round "
+                f"{len(past.records)}",
+                flush=True,
+            )
+        return past
+
+
+def arrays_of(state: State) -> Arrays:
+    """A state as arrays that can be saved."""
+    arrays = {field.name: getattr(state, field.name) for field in fields(State)}
+    arrays["key"] = jax.random.key_data(state.key)
+    return jax.tree.map(np.asarray, arrays)
+
+
+def state_of(arrays: Arrays) -> State:
+    """The inverse of `arrays_of`."""
+    values = {name: jnp.asarray(value) for name, value in arrays.items()}
+    return State(**values | {"key": jax.random.wrap_key_data(values["key"])})
+
+
+def _to_arrays(past: Past) -> Arrays:
+    records = jax.tree.map(lambda *rounds: np.stack(rounds), *past.records)
+    timings = {
+        field.name: np.array([getattr(one, field.name) for one in past.timings])
+        for field in fields(Timing)
+    }
+    return {
+        "state": arrays_of(past.state),
+        "records": {field.name: getattr(records, field.name) for field in fields(Record)},
+        "timings": timings,
+    }
+
+
+def _from_arrays(arrays: Arrays) -> Past:
+    rounds = range(len(arrays["timings"]["training"]))
+    return Past(
+        state_of(arrays["state"]),
+        [Record(**{name: value[t] for name, value in arrays["records"].items()}) for t in rounds],
+        [Timing(**{n: value[t].item() for n, value in arrays["timings"].items()}) for t in rounds],
+    )
+
+
+@contextmanager
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Be the only process that writes a directory; the lock ends with the process, killed or not.
+
+    Args:
+        wait: for another process that has it, and let this process take it more than once.
+
+    Raises:
+        InvalidSetting: another process has it.
+    """
+    import filelock
+
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder / ".lock", is_singleton=wait)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout as error:
+        if not wait:
+            raise InvalidSetting(
+                f"{folder} is being written by another process: wait for it, or choose another "
+                "directory."
+            ) from error
+        print(f"waiting for another process that writes {folder}", flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def shared(past: Past | None, simulation: Simulation) -> Past | None:
+    """What the first process goes on from, for all that share the run.
+
+    The others get no records of the rounds before, which the first alone writes.
+    """
+    if jax.process_count() == 1:
+        return past
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
+    start = Past(simulation.start(), [], [])  # which all processes compute together
+    past = past or start
+    arrays = broadcast_one_to_all(arrays_of(past.state))
+    return replace(past, state=state_of(jax.tree.map(np.asarray, arrays)))
+
+
+def anyone(asked: bool) -> bool:
+    """Whether any of the processes that share a run is asked to end it, told to all alike."""
+    if jax.process_count() == 1:
+        return asked
+    from jax.experimental.multihost_utils import process_allgather
+
+    return bool(np.any(process_allgather(np.array(asked))))

@@ -1,0 +1,43 @@
+"""The settings as Hydra's schema, and read back from what a run left."""
+
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
+
+from trip_jax.config import Config
+
+_PACKAGE = Path(__file__).parent.parent
+# Inside an installed package, beside the package in a checkout.
+CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
+
+
+def register() -> None:
+    """Make `Config` known to Hydra as the schema `config_schema`."""
+    ConfigStore.instance().store(name="config_schema", node=_schema())
+
+
+def config_from(settings: Any) -> Config:
+    """The configuration that a mapping of settings describes; what it lacks has its default.
+
+    Raises:
+        OmegaConfBaseException: it names a setting that does not exist.
+        InvalidSetting: a setting is wrong.
+    """
+    config = OmegaConf.to_object(OmegaConf.merge(_schema(), settings))
+    assert isinstance(config, Config)
+    return config
+
+
+def _schema() -> DictConfig:
+    def thaw(node: Any) -> None:
+        # OmegaConf takes a frozen dataclass for a node that no override may change.
+        OmegaConf.set_readonly(node, None)
+        for key in node:
+            if isinstance(node[key], DictConfig):
+                thaw(node[key])
+
+    schema = OmegaConf.structured(Config)
+    thaw(schema)
+    return schema

@@ -1,0 +1,85 @@
+"""Whether a run's numbers come out again: `python -m trip_jax.run --verify DIR`."""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trip_jax.errors import InvalidSetting
+from trip_jax.learning.devices import Distributed, available
+from trip_jax.runs.directory import describe_device, load_run, to_dataset
+from trip_jax.runs.prepare import prepare
+from trip_jax.runs.provenance import git_revision, versions
+from trip_jax.runs.resume import RunCheckpoints
+from trip_jax.runs.schema import config_from
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a repetition found.
+
+    Attributes:
+        first, last: the rounds that were run again, from 1.
+        differences: the largest one of each quantity that is not the same bit for bit.
+        changed: what is not as it was when the run was made: versions, revision, device.
+    """
+
+    first: int
+    last: int
+    differences: dict[str, float]
+    changed: list[str]
+
+    def __str__(self) -> str:
+        rounds = f"rounds {self.first} to {self.last}, run again,"
+        if not self.differences:
+            return f"{rounds} give the same numbers, bit for bit."
+        found = ", ".join(f"{name} by up to {most:.3g}" for name, most in self.differences.items())
+        cause = f" (changed since then: {', '.join(self.changed)})" if self.changed else ""
+        return f"{rounds} give other numbers: {found}{cause}."
+
+
+def verify(folder: Path) -> Verdict:
+    """Run the rounds after a run's newest checkpoint again, all if it has none, and compare.
+
+    Raises:
+        InvalidSetting: the directory holds no run that is over, or its data are not to be had.
+    """
+    kept = load_run(folder)
+    if "devices" not in kept.summary:
+        raise InvalidSetting(f"{folder} is of an older version, which did not write what it takes.")
+    if kept.summary["status"] == "interrupted":
+        raise InvalidSetting(f"{folder} holds an unfinished run: finish it with resume=auto first.")
+    config = replace(config_from(kept.summary["config"]), devices="all", distributed=Distributed())
+    with suppress(InvalidSetting):  # there are fewer here
+        available(kept.summary["devices"])
+        config = replace(config, devices=kept.summary["devices"])
+    last = int(kept.summary["rounds"])
+    simulation, federation = prepare(config)
+    past = RunCheckpoints(folder, config, simulation).newest()
+    if past and len(past.records) == last:  # a model diverged right after it
+        past = None
+    result = simulation.run(lambda past: len(past.records) == last, past=past)
+    again = to_dataset(result, federation, kept.data.attrs["title"])
+    differences = {
+        str(name): _difference(values.values, again[name].values)
+        for name, values in kept.data.data_vars.items()
+    }
+    then = kept.summary["versions"] | {name: kept.summary[name] for name in ("revision", "device")}
+    now = versions() | {"revision": git_revision(), "device": describe_device(result)}
+    return Verdict(
+        first=len(past.records) + 1 if past else 1,
+        last=last,
+        differences={name: most for name, most in differences.items() if most},
+        changed=[name for name in now if then.get(name) != now[name]],
+    )
+
+
+def _difference(was: Any, now: Any) -> float:
+    """The largest of two arrays; infinite where one alone is no number."""
+    if np.array_equal(was, now, equal_nan=True):
+        return 0.0
+    was, now = np.asarray(was, float), np.asarray(now, float)
+    alike = (was == now) | (np.isnan(was) & np.isnan(now))
+    return float(np.max(np.nan_to_num(np.where(alike, 0, np.abs(was - now)), nan=np.inf)))

@@ -1,0 +1,61 @@
+"""Semivalues: weighted means of a player's marginal contributions.
+
+Their weights depend on nothing but the size of the coalition that a player joins (Dubey, Neyman,
+Weber, "Value theory without efficiency", 1981).
+"""
+
+from collections.abc import Callable
+from math import comb
+
+import numpy as np
+
+from trip_jax.settings import Registry
+
+Semivalue = Callable[[int, int], float]
+"""(m, s) -> m times the weight of u(S + j) - u(S) in a game of m players, |S| = s.
+
+Over the coalitions without j these sum to m, as in Eq. 1 as printed."""
+
+SEMIVALUES: Registry[Semivalue] = Registry("contribution.semivalue")
+
+
+@SEMIVALUES("shapley")
+def shapley(m: int, s: int) -> float:
+    """All orders of joining alike: 1 / C(m-1, |S|), as Eq. 1 prints it."""
+    return 1 / comb(m - 1, s)
+
+
+@SEMIVALUES("banzhaf")
+def banzhaf(m: int, s: int) -> float:
+    """All coalitions alike."""
+    return m / 2 ** (m - 1)
+
+
+@SEMIVALUES("loo")
+def leave_one_out(m: int, s: int) -> float:
+    """The coalition of all others alone."""
+    return float(m * (s == m - 1))
+
+
+def marginal_weights(largest: int, normalization: str, semivalue: str = "shapley") -> np.ndarray:
+    """The weight of u(S + j) - u(S) in a game of m players, [largest + 1, largest], by m and |S|.
+
+    Over the coalitions without j they sum to one ("efficient"), or to m ("paper").
+    """
+    weights, weight = np.zeros((largest + 1, largest)), SEMIVALUES[semivalue]
+    for m in range(1, largest + 1):
+        for s in range(m):
+            weights[m, s] = weight(m, s) / (m if normalization == "efficient" else 1)
+    return weights
+
+
+def needed_sizes(largest: int, semivalue: str) -> np.ndarray:
+    """Whether coalitions of a size have weight in a game of m players, by m and size.
+
+    bool [largest + 1, largest + 1]. That of all players counts: it is the next model.
+    """
+    weighs = marginal_weights(largest, "paper", semivalue) != 0
+    needed = np.eye(largest + 1, dtype=bool)
+    needed[:, :-1] |= weighs
+    needed[:, 1:] |= weighs
+    return needed

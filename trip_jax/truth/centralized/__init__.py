@@ -1,0 +1,28 @@
+"""Centralised federated learning and the contribution baselines made for it."""
+
+from trip_jax.truth.centralized.fedavg import (
+    History,
+    fedavg,
+    reconstructed_game,
+    round_games,
+    server_step,
+)
+from trip_jax.truth.centralized.games import Attribution, Game
+from trip_jax.truth.centralized.gtg_shapley import gtg_shapley
+from trip_jax.truth.centralized.mr import mr
+from trip_jax.truth.centralized.one_round import one_round
+from trip_jax.truth.centralized.tmr import tmr
+
+__all__ = [
+    "Attribution",
+    "Game",
+    "History",
+    "fedavg",
+    "gtg_shapley",
+    "mr",
+    "one_round",
+    "reconstructed_game",
+    "round_games",
+    "server_step",
+    "tmr",
+]

@@ -1,0 +1,100 @@
+"""FedAvg of the same clients with a server (McMahan et al. 2017), recorded round by round."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from trip_jax.learning.training import round_keys
+from trip_jax.protocol.aggregation import matmul
+from trip_jax.simulation import Simulation
+from trip_jax.truth.centralized.games import Game
+
+
+@dataclass(frozen=True)
+class History:
+    """What a server has seen: the global model before every round and the clients' updates."""
+
+    models: Array  # [T + 1, P] M^0 to M^T
+    updates: Array  # [T, n, P] Delta_i^t, from the model that was broadcast
+    sizes: Array  # [n] d_i
+
+    def round_models(self, t: int, inside: Array) -> Array:
+        """M^t + sum_{i in S} (d_i / d_S) Delta_i^t for coalitions [K, n] bool: [K, P]."""
+        return server_step(self.models[t], self.updates[t], self.sizes, inside)
+
+    def reconstructed_models(self, inside: Array) -> Array:
+        """M^0 + sum_t sum_{i in S} (d_i / d_S) Delta_i^t for coalitions [K, n] bool: [K, P]."""
+        return server_step(self.models[0], self.updates.sum(axis=0), self.sizes, inside)
+
+
+def server_step(model: Array, updates: Array, sizes: Array, inside: Array) -> Array:
+    """The server's next model where only S takes part; weights are renormalised inside S.
+
+    Args:
+        model: [P].
+        updates: [n, P].
+        inside: [..., n] bool; an empty coalition leaves the model as it is.
+
+    Returns:
+        models [..., P].
+    """
+    weights = jnp.where(inside, sizes, 0).astype(model.dtype)
+    shares = weights / jnp.maximum(weights.sum(axis=-1, keepdims=True), 1)
+    return model + matmul(shares, updates)
+
+
+def fedavg(simulation: Simulation) -> History:
+    """All rounds of FedAvg from the simulation's theta^(0), with its draws of minibatches."""
+    clients = jnp.arange(simulation.n)
+
+    @jax.jit
+    def one_round(model, t, data):
+        models = jnp.tile(model, (simulation.n, 1))
+        keys = round_keys(simulation.root, clients, t)
+        trained, _ = simulation.learner.on(data).train(models, clients, keys)
+        updates = trained - model
+        everyone = jnp.ones(simulation.n, bool)
+        return server_step(model, updates, data.sizes, everyone), updates
+
+    models, updates = [simulation.learner.model.theta], []
+    for t in range(simulation.training.rounds):
+        model, update = one_round(models[-1], t, simulation.data)
+        models.append(model)
+        updates.append(update)
+    return History(jnp.stack(models), jnp.stack(updates), simulation.data.sizes)
+
+
+MAX_AT_ONCE = 32  # coalition models
+Evaluate = Callable[[Array], Array | np.ndarray]
+"""Utilities [K] of models [K, P]."""
+
+
+def round_games(history: History, evaluate: Evaluate) -> list[Game]:
+    """The games of the recorded rounds, u_t(S) the utility of the round's coalition model."""
+    rounds = range(len(history.updates))
+    return [_game(history, partial(history.round_models, t), evaluate) for t in rounds]
+
+
+def reconstructed_game(history: History, evaluate: Evaluate) -> Game:
+    """The single game of OR: models rebuilt from all recorded updates."""
+    return _game(history, history.reconstructed_models, evaluate)
+
+
+def _game(history: History, models: Callable[[Array], Array], evaluate: Evaluate) -> Game:
+    n = len(history.sizes)
+
+    def utilities(coalitions: np.ndarray) -> np.ndarray:
+        # Chunks of a power of two bound the memory, and a compiled `evaluate` meets few shapes.
+        chunk = min(MAX_AT_ONCE, 2 ** int(np.ceil(np.log2(len(coalitions)))))
+        padded = np.resize(coalitions, -(-len(coalitions) // chunk) * chunk)
+        inside = jnp.asarray(padded[:, None] >> np.arange(n) & 1, bool)
+        chunks = inside.reshape(-1, chunk, n)
+        parts = [np.asarray(evaluate(models(part))) for part in chunks]
+        return np.concatenate(parts)[: len(coalitions)]
+
+    return Game(n, utilities)

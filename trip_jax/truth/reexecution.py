@@ -1,0 +1,243 @@
+"""Many executions of one federation at once, each with some clients that do not train.
+
+They share initial model, minibatches, graphs and test set. Only clients that train are rows of
+work: a chunk of executions is carried through all rounds, and in each round a loop visits the
+(execution, client) pairs that train, however many there are.
+
+Letters: K executions, k of them in a chunk, h models that an execution carries (n in DFL, one
+with a server).
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.sharding import Mesh
+
+from trip_jax.data.federation import ClientData
+from trip_jax.errors import InvalidSetting
+from trip_jax.learning.devices import equal_parts, sharded_map
+from trip_jax.learning.evaluation import N_UTILITIES
+from trip_jax.learning.programs import compiled_when_called
+from trip_jax.learning.training import round_keys
+from trip_jax.simulation import Simulation
+from trip_jax.topology import Topology
+
+MAX_AT_ONCE = 64
+"""Executions in a chunk, whatever the memory, so that an interruption loses only a part."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """How h models of an execution go from round to round.
+
+    Attributes:
+        holder: [n] which of the h models each client trains.
+        mix: `(models [h, P], trained [n, P], trains [n] bool, t, data, topology)` -> the next
+            models [h, P]; `trained` holds nothing of use for clients that do not train.
+    """
+
+    holder: np.ndarray
+    mix: Callable[[Array, Array, Array, Array | int, ClientData, Topology], Array]
+
+    @property
+    def n_models(self) -> int:
+        """h."""
+        return int(self.holder.max()) + 1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far executions are, in training examples visited after the first round, which is
+    common to them all."""
+
+    done: int  # with those kept from an interrupted call
+    done_now: int
+    total: int
+    seconds: float  # spent in this call
+
+
+class Executor:
+    """Executes a process; its programs are compiled once for all federations of equal shapes.
+
+    Args:
+        simulation: whose model, training and evaluation are used.
+        memory: bytes that the models of a chunk may take on each device; half of an accelerator's
+            if None, on a CPU 1 GiB a core but 4 GiB in all.
+        width: slots that neighbourhoods are padded to, so that different graphs have equal shapes.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        process: Process,
+        memory: float | None = None,
+        width: int | None = None,
+    ):
+        self._width = width
+        self._process, self._rounds = process, simulation.training.rounds
+        self._local_epochs = simulation.training.local_epochs
+        # The models of a round and of the next, and those just trained.
+        models = 2 * process.n_models + simulation.n
+        memory = _memory(simulation.learner.mesh) if memory is None else memory
+        fitting = memory / models / simulation.learner.model.theta.nbytes  # on each device
+        n_devices = self._n_devices = simulation.learner.mesh.size
+        most = max(1, min(MAX_AT_ONCE // n_devices, fitting))
+        self.most_at_once = n_devices * 2 ** int(np.log2(most))
+        self._first_round, self._next_round, self._evaluate = _programs(simulation, process)
+
+    def at_once(self, n_executions: int) -> int:
+        """Executions in a chunk, a power of two on each device."""
+        on_each = 2 ** int(np.ceil(np.log2(max(1, n_executions / self._n_devices))))
+        return min(self.most_at_once, on_each * self._n_devices)
+
+    def execute(
+        self,
+        simulation: Simulation,
+        trains: np.ndarray,
+        *,
+        finished: np.ndarray | None = None,
+        on_chunk: Callable[[np.ndarray], None] | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> np.ndarray:
+        """Carry executions through all rounds and evaluate what comes out.
+
+        Args:
+            simulation: the federation; it may be another than the programs were made from, of
+                equal settings but for the seed.
+            trains: [K, n] bool, which clients train.
+            finished: [F, h, 3] the first F executions' utilities, kept from an interrupted call.
+            on_chunk: called with all finished utilities after each chunk.
+            on_progress: called after each round of each chunk.
+
+        Returns:
+            utilities [K, h, 3] of the final models.
+
+        Raises:
+            InvalidSetting: a model is no longer finite.
+        """
+        data, topology = simulation.data, simulation.topology
+        if self._width:
+            topology = topology.padded(self._width)
+        theta, root = simulation.learner.model.theta, simulation.root
+        parts = [np.zeros((0, self._process.n_models, N_UTILITIES))]
+        if finished is not None:
+            parts = [finished]
+        start, began = len(parts[0]), time.perf_counter()
+        sizes = np.asarray(data.sizes)
+        work = trains @ sizes * self._local_epochs  # [K] of a round
+        later_rounds = self._rounds - 1
+        at_once = self.at_once(len(trains))
+        for first in range(start, len(trains), at_once):
+            last = min(first + at_once, len(trains))
+            chunk = np.zeros((at_once, simulation.n), bool)  # nobody trains where it is padded
+            chunk[: last - first] = trains[first:last]
+            order = equal_parts(chunk @ sizes, self._n_devices)
+            chunk = chunk[order]
+            models = self._first_round(theta, root, chunk, data, topology)
+            for t in range(1, self._rounds):
+                models = self._next_round(models, root, chunk, t, data, topology)
+                if on_progress:
+                    jax.block_until_ready(models)
+                    done_now = work[start:first].sum() * later_rounds + work[first:last].sum() * t
+                    on_progress(
+                        Progress(
+                            done=int(work[:start].sum() * later_rounds + done_now),
+                            done_now=int(done_now),
+                            total=int(work.sum() * later_rounds),
+                            seconds=time.perf_counter() - began,
+                        )
+                    )
+            utilities = np.asarray(self._evaluate(models, data))[np.argsort(order)]
+            utilities = utilities[: last - first]
+            if not np.isfinite(utilities).all():
+                raise InvalidSetting(
+                    "A model of a repeated execution is no longer finite: lower "
+                    "training.learning_rate."
+                )
+            parts.append(utilities)
+            if on_chunk:
+                on_chunk(np.concatenate(parts))
+        return np.concatenate(parts)
+
+
+def _programs(
+    simulation: Simulation, process: Process
+) -> tuple[Callable[..., Array], Callable[..., Array], Callable[..., Array]]:
+    """The first round of a chunk, any later one, and the evaluation.
+
+    Every device has executions of its own.
+    """
+    n, h, learner = simulation.n, process.n_models, simulation.learner
+    mesh = learner.mesh
+    holder = process.holder
+
+    def train_all(models, root, trains, t, data):
+        """Models [k n, P] of those who train, then of nobody; and which of these rows is whose."""
+        keys = round_keys(root, jnp.arange(n), t)
+        # Of all (execution, client) pairs, those that train, in the order of their work.
+        sizes = jnp.tile(data.sizes, len(trains))
+        rows = jnp.lexsort((sizes, ~trains.ravel()))
+        block = min(learner.client_batch, len(rows))
+
+        def train(b, trained):
+            start = jnp.minimum(b * block, len(rows) - block)  # as slices are clamped
+            execution, client = jnp.divmod(lax.dynamic_slice_in_dim(rows, start, block), n)
+            before = models[execution, jnp.asarray(holder)[client]]
+            after, _ = learner.on(data).train_rows(before, client, keys[client])
+            return lax.dynamic_update_slice_in_dim(trained, after, start, 0)
+
+        n_blocks = (trains.sum() + block - 1) // block
+        trained = jnp.zeros((len(rows), models.shape[-1]))
+        trained = lax.fori_loop(0, n_blocks, train, trained)
+        return trained, jnp.argsort(rows).reshape(trains.shape)
+
+    def first_round(theta, root, trains, data, topology):
+        def work(trains, shared):
+            theta, root, data, topology = shared
+            # All executions start from one model, so that a client trains once for all of them.
+            start = jnp.broadcast_to(theta, (h, len(theta)))
+            anywhere = trains.any(axis=0)
+            trained, row_of = train_all(start[None], root, anywhere[None], 0, data)
+            trained = trained[row_of[0]]
+            return lax.map(
+                lambda trains: process.mix(start, trained, trains, 0, data, topology), trains
+            )
+
+        return sharded_map(mesh, work, trains, (theta, root, data, topology))
+
+    def next_round(models, root, trains, t, data, topology):
+        def work(executions, shared):
+            models, trains = executions
+            root, t, data, topology = shared
+            trained, row_of = train_all(models, root, trains, t, data)
+
+            def mix(execution):
+                models, rows, trains = execution
+                return process.mix(models, trained[rows], trains, t, data, topology)
+
+            return lax.map(mix, (models, row_of, trains))
+
+        return sharded_map(mesh, work, (models, trains), (root, t, data, topology))
+
+    def evaluate(models, data):
+        def work(models, data):
+            rows = models.reshape(-1, models.shape[-1])
+            return learner.on(data).evaluate_rows(rows).reshape(*models.shape[:2], -1)
+
+        return sharded_map(mesh, work, models, data)
+
+    return (
+        compiled_when_called(first_round, mesh),
+        compiled_when_called(next_round, mesh, donate=(0,)),
+        compiled_when_called(evaluate, mesh),
+    )
+
+
+def _memory(mesh: Mesh) -> float:
+    statistics = mesh.local_devices[0].memory_stats()
+    return statistics["bytes_limit"] / 2 if statistics else min(2**30, 2**32 / mesh.size)

@@ -1,0 +1,29 @@
+"""Federations that some clients have left, in the same arrays as the whole federation."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from trip_jax.protocol.aggregation import aggregate
+from trip_jax.simulation import Simulation
+from trip_jax.truth.reexecution import Process
+
+
+def removal_process(simulation: Simulation, *, relays: bool = False) -> Process:
+    """Clients that do not train are gone, and weights are those of the graph without them.
+
+    What is left of a graph may fall into pieces or single clients.
+
+    Args:
+        relays: they stay instead, and exchange and aggregate without training.
+    """
+
+    rule = simulation.rules.aggregate
+
+    def mix(models, trained, trains, t, data, topology):
+        models = jnp.where(trains[:, None], trained, models)
+        neighbourhoods = topology.at(t)
+        if not relays:
+            neighbourhoods = topology.without(neighbourhoods, ~trains)
+        return aggregate(rule, models, neighbourhoods)
+
+    return Process(np.arange(simulation.n), mix)

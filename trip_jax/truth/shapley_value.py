@@ -1,0 +1,129 @@
+"""Ground truth: Shapley values by executing the whole process again for every coalition.
+
+Clients outside a coalition S do not train. h models come out of an execution, n in DFL and one
+with a server.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trip_jax.errors import InvalidSetting
+from trip_jax.protocol.aggregation import aggregate
+from trip_jax.shapley import game_values
+from trip_jax.shapley.sampling import draw, estimate, require_budget
+from trip_jax.simulation import Simulation
+from trip_jax.truth.centralized.fedavg import server_step
+from trip_jax.truth.reexecution import Executor, Process
+
+SAMPLED_BY = "kernelshap"
+"""The estimator of sampled ground truths; it draws coalitions in pairs with their complements."""
+
+
+@dataclass(frozen=True)
+class GroundTruth:
+    """Shapley values of whole executions.
+
+    `values[i, j]` is the contribution of client j to client i's final model, and sums over j to
+    u_i(N) - u_i(empty); with a server, i is 0.
+    """
+
+    values: np.ndarray  # [h, n, 3] for each of `UTILITIES`
+    standard_error: np.ndarray  # [h, n, 3], zero where all coalitions were executed
+    inside: np.ndarray  # [K, n] bool, who trained
+    utilities: np.ndarray  # [K, h, 3] u_i(S)
+
+
+def decentralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
+    """The Shapley values of a decentralised federation, for every client's final model.
+
+    Clients outside S are dummies: they exchange and aggregate, but do not train. Initial model,
+    minibatches, graphs and test set are the simulation's, so u(N) is its own final utility.
+    Adversaries play no part: they change no model.
+
+    Args:
+        options: `max_coalitions` and `samples` of `require_coalitions`, `memory` of
+            `Executor`, and what `Executor.execute` takes.
+
+    Raises:
+        InvalidSetting: too many coalitions, or a model that is no longer finite.
+    """
+    return _truth(simulation, decentralised_process(simulation), **options)
+
+
+def centralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
+    """The Shapley values of FedAvg among the same clients, where only S takes part.
+
+    Args and raises: as `decentralised_truth`.
+    """
+    return _truth(simulation, centralised_process(simulation.n), **options)
+
+
+def decentralised_process(simulation: Simulation) -> Process:
+    """Every client trains its own model and averages its neighbourhood's (Eq. 2)."""
+
+    rule = simulation.rules.aggregate
+
+    def mix(models, trained, trains, t, data, topology):
+        return aggregate(rule, jnp.where(trains[:, None], trained, models), topology.at(t))
+
+    return Process(np.arange(simulation.n), mix)
+
+
+def centralised_process(n: int) -> Process:
+    """Members of S train the server's model, which averages their updates."""
+
+    def mix(models, trained, trains, t, data, topology):
+        return server_step(models[0], trained - models[0], data.sizes, trains)[None]
+
+    return Process(np.zeros(n, int), mix)
+
+
+def require_coalitions(n: int, max_coalitions: int = 2**12, samples: int | None = None) -> None:
+    """Refuse more executions than are allowed.
+
+    Args:
+        max_coalitions: that may be executed.
+        samples: how many of the 2^n coalitions are drawn, if not all are executed; whatever
+            `max_coalitions` is.
+    """
+    if samples is not None and samples < 2**n:
+        require_budget(samples, n, SAMPLED_BY, setting="samples")
+    elif samples is None and 2**n > max_coalitions:
+        raise InvalidSetting(
+            f"n_clients={n} has {2**n:,} coalitions to execute again, above "
+            f"max_coalitions={max_coalitions:,}: lower n_clients or set samples to how many are "
+            "drawn."
+        )
+
+
+def _truth(
+    simulation: Simulation,
+    process: Process,
+    *,
+    max_coalitions: int = 2**12,
+    samples: int | None = None,
+    memory: float | None = None,
+    **options: Any,
+) -> GroundTruth:
+    n = simulation.n
+    require_coalitions(n, max_coalitions, samples)
+    executor = Executor(simulation, process, memory)
+    if samples is None or samples >= 2**n:
+        inside = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
+        utilities = executor.execute(simulation, inside, **options)
+        values = game_values(utilities)
+        error = np.zeros_like(values)
+    else:
+        key = jax.random.fold_in(simulation.root, n)  # training folds in 0 to n - 1
+        inside = np.asarray(draw(key, n, slots=n, rows=samples // 2 * 2, estimator=SAMPLED_BY))
+        utilities = executor.execute(simulation, inside, **options)
+        flat = jnp.asarray((utilities - utilities[0]).reshape(len(inside), -1), jnp.float32)
+        values, error = (
+            np.asarray(estimated).reshape(n, *utilities.shape[1:])
+            for estimated in estimate(jnp.asarray(inside), flat, n, estimator=SAMPLED_BY)
+        )
+    return GroundTruth(np.moveaxis(values, 0, 1), np.moveaxis(error, 0, 1), inside, utilities)
