@@ -17,10 +17,10 @@ from trip_jax import Adversary, Contribution, Defence, load_run
 from trip_jax.config import Checkpoint, Config, Distribution, ModelConfig, TopologyConfig, Training
 from trip_jax.coordinator import LARGEST, Reports, coordinate, propagate
 from trip_jax.errors import Diverged, InvalidSetting
-from trip_jax.graph_files import read_graph
 from trip_jax.reports import reports_of_round
 from trip_jax.simulation import Simulation
 from trip_jax.topology import build
+from trip_jax.topology.files import read_graph
 from trip_jax.training import round_keys
 
 GARBAGE = (np.nan, np.inf, -np.inf, 3e38, -3e38, 2 * LARGEST)
