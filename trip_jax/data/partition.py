@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -48,19 +47,16 @@ class Division:
     remedy: str = "raise dataset.train_size"  # where clients are left without data
 
 
-Divide: TypeAlias = Callable[[Dataset, np.ndarray, Distribution, Generator], Division]
-
-DISTRIBUTIONS: Registry[Divide] = Registry("distribution")
-"""`(data, ranks, how, rng)` -> `Division`; ranks [n] say which level from 0 to n - 1 each
-client is given."""
+DISTRIBUTIONS: Registry[Callable[..., Division]] = Registry("distribution")
+"""`(data, ranks, how, rng)` -> `Division`; ranks [n] are 0 to n - 1 in the order of levels."""
 
 
 @DISTRIBUTIONS("iid")
 def iid(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
     """Equal sizes."""
-    n, available = len(ranks), len(data.train_labels)
-    each = available // n
-    return Division(list(rng.permutation(available)[: n * each].reshape(n, each)))
+    each = len(data.train_labels) // len(ranks)
+    rows = rng.permutation(len(data.train_labels))[: len(ranks) * each]
+    return Division(list(rows.reshape(-1, each)))
 
 
 @DISTRIBUTIONS("non_iid")
@@ -123,7 +119,7 @@ def sizes(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -
 def noisy_images(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
     """Equal sizes; Gaussian noise of a client's sigma on its pixels in [0, 1], clipped; float32."""
     parts = iid(data, ranks, how, rng).parts
-    levels = how.max_noise * _rising(ranks)
+    levels = how.max_noise * (ranks / max(len(ranks) - 1, 1))
     images = data.train_images
     noisy = images.astype(np.float32) / np.float32(255 if images.dtype == np.uint8 else 1)
     for part, sigma in zip(parts, levels, strict=True):
@@ -137,7 +133,7 @@ def noisy_images(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Gener
 def noisy_labels(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
     """Equal sizes; a fraction of a client's labels moved to any other class, equally likely."""
     parts = iid(data, ranks, how, rng).parts
-    levels = how.max_label_noise * _rising(ranks)
+    levels = how.max_label_noise * (ranks / max(len(ranks) - 1, 1))
     labels, n_classes = data.train_labels, data.n_classes
     moved = labels.copy()
     for part, share in zip(parts, levels, strict=True):
@@ -150,11 +146,6 @@ def _shuffled_classes(data: Dataset, rng: Generator) -> Iterator[np.ndarray]:
     """The rows of each class, shuffled when it is its turn."""
     for c in range(data.n_classes):
         yield rng.permutation(np.flatnonzero(data.train_labels == c))
-
-
-def _rising(ranks: np.ndarray) -> np.ndarray:
-    """Ranks 0 to n - 1 scaled to [0, 1]."""
-    return ranks / max(len(ranks) - 1, 1)
 
 
 @dataclass(frozen=True)

@@ -195,14 +195,8 @@ def _checked(matrix: np.ndarray, n: int) -> np.ndarray:
         matrix.shape == (n, n),
         f"A weight matrix must be [n, n] = [{n}, {n}], not {list(matrix.shape)}.",
     )
-    require(
-        bool(np.isfinite(matrix).all() and (matrix >= 0).all()),
-        "The weights of a graph must be finite and not negative.",
-    )
-    given = matrix.any(axis=1)
-    require(
-        bool(given.all()),
-        f"All weights of client {int(np.argmin(given))} are zero: give one member a weight above "
-        "0.",
-    )
+    valid, given = (matrix >= 0) & (matrix < np.inf), matrix.any(axis=1)
+    require(bool(valid.all()), "The weights of a graph must be finite and not negative.")
+    none = f"All weights of client {int(np.argmin(given))} are zero"
+    require(bool(given.all()), f"{none}: give one member a weight above 0.")
     return matrix
