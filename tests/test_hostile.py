@@ -16,12 +16,12 @@ from tests.conftest import TINY, Command, follow, tiny, tiny_data
 from trip_jax import Adversary, Contribution, Defence, load_run
 from trip_jax.config import Checkpoint, Config, Distribution, ModelConfig, TopologyConfig, Training
 from trip_jax.errors import Diverged, InvalidSetting
-from trip_jax.graph_files import read_graph
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.coordinator import LARGEST, coordinate, propagate
 from trip_jax.protocol.reports import Reports
 from trip_jax.simulation import Simulation
 from trip_jax.topology import build
+from trip_jax.topology.files import read_graph
 
 GARBAGE = (np.nan, np.inf, -np.inf, 3e38, -3e38, 2 * LARGEST)
 STRANGE = (*GARBAGE[:3], 0.0, -1.0, -0.0, 5e-324, 1e-45, 1e300, -1e300, 2**70, "", "x", None, True)

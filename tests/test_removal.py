@@ -38,7 +38,8 @@ def built_without(simulation: Simulation, graphs: Any, removed: list[int]) -> np
     listed = graphs if isinstance(graphs, list) else [graphs]
     names = {int(i): k for k, i in enumerate(left)}
     graphs = [nx.relabel_nodes(graph.subgraph(names), names) for graph in listed]
-    kind = "metropolis" if simulation.topology.metropolis else "data_size"
+    follows_degrees = simulation.topology.reweigh is topology.WEIGHTS["metropolis"].reweigh
+    kind = "metropolis" if follows_degrees else "data_size"
     smaller = topology.build(graphs, np.asarray(fewer.sizes), weights=kind)
     models = jnp.tile(simulation.learner.model.theta, (len(left), 1))
     for t in range(2):

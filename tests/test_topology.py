@@ -9,8 +9,8 @@ import pytest
 
 from trip_jax.config import TopologyConfig
 from trip_jax.errors import InvalidSetting
-from trip_jax.graph_files import read_graph
 from trip_jax.topology import Topology, build, from_config
+from trip_jax.topology.files import read_graph
 
 SIZES = np.arange(1, 9)
 

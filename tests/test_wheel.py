@@ -83,7 +83,7 @@ def test_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
 
 
 def test_installed_package_is_the_one_that_runs(site: Path, tmp_path: Path) -> None:
-    code = "import trip_jax.run as r; from trip_jax.runs.schema import CONF; print(r.__file__, CONF, sep='\\n')"
+    code = "from trip_jax.runs import schema; print(schema.__file__, schema.CONF, sep='\\n')"
     shown = run(site, tmp_path, "-c", code)
     assert shown.returncode == 0, shown.stderr
     where, conf = shown.stdout.splitlines()

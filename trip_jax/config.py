@@ -7,7 +7,8 @@ Hydra checks configuration files and the command line against. A wrong value rai
 
 from dataclasses import dataclass, field, replace
 
-from trip_jax._old_config import DatasetConfig, Distribution, TopologyConfig
+from trip_jax.data.partition import Distribution
+from trip_jax.data.sources import DatasetConfig
 from trip_jax.learning.devices import PRECISIONS, Distributed
 from trip_jax.learning.models import ModelConfig
 from trip_jax.learning.training import Training
@@ -17,6 +18,7 @@ from trip_jax.protocol.channels import ChannelConfig
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.settings import at_least, choice, require
+from trip_jax.topology import TopologyConfig
 
 
 @dataclass(frozen=True)

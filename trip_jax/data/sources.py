@@ -1,11 +1,29 @@
 """Image data sets as host arrays: embedded digits, TFDS, synthetic, or the user's own."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from trip_jax._old_config import DatasetConfig
+from trip_jax.data.cache import Arrays
+from trip_jax.data.tfds_source import load_tfds
 from trip_jax.errors import InvalidSetting
+from trip_jax.settings import Registry, at_least, choice
+
+
+@dataclass(frozen=True)
+class DatasetConfig:
+    """Which images; `train_size` and `test_size` are drawn by seed (None: all)."""
+
+    name: str = "digits"
+    train_size: int | None = None
+    test_size: int = 500
+
+    def __post_init__(self) -> None:
+        choice("dataset", self.name, tuple(DATASETS))
+        at_least("dataset.train_size", self.train_size, 1)
+        at_least("dataset.test_size", self.test_size, 1)
 
 
 @dataclass(frozen=True)
@@ -47,24 +65,22 @@ class Dataset:
                 )
 
 
+DATASETS: Registry[Callable[[], Arrays]] = Registry("dataset")
+"""`()` -> the training and test images and labels of a whole data set, as `Dataset` has them."""
+
+
 def load_dataset(config: DatasetConfig, seed: int = 0) -> Dataset:
     """The configured data set, reduced to `train_size` and `test_size` examples drawn by seed.
 
     Raises:
         InvalidSetting: the data set cannot be had, or is smaller than the sizes asked for.
     """
-    if config.name == "digits":
-        arrays = _digits()
-    elif config.name == "synthetic":
-        arrays = _synthetic()
-    else:
-        from trip_jax.data.tfds_source import load_tfds
-
-        arrays = load_tfds(config.name)
-    train_images, train_labels, test_images, test_labels = arrays
+    train_images, train_labels, test_images, test_labels = DATASETS[config.name]()
     train = _draw(len(train_labels), config.train_size, "dataset.train_size", [seed, 0])
     test = _draw(len(test_labels), config.test_size, "dataset.test_size", [seed, 1])
-    return Dataset(train_images[train], train_labels[train], test_images[test], test_labels[test])
+    n_classes = int(train_labels.max()) + 1
+    arrays = train_images[train], train_labels[train], test_images[test], test_labels[test]
+    return Dataset(*arrays, n_classes)
 
 
 def _draw(available: int, size: int | None, setting: str, seed: list[int]) -> np.ndarray | slice:
@@ -75,7 +91,8 @@ def _draw(available: int, size: int | None, setting: str, seed: list[int]) -> np
     return np.sort(np.random.default_rng(seed).choice(available, size, replace=False))
 
 
-def _digits() -> tuple[np.ndarray, ...]:
+@DATASETS("digits")
+def _digits() -> Arrays:
     """The 1,797 8x8 digits that scikit-learn embeds; 500 of a fixed shuffle are the test split."""
     from sklearn.datasets import load_digits
 
@@ -86,7 +103,12 @@ def _digits() -> tuple[np.ndarray, ...]:
     return images[:-500], labels[:-500], images[-500:], labels[-500:]
 
 
-def _synthetic() -> tuple[np.ndarray, ...]:
+for _name in ("fashion_mnist", "cifar10", "mnist"):
+    DATASETS(_name)(partial(load_tfds, _name))
+
+
+@DATASETS("synthetic")
+def _synthetic() -> Arrays:
     """4,500 noisy 8x8 copies of ten random patterns; easy to learn, made in milliseconds."""
     rng = np.random.default_rng(0)
     patterns = rng.random((10, 8, 8, 1), np.float32)

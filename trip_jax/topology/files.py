@@ -6,6 +6,7 @@ from xml.parsers import expat
 import networkx as nx
 
 from trip_jax.errors import InvalidSetting
+from trip_jax.settings import require
 
 LARGEST_FILE = 2**28
 """Bytes of a graph file; five million edges of GraphML."""
@@ -23,13 +24,12 @@ def read_graph(path: Path, n: int, *, directed: bool = False) -> nx.Graph:
     Raises:
         InvalidSetting: the file is missing, empty, malformed, or names other nodes than 0..n-1.
     """
-    if not path.is_file():
-        raise InvalidSetting(f"topology.files: there is no graph file {path}.")
-    if path.stat().st_size > LARGEST_FILE:
-        raise InvalidSetting(
-            f"topology.files: {path} is larger than {LARGEST_FILE // 2**20} MiB: leave out what is "
-            "not an edge."
-        )
+    require(path.is_file(), f"topology.files: there is no graph file {path}.")
+    require(
+        path.stat().st_size <= LARGEST_FILE,
+        f"topology.files: {path} is larger than {LARGEST_FILE // 2**20} MiB: leave out what is not "
+        "an edge.",
+    )
     try:
         if path.suffix == ".graphml":
             _refuse_bombs(path)
@@ -46,14 +46,13 @@ def read_graph(path: Path, n: int, *, directed: bool = False) -> nx.Graph:
         raise InvalidSetting(
             f"topology.files: {path} is neither a readable edge list nor GraphML ({error})."
         ) from error
-    if not graph.number_of_edges():
-        raise InvalidSetting(f"topology.files: {path} holds no edge.")
+    require(graph.number_of_edges() > 0, f"topology.files: {path} holds no edge.")
     names = {str(i): i for i in range(n)}
-    strange = [name for name in graph.nodes if name not in names]
-    if strange:
-        raise InvalidSetting(
-            f"topology.files: {path} names node {strange[0]!r}, but nodes must be the client "
-            f"numbers 0..{n - 1} (n_clients={n})."
+    for name in graph.nodes:
+        require(
+            name in names,
+            f"topology.files: {path} names node {name!r}, but nodes must be the client numbers "
+            f"0..{n - 1} (n_clients={n}).",
         )
     graph = nx.relabel_nodes(graph, names)
     graph.add_nodes_from(range(n))

@@ -1,0 +1,17 @@
+"""Who sends to whom, and with which weights models are averaged."""
+
+from trip_jax.topology.families import FAMILIES, TopologyConfig, from_config
+from trip_jax.topology.graphs import Arcs, Neighbourhoods, Topology, build
+from trip_jax.topology.weights import WEIGHTS, WeightRule
+
+__all__ = [
+    "FAMILIES",
+    "WEIGHTS",
+    "Arcs",
+    "Neighbourhoods",
+    "Topology",
+    "TopologyConfig",
+    "WeightRule",
+    "build",
+    "from_config",
+]

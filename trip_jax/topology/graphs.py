@@ -1,0 +1,202 @@
+"""Graphs as arrays: the neighbourhood N^(i,t), self included, and the weights w_j^(i,t).
+
+Letters: n clients, M the largest neighbourhood, G distinct graphs over time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+from jax import Array
+
+from trip_jax.settings import at_least, require
+from trip_jax.topology.weights import WEIGHTS, Weigh, WeightRule
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Neighbourhoods:
+    """In-neighbourhoods of all clients in one round.
+
+    Members stand in ascending order, the client itself among them; a member's position is its
+    slot.
+    """
+
+    members: Array  # [n, M] int32, padded with the client itself
+    mask: Array  # [n, M] bool, False where padded
+    weights: Array  # [n, M] float32 >= 0, 0 where padded
+
+    @property
+    def shares(self) -> Array:
+        """w_j / sum_j w_j, [n, M]."""
+        return self.weights / self.weights.sum(axis=1, keepdims=True)
+
+    @property
+    def itself(self) -> Array:
+        """Which slot is the client's own, bool [n, M]."""
+        return self.mask & (self.members == jnp.arange(len(self.members))[:, None])
+
+    def lost(self, unsent: Array) -> Array:
+        """Which slots [n, M] stand for a model that the clients `unsent` [n] bool did not send."""
+        return self.mask & unsent[self.members] & ~self.itself
+
+    def with_lost(self, lost: Array) -> "Neighbourhoods":
+        """The same with weights of 0 for models that were lost [n, M]; slots stay what they are."""
+        weights = jnp.where(lost, 0, self.weights)
+        # A client that gave its own model no weight keeps it when no other is left.
+        alone = ~weights.any(axis=1, keepdims=True)
+        return replace(self, weights=jnp.where(alone & self.itself, 1, weights))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Arcs:
+    """The A real (client, slot) pairs of the neighbourhoods, for sparse sums over members."""
+
+    client: Array  # [A] int32
+    slot: Array  # [A] int32
+    real: Array  # [A] bool, False where padded
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Topology:
+    """The graphs of a run; round t uses graph (t // redraw_every) modulo G."""
+
+    graphs: Neighbourhoods  # every field with a leading axis G
+    redraw_every: int = field(default=1, metadata={"static": True})
+    reweigh: Weigh = field(
+        default=WeightRule.reweigh, metadata={"static": True}
+    )  # see `WeightRule`
+
+    @property
+    def n_clients(self) -> int:
+        return self.graphs.members.shape[1]
+
+    def graph_of(self, t: Any) -> Any:
+        """The number of the graph that round t uses."""
+        return (t // self.redraw_every) % self.graphs.members.shape[0]
+
+    def at(self, t: Any) -> Neighbourhoods:
+        """The neighbourhoods of round t."""
+        return jax.tree.map(lambda graphs: graphs[self.graph_of(t)], self.graphs)
+
+    def padded(self, width: int) -> "Topology":
+        """The same graphs with neighbourhoods of `width` slots, at least M."""
+        members, mask = self.graphs.members, self.graphs.mask
+        more = [(0, 0), (0, 0), (0, width - members.shape[2])]
+        itself = jnp.arange(self.n_clients)[None, :, None]
+        graphs = Neighbourhoods(
+            members=jnp.where(jnp.pad(mask, more), jnp.pad(members, more), itself),
+            mask=jnp.pad(mask, more),
+            weights=jnp.pad(self.graphs.weights, more),
+        )
+        return replace(self, graphs=graphs)
+
+    def without(self, neighbourhoods: Neighbourhoods, removed: Array) -> Neighbourhoods:
+        """Neighbourhoods once the clients removed [n] bool are gone, and they themselves alone.
+
+        Weights that follow the graph are those of the graph that is left.
+        """
+        members, itself = neighbourhoods.members, neighbourhoods.itself
+        left = neighbourhoods.mask & ~removed[:, None] & ~removed[members] | itself
+        rest = replace(neighbourhoods, mask=left).with_lost(~left)
+        return replace(rest, weights=self.reweigh(members, left, rest.weights))
+
+    def arcs(self) -> Arcs:
+        """The arcs of every graph, [G, A]."""
+        mask = np.asarray(self.graphs.mask)
+        count = mask.sum(axis=(1, 2))[:, None]
+        real = np.arange(count.max()) < count
+        client, slot = np.zeros((2, *real.shape), np.int32)
+        _, client[real], slot[real] = np.nonzero(mask)
+        return Arcs(*jax.device_put((client, slot, real)))
+
+
+Graph: TypeAlias = nx.Graph | np.ndarray
+
+
+def build(
+    graphs: Graph | Sequence[Graph],
+    sizes: np.ndarray,
+    *,
+    weights: str = "data_size",
+    redraw_every: int = 1,
+) -> Topology:
+    """Arrays from graphs or weight matrices.
+
+    Args:
+        graphs: NetworkX graphs on the nodes 0..n-1 (an arc j -> i of a directed one means that
+            j sends to i), or arrays [n, n] whose entry [i, j] > 0 is the weight that i gives to
+            j; several take turns, each for `redraw_every` rounds.
+        sizes: [n] examples of each client.
+        weights: "data_size", "uniform" or "metropolis"; arrays bring their own.
+
+    Raises:
+        InvalidSetting: nodes that are not 0..n-1, or weights that are negative, not finite or
+            all zero for a client.
+    """
+    *others, last = WEIGHTS
+    require(
+        weights in (*others, last),
+        f"topology.weights must be {', '.join(others)} or {last}, not {weights!r}.",
+    )
+    rule = WEIGHTS[weights]
+    at_least("topology.redraw_every", redraw_every, 1)
+    sizes, n = np.asarray(sizes), len(sizes)
+    one = isinstance(graphs, nx.Graph) or hasattr(graphs, "__array__")
+    listed = [
+        graph if isinstance(graph, nx.Graph) else _checked(np.asarray(graph, float), n)
+        for graph in ([graphs] if one else graphs)
+    ]
+    require(len(listed) > 0, "A topology needs at least one graph.")
+    rows = [_members(graph, n) for graph in listed]
+    drawn = [graph for graph in listed if isinstance(graph, nx.Graph)]
+    require(
+        not rule.undirected or not any(graph.is_directed() for graph in drawn),
+        f"topology.weights={weights} needs an undirected graph: choose uniform or data_size.",
+    )
+    counts = np.array([[len(who) for who in graph] for graph in rows])  # [G, n]
+    mask = np.arange(counts.max()) < counts[..., None]  # [G, n, M]
+    members = np.broadcast_to(np.arange(n, dtype=np.int32)[:, None], mask.shape).copy()
+    members[mask] = np.concatenate([who for graph in rows for who in graph])
+    # Of an array's weights only ratios matter: scaled, tiny and huge ones survive float32.
+    values = [
+        rule.weigh(who, real, sizes)
+        if isinstance(graph, nx.Graph)
+        else np.take_along_axis(graph / graph.max(axis=1, keepdims=True), who, axis=1)
+        for graph, who, real in zip(listed, members, mask, strict=True)
+    ]
+    stacked = members, mask, np.where(mask, values, 0).astype(np.float32)
+    reweigh = rule.reweigh if len(drawn) == len(listed) else WeightRule.reweigh
+    return Topology(Neighbourhoods(*jax.device_put(stacked)), redraw_every, reweigh)
+
+
+def _members(graph: Graph, n: int) -> list[np.ndarray]:
+    """Those of each client in ascending order."""
+    if not isinstance(graph, nx.Graph):
+        return [np.flatnonzero((row > 0) | (np.arange(n) == i)) for i, row in enumerate(graph)]
+    strange = sorted(map(str, set(graph.nodes) ^ set(range(n))))[:3]
+    require(
+        not strange,
+        f"The graph's nodes must be exactly the clients 0..{n - 1} (n_clients={n}); these differ: "
+        f"{', '.join(strange)}.",
+    )
+    senders = graph.predecessors if graph.is_directed() else graph.neighbors
+    return [np.array(sorted({i, *senders(i)})) for i in range(n)]
+
+
+def _checked(matrix: np.ndarray, n: int) -> np.ndarray:
+    require(
+        matrix.shape == (n, n),
+        f"A weight matrix must be [n, n] = [{n}, {n}], not {list(matrix.shape)}.",
+    )
+    valid, given = (matrix >= 0) & (matrix < np.inf), matrix.any(axis=1)
+    require(bool(valid.all()), "The weights of a graph must be finite and not negative.")
+    none = f"All weights of client {int(np.argmin(given))} are zero"
+    require(bool(given.all()), f"{none}: give one member a weight above 0.")
+    return matrix
