@@ -103,8 +103,7 @@ class Simulation:
         work = method.work(n_members, self.learner.evaluation_batch)
         # [G] models evaluated a round
         self.coalitions = method.n_models(work, n_members)
-        nobody = Liars(np.zeros(0, np.int32), np.zeros(self.n, bool))
-        schedule = Schedule(self.topology, topology.arcs(), work, nobody, self.fake_key)
+        schedule = Schedule(self.topology, topology.arcs(), work, None, self.fake_key)
         self.schedule = jax.device_put(schedule, replicated(mesh))
         self._set_adversary(adversary, defence)
 
@@ -113,8 +112,8 @@ class Simulation:
         self.adversary = adversary
         self.defence = defence.calibrated(c.utility, c.normalization, c.semivalue)
         self.liars = choose_liars(adversary, self.n, self.seed)
-        liars = Liars(self.liars.astype(np.int32), np.isin(np.arange(self.n), self.liars))
-        liars = jax.device_put(liars, replicated(self.learner.mesh))
+        who = self.liars.astype(np.int32), np.isin(np.arange(self.n), self.liars)
+        liars = Liars(*jax.device_put(who, replicated(self.learner.mesh)))
         self.schedule = replace(self.schedule, liars=liars)
         rules: dict[str, Any] = {
             "weigh": as_scheduled,
@@ -179,13 +178,13 @@ class Simulation:
     def compile(self, state: State) -> Programs:
         """The three programs of a round, compiled once for the shapes of this federation."""
         arrived, reports = np.ones(self.n, bool), Reports.none(self.schedule.arcs.client.shape[1])
-        inputs = {
-            self.learn: (self.data, self.schedule, state),
-            self.assess: (self.data, self.schedule, state, state.models, arrived),
-            self.coordinate: (self.schedule.public, state.phi, reports, state.round),
-        }
-        mesh = self.learner.mesh
-        return Programs(*(compiled(part, mesh, *given) for part, given in inputs.items()))
+        mesh, clients = self.learner.mesh, (self.data, self.schedule, state)
+        inputs = self.schedule.public, state.phi, reports, state.round
+        return Programs(
+            learn=compiled(self.learn, mesh, *clients),
+            assess=compiled(self.assess, mesh, *clients, state.models, arrived),
+            coordinate=compiled(self.coordinate, mesh, *inputs),
+        )
 
     def on_its_data(self, programs: Programs) -> Programs:
         """Programs of this federation that are given its arrays."""
@@ -280,7 +279,7 @@ class Clock:
 
     def timing(self) -> Timing:
         """Of the last round."""
-        return Timing(**self._seconds)
+        return Timing(**cast(Any, self._seconds))
 
 
 def _require_outputs(learner: Learner) -> None:

@@ -91,9 +91,9 @@ def _messages(state: State, trained: Array, arrived: Array) -> Messages:
 class Programs:
     """The three parts of a round under some rules, on some data."""
 
-    learn: Callable[[State], Learned]
-    assess: Callable[[State, Array, Array], Assessed]
-    coordinate: Callable[[Array, Reports, Array], Traced]
+    learn: Callable[..., Learned]  # of the state
+    assess: Callable[..., Assessed]  # of the state, trained and arrived
+    coordinate: Callable[..., Traced]  # of phi, reports and t
 
 
 def step(programs: Programs, state: State) -> tuple[State, Record]:

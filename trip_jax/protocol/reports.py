@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 from jax import Array
 
 from trip_jax.topology import Arcs, Neighbourhoods
@@ -37,8 +37,8 @@ class Reports:
     @classmethod
     def none(cls, n_arcs: int) -> "Reports":
         """Padding alone."""
-        number, value = np.zeros(n_arcs, np.int32), np.zeros(n_arcs, np.float32)
-        return cls(number, number, value, value, np.zeros(n_arcs, bool))
+        number, value = jnp.zeros(n_arcs, jnp.int32), jnp.zeros(n_arcs)
+        return cls(number, number, value, value, jnp.zeros(n_arcs, bool))
 
 
 @jax.tree_util.register_dataclass

@@ -82,5 +82,5 @@ def sample_game(
     utilities = utilities_of(np.asarray(masks))
     # Values don't depend on a constant; without it float32 keeps more of the differences.
     shifted = jnp.asarray(utilities - utilities[0], jnp.float32)
-    values, error = estimate(masks, shifted, n, estimator=estimator)
-    return Estimate(np.asarray(values), np.asarray(error), budget)
+    found, error = estimate(masks, shifted, n, estimator=estimator)
+    return Estimate(np.asarray(found), np.asarray(error), budget)
