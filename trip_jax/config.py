@@ -13,8 +13,8 @@ from trip_jax.learning.devices import PRECISIONS, Distributed
 from trip_jax.learning.models import ModelConfig
 from trip_jax.learning.training import Training
 from trip_jax.protocol.adversaries import Adversary
-from trip_jax.protocol.aggregation import Aggregation
-from trip_jax.protocol.channels import ChannelConfig
+from trip_jax.protocol.aggregation import AGGREGATIONS
+from trip_jax.protocol.channels import CHANNELS
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.settings import at_least, choice, require
@@ -52,8 +52,8 @@ class Config:
     contribution: Contribution = field(default_factory=Contribution)
     adversary: Adversary = field(default_factory=Adversary)
     defence: Defence = field(default_factory=Defence)
-    aggregation: Aggregation = field(default_factory=Aggregation)
-    channel: ChannelConfig = field(default_factory=ChannelConfig)
+    aggregation: str = "weighted_mean"  # of a neighbourhood's models (Eq. 2)
+    channel: str = "none"  # what becomes of models on their way
 
     def __post_init__(self) -> None:
         at_least("n_clients", self.n_clients, 1)
@@ -62,6 +62,8 @@ class Config:
             f"devices must be a number of at least 1, or all, not {self.devices}.",
         )
         choice("precision", self.precision, tuple(PRECISIONS))
+        choice("aggregation", self.aggregation, tuple(AGGREGATIONS))
+        choice("channel", self.channel, tuple(CHANNELS))
         require(
             self.devices in ("all", None) or self.distributed.coordinator is None,
             f"devices={self.devices} can't be chosen with distributed.coordinator: all are used.",

@@ -23,9 +23,9 @@ from trip_jax.learning.programs import compiled, planned_bytes
 from trip_jax.learning.training import Training
 from trip_jax.protocol import algorithm
 from trip_jax.protocol.adversaries import Adversary, choose_liars
-from trip_jax.protocol.aggregation import Aggregation
+from trip_jax.protocol.aggregation import AGGREGATIONS
 from trip_jax.protocol.algorithm import Programs
-from trip_jax.protocol.channels import ChannelConfig
+from trip_jax.protocol.channels import CHANNELS
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.protocol.messages import Assessed, Learned, Liars, Record, Schedule, State, Traced
@@ -65,8 +65,8 @@ class Simulation:
         contribution: Contribution = Contribution(),
         adversary: Adversary = Adversary(),
         defence: Defence = Defence(),
-        aggregation: Aggregation = Aggregation(),
-        channel: ChannelConfig = ChannelConfig(),
+        aggregation: str = "weighted_mean",
+        channel: str = "none",
         rules: Mapping[str, Any] | None = None,
         seed: int = 0,
         devices: Sequence[jax.Device] | None = None,
@@ -97,9 +97,15 @@ class Simulation:
             contribution.coalition_batch or coalition_batch,
         )
         _require_outputs(self.learner)
-        self._aggregation, self._channel, self._rules = aggregation, channel, rules or {}
+        self._rules = {
+            "weigh": as_scheduled,
+            "channel": CHANNELS[channel],
+            "aggregate": AGGREGATIONS[aggregation],
+            "contribute": contribution.method(),
+            "utility": UTILITIES.index(contribution.utility),
+        } | dict(rules or {})
         n_members = np.asarray(topology.graphs.mask).sum(axis=-1)
-        method = self._rules.get("contribute", contribution.method())
+        method = self._rules["contribute"]
         work = method.work(n_members, self.learner.evaluation_batch)
         # [G] models evaluated a round
         self.coalitions = method.n_models(work, n_members)
@@ -115,17 +121,12 @@ class Simulation:
         who = self.liars.astype(np.int32), np.isin(np.arange(self.n), self.liars)
         liars = Liars(*jax.device_put(who, replicated(self.learner.mesh)))
         self.schedule = replace(self.schedule, liars=liars)
-        rules: dict[str, Any] = {
-            "weigh": as_scheduled,
+        rules = {
             "adversary": adversary.lie(defence.v_threshold, c.normalization),
-            "channel": self._channel.channel(),
             "filter": self.defence.filter(),
-            "aggregate": self._aggregation.rule(),
-            "contribute": c.method(),
-            "utility": UTILITIES.index(c.utility),
             "audit": self.defence.audit(),
         }
-        self.rules = Rules(**rules | dict(self._rules))
+        self.rules = Rules(**rules | self._rules)
 
     def with_liars(self, adversary: Adversary, defence: Defence) -> "Simulation":
         """The same federation with other liars and defences: its models stay what they are."""

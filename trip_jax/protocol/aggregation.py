@@ -3,7 +3,6 @@
 In float32 on any device: accelerators would by default round models that differ by less than that.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -11,7 +10,7 @@ from typing import Protocol
 import jax.numpy as jnp
 from jax import Array, lax
 
-from trip_jax.settings import Registry, choice
+from trip_jax.settings import Registry
 from trip_jax.topology import Neighbourhoods
 
 matmul = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
@@ -41,21 +40,8 @@ class WeightedMean:
         return here.weights
 
 
-RULES: Registry[Callable[[], Rule]] = Registry("aggregation")
-RULES("weighted_mean")(WeightedMean)
-
-
-@dataclass(frozen=True)
-class Aggregation:
-    """How a client mixes the models that it has."""
-
-    kind: str = "weighted_mean"
-
-    def __post_init__(self) -> None:
-        choice("aggregation", self.kind, tuple(RULES))
-
-    def rule(self) -> Rule:
-        return RULES[self.kind]()
+AGGREGATIONS: Registry[Rule] = Registry("aggregation")
+AGGREGATIONS("weighted_mean")(WeightedMean())
 
 
 def aggregate(mix: Rule, trained: Array, here: Neighbourhoods, own: Array | None = None) -> Array:

@@ -1,11 +1,10 @@
 """What becomes of models between sender and receiver."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from trip_jax.protocol.messages import Messages, Round
-from trip_jax.settings import Registry, choice
+from trip_jax.settings import Registry
 
 
 class Channel(Protocol):
@@ -26,18 +25,5 @@ class Lossless:
         return sent
 
 
-CHANNELS: Registry[Callable[[], Channel]] = Registry("channel")
-CHANNELS("none")(Lossless)
-
-
-@dataclass(frozen=True)
-class ChannelConfig:
-    """How models are transmitted."""
-
-    kind: str = "none"
-
-    def __post_init__(self) -> None:
-        choice("channel", self.kind, tuple(CHANNELS))
-
-    def channel(self) -> Channel:
-        return CHANNELS[self.kind]()
+CHANNELS: Registry[Channel] = Registry("channel")
+CHANNELS("none")(Lossless())
