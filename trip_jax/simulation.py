@@ -97,13 +97,14 @@ class Simulation:
             contribution.coalition_batch or coalition_batch,
         )
         _require_outputs(self.learner)
-        self._rules = {
+        self._rules: dict[str, Any] = {
             "weigh": as_scheduled,
             "channel": CHANNELS[channel],
             "aggregate": AGGREGATIONS[aggregation],
             "contribute": contribution.method(),
             "utility": UTILITIES.index(contribution.utility),
-        } | dict(rules or {})
+        }
+        self._rules |= rules or {}
         n_members = np.asarray(topology.graphs.mask).sum(axis=-1)
         method = self._rules["contribute"]
         work = method.work(n_members, self.learner.evaluation_batch)
@@ -121,7 +122,7 @@ class Simulation:
         who = self.liars.astype(np.int32), np.isin(np.arange(self.n), self.liars)
         liars = Liars(*jax.device_put(who, replicated(self.learner.mesh)))
         self.schedule = replace(self.schedule, liars=liars)
-        rules = {
+        rules: dict[str, Any] = {
             "adversary": adversary.lie(defence.v_threshold, c.normalization),
             "filter": self.defence.filter(),
             "audit": self.defence.audit(),

@@ -1,0 +1,187 @@
+"""What a user adds without touching the package, named by a setting or handed over as a rule.
+
+Distributions, families of graphs and weights are in tests/test_extend_data.py.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+import pytest
+
+from tests.conftest import tiny
+from trip_jax import Adversary, Contribution
+from trip_jax.protocol.adversaries import LIES, Honest
+from trip_jax.protocol.aggregation import AGGREGATIONS, WeightedMean
+from trip_jax.protocol.channels import CHANNELS
+from trip_jax.protocol.contributions import METHODS
+from trip_jax.protocol.defences import AdoptAll
+from trip_jax.protocol.messages import Contributions, Inbox, Messages, Round, State
+from trip_jax.protocol.reports import Reports, Verdict
+from trip_jax.shapley import SEMIVALUES
+
+WORLD = nx.watts_strogatz_graph(6, 4, 0.3, seed=1)
+REGISTRIES = (SEMIVALUES, LIES, AGGREGATIONS, CHANNELS, METHODS)
+
+
+@pytest.fixture(autouse=True)
+def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    for registry in REGISTRIES:
+        monkeypatch.setattr(registry, "_named", dict(registry._named))
+
+
+def test_a_semivalue() -> None:
+    @SEMIVALUES("first")
+    def joins_the_empty_coalition(m: int, s: int) -> float:
+        return float(m * (s == 0))
+
+    simulation = tiny(nx.path_graph(6), contribution=Contribution("loss", semivalue="first"))
+    # A client's coalitions: none, each member alone, and all, which are the next model.
+    assert simulation.coalitions.tolist() == [2 * 4 + 4 * 5]
+    lcv = simulation.run().records.lcv[0, ..., 1]
+    shapley = tiny(nx.path_graph(6), contribution=Contribution("loss")).run().records.lcv[0, ..., 1]
+    assert lcv.any() and not np.allclose(lcv, shapley)
+
+
+def test_an_adversary() -> None:
+    class Flatterer(Honest):
+        """Doubles what it reports of everyone."""
+
+        def report(self, lcv: jax.Array, here: Round) -> jax.Array:
+            return jnp.where(here.liars.mask[:, None], 2 * lcv, lcv)
+
+    LIES("flatterer")(lambda settings, v_threshold, divided: Flatterer())
+    records = tiny(WORLD, adversary=Adversary("flatterer", clients=(1, 4))).run().records
+    lies = [1, 4]
+    np.testing.assert_array_equal(records.reported[:, lies], 2 * records.lcv[..., 0][:, lies])
+    np.testing.assert_array_equal(records.reported[:, 0], records.lcv[:, 0, :, 0])
+
+
+def test_a_defence() -> None:
+    @dataclass(frozen=True)
+    class Ceiling:
+        """Cuts what is reported off, and flags who reported it."""
+
+        most: float
+
+        def __call__(self, reports: Reports, n: int) -> Verdict:
+            high = reports.real & (reports.lcv > self.most)
+            flagged = jnp.zeros(n, bool).at[reports.client].max(high)
+            return replace(
+                AdoptAll()(reports, n),
+                adopted=jnp.minimum(reports.lcv, self.most),
+                flagged=flagged,
+            )
+
+    open_, cut = (tiny(WORLD, rules=rules).run() for rules in ({}, {"audit": Ceiling(0.05)}))
+    np.testing.assert_array_equal(cut.records.adopted, np.minimum(open_.records.reported, 0.05))
+    np.testing.assert_array_equal(cut.records.flagged, (open_.records.reported > 0.05).any(axis=2))
+
+
+@dataclass(frozen=True)
+class TrimmedMean:
+    """The mean of each parameter without its largest and smallest value; counts, not weights."""
+
+    def __call__(self, weights: jax.Array, models: jax.Array) -> jax.Array:
+        present = (weights > 1e-6)[..., None]
+        low, high = (jnp.where(present, models, end).sort(axis=-2) for end in (jnp.inf, -jnp.inf))
+        count = present.sum(axis=-2)
+        total = jnp.where(present, models, 0).sum(axis=-2)
+        trimmed = (total - low[..., 0, :] - high[..., -1, :]) / jnp.maximum(count - 2, 1)
+        return jnp.where(count > 2, trimmed, total / count)
+
+    def traced(self, here: Any) -> jax.Array:
+        return here.mask.astype(jnp.float32)
+
+
+def test_an_aggregation_rule() -> None:
+    AGGREGATIONS("trimmed_mean")(TrimmedMean())
+    simulation = tiny(WORLD, aggregation="trimmed_mean")
+    state = simulation.start()
+    learned = simulation.learn(simulation.data, simulation.schedule, state)
+    here = simulation.topology.at(0)
+    for i in range(6):
+        members = np.asarray(here.members[i])[np.asarray(here.mask[i])]
+        expected = np.sort(np.asarray(learned.trained)[members], axis=0)
+        expected = expected[1:-1] if len(members) > 2 else expected
+        np.testing.assert_allclose(learned.models[i], expected.mean(axis=0), atol=1e-6)
+    result, mean = simulation.run(), tiny(WORLD).run()
+    assert np.isfinite(result.phi).all() and not np.allclose(result.phi, mean.phi)
+
+
+def test_a_lossy_channel() -> None:
+    @dataclass(frozen=True)
+    class Rounded:
+        """Models are sent as multiples of 1/32."""
+
+        def __call__(self, sent: Messages, here: Round) -> Messages:
+            before, trained = (jnp.round(32 * x) / 32 for x in (sent.before, sent.trained))
+            return replace(sent, before=before, trained=trained, altered=jnp.arange(here.n_clients))
+
+    CHANNELS("rounded")(Rounded())
+    simulation = tiny(nx.path_graph(6), channel="rounded")
+    state = simulation.start()
+    learned = simulation.learn(simulation.data, simulation.schedule, state)
+    here, trained = simulation.topology.at(0), np.asarray(learned.trained)
+    received = np.round(32 * trained) / 32
+    assert np.abs(received - trained).max() > 0.01
+    models = [trained[0], received[1]]  # its own arrives as it is
+    expected = np.asarray(here.shares[0])[:2] @ np.stack(models)
+    np.testing.assert_allclose(learned.models[0], expected, atol=1e-6)
+    assert not np.allclose(simulation.run().phi, tiny(nx.path_graph(6)).run().phi)
+
+
+def test_an_estimator_of_contributions() -> None:
+    @METHODS("gain_by_weight")
+    @dataclass(frozen=True)
+    class GainByWeight:
+        """A round's gain in utility, divided by mixing weights: looks at no coalition."""
+
+        settings: Contribution
+
+        def work(self, n_members: np.ndarray, batch: int) -> None:
+            return None
+
+        def n_models(self, work: None, n_members: np.ndarray) -> np.ndarray:
+            return np.full(len(n_members), n_members.shape[1])
+
+        def __call__(self, inbox: Inbox, here: Round, mix: Any, learner: Any) -> Contributions:
+            nearby = here.neighbourhoods
+            mixed = WeightedMean()(nearby.shares[:, None], inbox.sent.trained[nearby.members])
+            after, before = (learner.evaluate(x) for x in (mixed[:, 0], inbox.own.before))
+            lcv = nearby.shares[..., None] * (after - before)[:, None]
+            return Contributions(lcv, jnp.zeros_like(lcv), after)
+
+    result = tiny(WORLD, contribution=Contribution(estimator="gain_by_weight")).run()
+    exact = tiny(WORLD).run()
+    np.testing.assert_array_equal(result.models, exact.models)
+    np.testing.assert_allclose(result.records.utility, exact.records.utility, rtol=1e-5)
+    gains = result.records.utility[1] - result.records.utility[0]
+    np.testing.assert_allclose(result.records.lcv[1].sum(axis=1), gains, atol=1e-5)
+
+
+def test_weights_that_follow_contributions() -> None:
+    def trusting(here: Round, state: State) -> Round:
+        """Weights grow with what a member has contributed so far, from the second round on."""
+        nearby = here.neighbourhoods
+        rows = jnp.arange(here.n_clients)[:, None]
+        credit = jnp.maximum(state.phi[rows, nearby.members], 0.01)
+        weights = jnp.where(nearby.mask & (here.t > 0), nearby.weights * credit, nearby.weights)
+        return replace(here, neighbourhoods=replace(nearby, weights=weights))
+
+    simulation, fixed = tiny(WORLD, rules={"weigh": trusting}), tiny(WORLD)
+    states = [simulation.start()]
+    for _ in range(2):
+        states.append(simulation.step(states[-1])[0])
+    same = fixed.step(fixed.start())[0]
+    np.testing.assert_array_equal(states[1].models, same.models)
+    here, phi = simulation.topology.at(0), np.asarray(states[1].phi)
+    i, members = 2, np.asarray(here.members[2])
+    weights = np.asarray(here.weights[i]) * np.maximum(phi[i, members], 0.01)
+    learned = simulation.learn(simulation.data, simulation.schedule, states[1])
+    expected = weights / weights.sum() @ np.asarray(learned.trained)[members]
+    np.testing.assert_allclose(states[2].models[i], expected, atol=1e-6)
+    assert not np.allclose(states[2].models, fixed.step(same)[0].models)
