@@ -154,12 +154,12 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario], defence: Defence) -> panda
             | vars(scenario)
             | _standing(scores, honest, is_liar)
             | detection(
-                "c1", found["filtered"], is_liar[members] & adversary.fakes_models, received
+                "c1", found["filtered"], is_liar[members] & ("d1" in adversary.kind), received
             )
             | detection(
                 "c2",
                 flagged,
-                np.broadcast_to(is_liar & adversary.fakes_reports, flagged.shape),
+                np.broadcast_to(is_liar & ("d2" in adversary.kind), flagged.shape),
                 np.ones_like(flagged),
             )
         )

@@ -1,9 +1,8 @@
 """A federation trained once and scored under many lies and defences.
 
 Models are the same under every lie. Only fake pre-training models (D1) and their filter (C1) change
-what coalitions are worth, and only of those that leave out a member whose model they change: these
-alone are evaluated again, round by round. False reports (D2) and outlier detection (C2) work on the
-local contribution vectors that this leaves.
+what coalitions are worth: under each of these a round is assessed anew. False reports (D2) and
+outlier detection (C2) work on the local contribution vectors that this leaves.
 """
 
 import time
@@ -19,17 +18,13 @@ from trip_jax.config import Adversary, Contribution, Defence
 from trip_jax.errors import Diverged
 from trip_jax.learning.evaluation import ACCURACY, UTILITIES
 from trip_jax.learning.programs import compiled_when_called
-from trip_jax.protocol.adversaries import falsify_lcvs
-from trip_jax.protocol.contributions import Known
 from trip_jax.protocol.coordinator import trace
-from trip_jax.protocol.messages import State
+from trip_jax.protocol.messages import Liars, Schedule, State
 from trip_jax.protocol.reports import Reports
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.progress import duration
 from trip_jax.runs.provenance import json_hash
-from trip_jax.runs.reports import reports_of_round
 from trip_jax.runs.resume import arrays_of, state_of
-from trip_jax.simulation import Simulation, compile_training
 from trip_jax.topology import Topology
 
 
@@ -56,17 +51,11 @@ def _evaluate(
     folder: Path,
     interruption: Interruption,
 ) -> None:
-    simulations = {
-        name: run.simulation.with_liars(adversary, defence)
-        for name, (adversary, defence) in lies.items()
-    }
     lead, rounds = run.simulation, run.config.training.rounds
-    state = lead.start()
-    train = compile_training(lead, state)
-    bases = _bases(simulations)
-    contribute = {
-        name: compiled_when_called(one.contribute, lead.mesh) for name, one in simulations.items()
-    }
+    under = {name: lead.with_liars(*lie) for name, lie in lies.items()}
+    mesh, state = lead.learner.mesh, lead.start()
+    learn = compiled_when_called(lead.learn, mesh)
+    assess = {name: compiled_when_called(one.assess, mesh) for name, one in under.items()}
     checkpoints = run.checkpoints(f"lies-{json_hash(sorted(lies))[:8]}")
     found: dict[str, dict[str, list[np.ndarray]]]
     found = {name: {"lcv": [], "filtered": []} for name in lies}
@@ -75,26 +64,20 @@ def _evaluate(
         found = jax.tree.map(list, kept["found"])
     began, first = time.perf_counter(), int(state.round)
     for t in range(first, rounds):
-        models, trained, _, unsent = train(state, lead.data, lead.topology, lead.lying)
-        tables: dict[str, tuple[jax.Array, jax.Array]] = {}
-        for name, one in simulations.items():
-            inputs = state, trained, unsent, lead.data, lead.topology, one.rows, one.lying
-            known = None
-            if (base := bases[name]) is not None:
-                same = _fakes(simulations[base]) == _fakes(one)
-                fakes = one.lying.lying | simulations[base].lying.lying
-                known = Known(*tables[base], unlike=fakes & (not same))
-            lcv, _, filtered, _, utility, table = contribute[name](*inputs, known)
-            tables[name] = table, filtered
-            finite = np.isfinite(lcv).all(axis=(1, 2))
+        learned = learn(lead.data, lead.schedule, state)
+        for name, one in under.items():
+            inputs = state, learned.trained, learned.arrived
+            assessed = assess[name](lead.data, one.schedule, *inputs)
+            contributions = assessed.contributions
+            finite = np.isfinite(contributions.lcv).all(axis=(1, 2))
             if not finite.all():
                 raise Diverged(t, int(np.argmin(finite)), None)
-            found[name]["lcv"].append(np.asarray(lcv))
-            found[name]["filtered"].append(np.asarray(filtered))
-        state = State(models, utility, state.phi, state.key, state.round + 1)
+            found[name]["lcv"].append(np.asarray(contributions.lcv))
+            found[name]["filtered"].append(~np.asarray(assessed.accepted))
+        utility = contributions.utility
+        state = State(learned.models, utility, state.phi, state.key, state.round + 1)
         checkpoints.save(t + 1, {"state": arrays_of(state), "found": _stacked(found)})
-        spent = time.perf_counter() - began
-        a_round = spent / (t + 1 - first)
+        a_round = (time.perf_counter() - began) / (t + 1 - first)
         left = duration(a_round * (rounds - t - 1))
         accuracy = float(utility[:, ACCURACY].mean())
         print(
@@ -106,20 +89,6 @@ def _evaluate(
     for name, arrays in _stacked(found).items():
         write(folder / f"{name}.npz", arrays)
     checkpoints.remove()
-
-
-def _bases(simulations: Mapping[str, Simulation]) -> dict[str, str | None]:
-    """Which lie before each has coalitions most like its own: with the same fakes, or the first."""
-    bases: dict[str, str | None] = {}
-    for name, one in simulations.items():
-        alike = [other for other in bases if _fakes(simulations[other]) == _fakes(one)]
-        bases[name] = next(iter([*alike, *bases]), None)
-    return bases
-
-
-def _fakes(simulation: Simulation) -> tuple[Adversary, float]:
-    """All that liars' fakes depend on."""
-    return simulation.adversary, simulation.defence.v_threshold
 
 
 def _stacked(found: dict[str, dict[str, list[np.ndarray]]]) -> dict[str, Arrays]:
@@ -143,14 +112,14 @@ def scored(
         adversary: tells D2's lies about them, if any.
         defence: C2 corrects them, if it is on.
     """
-    arcs = topology.arcs()
-    lying = jnp.zeros(topology.n_clients, bool).at[liars].set(True)
+    who = Liars(jnp.asarray(liars), jnp.zeros(topology.n_clients, bool).at[liars].set(True))
+    schedule = Schedule(topology, topology.arcs(), work=None, liars=who, key=None)
+    lie = adversary.lie(defence.v_threshold, contribution.normalization)
 
     def told(t: jax.Array, lcv: jax.Array) -> Reports:
-        if adversary.fakes_reports:
-            lcv = falsify_lcvs(lcv, topology.at(t), lying, adversary, contribution.normalization)
-        here = jax.tree.map(lambda field: field[topology.graph_of(t)], arcs)
-        return reports_of_round(topology.at(t), here, lcv)
+        here = schedule.at(t)
+        nearby = here.neighbourhoods
+        return Reports.of(nearby, here.arcs, nearby.weights, lie.report(lcv, here))
 
     values = jnp.asarray(lcv[..., UTILITIES.index(contribution.utility)])
     reports = jax.vmap(told)(jnp.arange(len(values)), values)
