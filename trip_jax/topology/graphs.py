@@ -134,7 +134,7 @@ def build(
             j sends to i), or arrays [n, n] whose entry [i, j] > 0 is the weight that i gives to
             j; several take turns, each for `redraw_every` rounds.
         sizes: [n] examples of each client.
-        weights: "data_size", "uniform" or "metropolis"; arrays bring their own.
+        weights: one of `WEIGHTS`; arrays bring their own.
 
     Raises:
         InvalidSetting: nodes that are not 0..n-1, or weights that are negative, not finite or
