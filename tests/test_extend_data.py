@@ -48,7 +48,7 @@ def test_a_family_and_weights() -> None:
 
     @WEIGHTS("by_number")
     @WeightRule
-    def by_number(members, mask, sizes):
+    def by_number(members, mask, itself, sizes):
         return 1 + members
 
     config = tj.TopologyConfig("wheel", weights="by_number")

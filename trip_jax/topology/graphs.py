@@ -105,7 +105,7 @@ class Topology:
         members, itself = neighbourhoods.members, neighbourhoods.itself
         left = neighbourhoods.mask & ~removed[:, None] & ~removed[members] | itself
         rest = replace(neighbourhoods, mask=left).with_lost(~left)
-        return replace(rest, weights=self.reweigh(members, left, rest.weights))
+        return replace(rest, weights=self.reweigh(members, left, itself, rest.weights))
 
     def arcs(self) -> Arcs:
         """The arcs of every graph, [G, A]."""
@@ -134,7 +134,7 @@ def build(
             j sends to i), or arrays [n, n] whose entry [i, j] > 0 is the weight that i gives to
             j; several take turns, each for `redraw_every` rounds.
         sizes: [n] examples of each client.
-        weights: "data_size", "uniform" or "metropolis"; arrays bring their own.
+        weights: one of `WEIGHTS`; arrays bring their own.
 
     Raises:
         InvalidSetting: nodes that are not 0..n-1, or weights that are negative, not finite or
@@ -162,11 +162,12 @@ def build(
     )
     counts = np.array([[len(who) for who in graph] for graph in rows])  # [G, n]
     mask = np.arange(counts.max()) < counts[..., None]  # [G, n, M]
-    members = np.broadcast_to(np.arange(n, dtype=np.int32)[:, None], mask.shape).copy()
+    own = np.arange(n, dtype=np.int32)[:, None]
+    members = np.broadcast_to(own, mask.shape).copy()
     members[mask] = np.concatenate([who for graph in rows for who in graph])
     # Of an array's weights only ratios matter: scaled, tiny and huge ones survive float32.
     values = [
-        rule.weigh(who, real, sizes)
+        rule.weigh(who, real, real & (who == own), sizes)
         if isinstance(graph, nx.Graph)
         else np.take_along_axis(graph / graph.max(axis=1, keepdims=True), who, axis=1)
         for graph, who, real in zip(listed, members, mask, strict=True)
