@@ -4,7 +4,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from experiments import calibrate
+from experiments.benchmarks import calibrate
 from tests.conftest import SIZES, tiny, tiny_data
 from trip_jax import Contribution, Defence, Federation, Training, load_run, save_run
 from trip_jax.coordinator import trace

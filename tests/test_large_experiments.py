@@ -14,11 +14,13 @@ import pandas
 import pytest
 from scipy import stats
 
-from experiments import client_removal as removal
-from experiments import rescoring
-from experiments.client_removal import client_removal
-from experiments.command_line import run_as_command
-from experiments.correlation import (
+from experiments.harness.command_line import run_as_command
+from experiments.harness.kept_runs import KeptRun, compose_config
+from experiments.harness.statistics import bootstrap, interval_over_seeds, pearson, spearman
+from experiments.paper import client_removal as removal
+from experiments.paper import rescoring
+from experiments.paper.client_removal import client_removal
+from experiments.paper.correlation import (
     class_excess,
     correlation,
     explained,
@@ -26,10 +28,8 @@ from experiments.correlation import (
     residuals,
     without,
 )
-from experiments.dishonest import detection, dishonest
-from experiments.kept import KeptRun, compose_config
-from experiments.large import LargeRequest
-from experiments.statistics import bootstrap, interval_over_seeds, pearson, spearman
+from experiments.paper.dishonest import detection, dishonest
+from experiments.paper.small_world import SmallWorldStudy
 from trip_jax import Adversary, Defence
 from trip_jax.checkpoints import Checkpoints
 from trip_jax.data.federation import ClientData
@@ -64,8 +64,7 @@ def lied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def first_run(folder: Path) -> KeptRun:
-    request = LargeRequest("test", "smoke", (), (), (), folder, FEW[1:], "")
-    return request.run("digits", "mlp", 0)
+    return SmallWorldStudy("test", [*FEW, f"out={folder}"]).run("digits", "mlp", 0)
 
 
 def test_removals_follow_the_scores(removed: Path) -> None:

@@ -13,8 +13,8 @@ import pandas
 import pytest
 
 import trip_jax.simulation
-from experiments import precision as measured
-from experiments.precision import busy_seconds, operations_an_image, precision
+from experiments.benchmarks import precision as measured
+from experiments.benchmarks.precision import busy_seconds, operations_an_image, precision
 from tests.conftest import TINY, config_of, tiny
 from trip_jax.aggregation import aggregate, coalition_models
 from trip_jax.centralized.fedavg import server_step

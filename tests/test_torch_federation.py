@@ -12,12 +12,12 @@ pytest.importorskip("torch", reason="pip install trip-jax[bench]")
 
 import torch
 
-from experiments import benchmark as throughput
-from experiments.benchmark import benchmark
-from experiments.kept import compose_config
-from experiments.one_by_one import OneByOne
-from experiments.retraining_speed import retraining_speed
-from experiments.torch_federation import TorchFederation
+from experiments.benchmarks import benchmark as throughput
+from experiments.benchmarks.benchmark import benchmark
+from experiments.benchmarks.retraining_speed import retraining_speed
+from experiments.benchmarks.torch_federation import TorchFederation
+from experiments.benchmarks.unbatched import Unbatched
+from experiments.harness.kept_runs import compose_config
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import ACCURACY
 from trip_jax.execution import Executor
@@ -62,7 +62,7 @@ def test_a_round_in_pytorch_is_ours(at_once: int | None) -> None:
 def test_a_round_one_by_one_is_ours() -> None:
     config = compose_config("vs_shapley", [*FEW])
     simulation, _ = prepare(config)
-    alone = OneByOne(config)
+    alone = Unbatched(config)
     models, contributions = alone.round(alone.models)
     state, record = simulation.step(simulation.start())
     np.testing.assert_allclose(models, state.models, atol=1e-6)
@@ -101,7 +101,7 @@ def test_the_benchmark_writes_what_it_measured(tmp_path: Path) -> None:
 def test_large_rounds_are_timed_on_few_images_and_in_loops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("LARGE", 5), ("FEW_IMAGES", 7), ("MOST_SLOWLY", 6 * 2**5)):
+    for name, value in (("LARGE", 5), ("FEW_IMAGES", 7), ("MAX_SLOWLY", 6 * 2**5)):
         monkeypatch.setattr(throughput, name, value)
     arguments = ["dataset=digits", "model=mlp", "clients=5,6", "repeats=1", "examples=8"]
     benchmark([*arguments, "topology=complete", "works=round", f"out={tmp_path}"])

@@ -16,7 +16,7 @@ from trip_jax.shapley import game_values
 from trip_jax.training import round_keys
 
 
-class OneByOne:
+class Unbatched:
     """A federation with a fixed graph, in its first round.
 
     Attributes:

@@ -27,11 +27,10 @@ from jax import Array
 from jax.profiler import ProfileData
 from scipy.stats import spearmanr
 
-from experiments.command_line import Arguments, report_stem, run_as_command
-from experiments.kept import compose_config
-from experiments.large import write_report
-from experiments.measures import mean_distance
-from experiments.tables import markdown
+from experiments.harness.command_line import Request, run_as_command
+from experiments.harness.kept_runs import compose_config
+from experiments.harness.report import table, write_report
+from experiments.paper.measures import mean_distance
 from trip_jax.config import PRECISIONS
 from trip_jax.data.federation import to_float
 from trip_jax.devices import available, require_precision
@@ -45,23 +44,34 @@ TERA = 1e12
 PRODUCTS = 8  # one after another, so that starting them costs little
 SIZES = {"cpu": 2048, "accelerator": 8192}  # of the matrices
 
+HEAD = (
+    "precision | devices | products, TFLOP/s | training, s | TFLOP/s | of ceiling | "
+    "evaluation, s | TFLOP/s | of ceiling | coordinator, s | whole, s | outside programs | "
+    "device idle | compilation, s | accuracy | cosine distance of phi to float32's | of scores | "
+    "Spearman"
+)
+LINE = (
+    "{precision} | {devices} | {ceiling:.3g} | {training_seconds:.1f} | {training_teraflops:.3g} | "
+    "{training_of_ceiling:.0%} | {evaluation_seconds:.1f} | {evaluation_teraflops:.3g} | "
+    "{evaluation_of_ceiling:.0%} | {coordination_seconds:.2f} | {whole_seconds:.1f} | "
+    "{outside:.1%} | {said_idle} | {compilation_seconds:.1f} | {accuracy:.4f} | "
+    "{phi_distance:.1e} | {scores_distance:.1e} | {scores_spearman:.3f}"
+)
+
 
 def precision(arguments: Sequence[str]) -> None:
     """Measure, print and write."""
-    given = Arguments(arguments, ("precision", "dataset", "model", "out"))
+    request = Request("precision", arguments, ("precision", "dataset", "model", "out"))
     device = available()[0]
     names = tuple(PRECISIONS)
-    asked = given.among("precision", names, *names[:1] if device.platform == "cpu" else names)
+    asked = request.among("precision", names, *names[:1] if device.platform == "cpu" else names)
     for name in asked:
         require_precision(name, device)
-    dataset, model = given.one("dataset", "fashion_mnist"), given.one("model", "cnn")
-    folder, variation = Path(given.one("out", "outputs/precision")), given.variation()
-    stem = report_stem(folder, "precision", dataset, model, variation)
-    folder.mkdir(parents=True, exist_ok=True)
-    overrides = [f"dataset={dataset}", f"model={model}", *given.overrides]
+    dataset, model = request.one("dataset", "fashion_mnist"), request.one("model", "cnn")
+    stem = request.stem(request.folder("outputs/precision"), dataset, model)
+    overrides = [f"dataset={dataset}", f"model={model}", *request.overrides]
     config = compose_config("ws100", overrides)
     title = f"{describe(config)}, seed {config.seed}; {device.device_kind}, jax {jax.__version__}"
-    title += f"; {variation}" * bool(variation)
     rows: list[dict[str, Any]] = []
     first: Result | None = None
     for name in dict.fromkeys(("float32", *asked)):
@@ -80,7 +90,12 @@ def precision(arguments: Sequence[str]) -> None:
             | {"idle": _idle_share(simulation)}
             | _scores(result, first)
         )
-        _write(pandas.DataFrame(rows), title, stem)
+        frame = pandas.DataFrame(rows)
+        idle = ("" if np.isnan(row["idle"]) else f"{row['idle']:.1%}" for row in rows)
+        lines = table(HEAD, LINE, frame.assign(said_idle=list(idle)).to_dict("records"))
+        heading = "Precision of matrix products"
+        text = write_report(stem, frame, heading, request.titled(title), lines)
+        print(f"{text}\nreport in {stem.parent}")
 
 
 def matmul_ceiling(name: str, device: jax.Device) -> float:
@@ -182,28 +197,6 @@ def _scores(result: Result, float32: Result) -> dict[str, float]:
 
 def _say(name: str, past: Past) -> None:
     print(f"{name}: a round in {past.timings[-1].seconds:.1f} s", flush=True)
-
-
-def _write(frame: pandas.DataFrame, title: str, stem: Path) -> None:
-    head = ["precision", "devices", "products, TFLOP/s", "training, s", "TFLOP/s", "of ceiling"]
-    head += ["evaluation, s", "TFLOP/s", "of ceiling", "coordinator, s", "whole, s"]
-    head += ["outside programs", "device idle", "compilation, s", "accuracy"]
-    head += ["cosine distance of phi to float32's", "of scores", "Spearman"]
-    lines = [head]
-    for row in frame.itertuples():
-        line = [row.precision, f"{row.devices}", f"{row.ceiling:.3g}"]
-        for seconds, flops, share in (
-            (row.training_seconds, row.training_teraflops, row.training_of_ceiling),
-            (row.evaluation_seconds, row.evaluation_teraflops, row.evaluation_of_ceiling),
-        ):
-            line += [f"{seconds:.1f}", f"{flops:.3g}", f"{share:.0%}"]
-        line += [f"{row.coordination_seconds:.2f}", f"{row.whole_seconds:.1f}"]
-        line += [f"{row.outside:.1%}", "" if np.isnan(row.idle) else f"{row.idle:.1%}"]
-        line += [f"{row.compilation_seconds:.1f}", f"{row.accuracy:.4f}"]
-        line += [f"{row.phi_distance:.1e}", f"{row.scores_distance:.1e}"]
-        lines.append([*line, f"{row.scores_spearman:.3f}"])
-    text = f"# Precision of matrix products\n\nSetting: {title}.\n\n{markdown(lines)}\n"
-    write_report(stem, frame, text)
 
 
 if __name__ == "__main__":
