@@ -314,7 +314,9 @@ def test_the_papers_means_are_those_that_it_states() -> None:
 
 
 def test_spread_dashes_and_means_in_markdown() -> None:
+    study: Any = None
     table = tables.Table(
+        study,
         title="T",
         columns=("a", "new_one"),
         in_paper=frozenset("a"),
@@ -331,17 +333,15 @@ def test_spread_dashes_and_means_in_markdown() -> None:
             "paper": [0.5, 0.5, np.nan, np.nan],
         }
     )
-    assert tables._pivot(
-        frame[frame.method == "X"], ["method"], table, paper=True
-    ).splitlines() == [
+    assert table.pivot(frame[frame.method == "X"], ["method"], paper=True).splitlines() == [
         "| method | a | new one* | mean |",
         "|---|---|---|---|",
         "| X | 0.200 ± 0.141 (0.500) | 0.900 | 0.200 (0.500) |",
     ]
-    assert "| Y | – | – |" in tables._pivot(frame[frame.method == "Y"], ["method"], table)
+    assert "| Y | – | – |" in table.pivot(frame[frame.method == "Y"], ["method"])
     papers = replace(table, in_paper=frozenset({"a", "new_one"}))
     both = frame.assign(distance=[0.1, 0.3, np.nan, np.nan], without_direction=[0, 0, 1, 1])
-    text = tables._pivot(both[both.method == "X"], ["method"], papers)
+    text = papers.pivot(both[both.method == "X"], ["method"])
     assert "| X | 0.200 ± 0.141 | – | 0.200 of 1 |" in text
     assert tables._lost(both) == " (2 without direction, all zero, are left out)"
     assert tables._lost(both[:2]) == ""

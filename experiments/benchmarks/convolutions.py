@@ -21,8 +21,8 @@ import optax
 import pandas
 
 from experiments.benchmarks.timing import spread, timed
+from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
-from experiments.harness.report import table, write_report
 from trip_jax.data.federation import ClientData
 from trip_jax.errors import InvalidSetting
 from trip_jax.evaluation import evaluate
@@ -72,7 +72,7 @@ def convolutions(arguments: Sequence[str]) -> None:
         for _, group in frame.groupby(["dataset", "work"], sort=False)
         for row in group.sort_values("median", ascending=False).to_dict("records")
     ]
-    lines = table(
+    lines = report.table(
         "data set | work | convolution | pooling | models at once | images/s | ",
         "{dataset} | {work} | {convolution} | {pooling} | {models_at_once} | "
         "{median:,.0f} ({least:,.0f} to {most:,.0f}) | {note}",
@@ -80,7 +80,7 @@ def convolutions(arguments: Sequence[str]) -> None:
     )
     title = f"{n} clients, one {jax.devices()[0].device_kind} device, jax {jax.__version__}"
     stem = request.folder("outputs/benchmark") / request.experiment
-    print(write_report(stem, frame, "Convolution and pooling", title, lines, number=None))
+    print(report.write(stem, frame, "Convolution and pooling", title, lines, number=None))
 
 
 def _random_data(shape: tuple[int, int, int], n: int) -> ClientData:

@@ -27,9 +27,9 @@ from jax import Array
 from jax.profiler import ProfileData
 from scipy.stats import spearmanr
 
+from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import compose_config
-from experiments.harness.report import table, write_report
 from experiments.paper.measures import mean_distance
 from trip_jax.config import PRECISIONS
 from trip_jax.data.federation import to_float
@@ -92,9 +92,9 @@ def precision(arguments: Sequence[str]) -> None:
         )
         frame = pandas.DataFrame(rows)
         idle = ("" if np.isnan(row["idle"]) else f"{row['idle']:.1%}" for row in rows)
-        lines = table(HEAD, LINE, frame.assign(said_idle=list(idle)).to_dict("records"))
+        lines = report.table(HEAD, LINE, frame.assign(said_idle=list(idle)).to_dict("records"))
         heading = "Precision of matrix products"
-        text = write_report(stem, frame, heading, request.titled(title), lines)
+        text = report.write(stem, frame, heading, request.titled(title), lines)
         print(f"{text}\nreport in {stem.parent}")
 
 
@@ -169,16 +169,16 @@ def _speed(
 ) -> dict[str, float]:
     total = Timing.total(result.timings)
     gradient, forward = operations_an_image(simulation)
-    training = total.samples * gradient / total.training
     images = total.coalitions * len(simulation.data.test_labels)
-    evaluation = images * forward / total.evaluation
-    return {
-        "training_seconds": total.training,
-        "training_teraflops": training / TERA,
-        "training_of_ceiling": training / ceiling,
-        "evaluation_seconds": total.evaluation,
-        "evaluation_teraflops": evaluation / TERA,
-        "evaluation_of_ceiling": evaluation / ceiling,
+    speed = {}
+    for phase, seconds, operations in (
+        ("training", total.training, total.samples * gradient),
+        ("evaluation", total.evaluation, images * forward),
+    ):
+        speed[f"{phase}_seconds"] = seconds
+        speed[f"{phase}_teraflops"] = operations / seconds / TERA
+        speed[f"{phase}_of_ceiling"] = operations / seconds / ceiling
+    return speed | {
         "coordination_seconds": total.coordination,
         "outside": 1 - total.seconds / whole,
         "whole_seconds": whole,

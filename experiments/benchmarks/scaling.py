@@ -27,16 +27,8 @@ import pandas
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
+from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
-from experiments.harness.report import (
-    COLOURS,
-    MARKERS,
-    beside,
-    markdown,
-    panels,
-    save_figure,
-    write_report,
-)
 from trip_jax import load_run
 from trip_jax.errors import Interrupted, InvalidSetting
 from trip_jax.figures import MUTED
@@ -70,15 +62,15 @@ def scaling(arguments: Sequence[str]) -> None:
     title += "".join(f", {one}" for one in request.overrides)
     lines = [[column.replace("_", " ") for column in frame.columns]]
     lines += [[f"{value:,.4g}" for value in row] for row in frame.itertuples(index=False)]
-    text = write_report(stem, frame, "Scaling", title, markdown(lines))
+    text = report.write(stem, frame, "Scaling", title, report.markdown(lines))
     print(f"{text}\nreport in {folder}")
-    save_figure(stem, partial(_draw, frame, title))
+    report.draw(stem, partial(_draw, frame, title))
 
 
 def _run(runs: Path, *settings: str) -> dict[str, Any]:
     """summary.json of a command, with its last round and the seconds before its first."""
     folder = runs / hashlib.sha256(" ".join(settings).encode()).hexdigest()[:8]
-    kept = beside(folder, ".json")
+    kept = report.beside(folder, ".json")
     if not kept.exists():
         command = [sys.executable, "-m", "trip_jax.run", "+experiment=ws100", *settings]
         command.append(f"hydra.run.dir='{folder}'")
@@ -126,9 +118,10 @@ def _row(n: int, devices: int, summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _draw(frame: pandas.DataFrame, title: str) -> Figure:
-    figure, (left, right) = panels("A round", title, 2.9, 2)
-    for k, (devices, rows) in enumerate(frame.groupby("devices")):
-        look: dict[str, Any] = {"color": COLOURS[k], "marker": MARKERS[k], "ms": 4, "lw": 1}
+    figure, (left, right) = report.panels("A round", title, 2.9, 2)
+    by_devices = frame.groupby("devices")
+    for (devices, rows), (colour, marker) in zip(by_devices, report.LOOKS, strict=False):
+        look: dict[str, Any] = {"color": colour, "marker": marker, "ms": 4, "lw": 1}
         label = f"devices: {devices}"
         left.plot(rows.clients, rows.seconds_a_round, label=label, **look)
         right.plot(rows.clients, rows.memory_peak_GiB, label=f"memory, {label}", **look)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pandas
 
-from experiments.harness.report import table, write_report
+from experiments.harness import report
 
 Work = Callable[[], Any]
 
@@ -74,12 +74,12 @@ def write_comparison(rows: Sequence[dict[str, Any]], heading: str, title: str, s
         | {"ratio": "" if row["who"] == OURS else ratio.format_map(row)}
         for row in rows
     ]
-    lines = table(
+    lines = report.table(
         "work | clients |  | median (range) | ours is faster by (range over turns)",
         "{work} | {clients:,} | {who} | {median} ({least} to {most}) {unit} | {ratio}",
         said,
     )
-    return write_report(stem, pandas.DataFrame(rows), heading, title, lines, number=None)
+    return report.write(stem, pandas.DataFrame(rows), heading, title, lines, number=None)
 
 
 def rate(value: float) -> str:

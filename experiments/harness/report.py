@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from trip_jax.figures import HONEST, LIAR, plain, titled_figure
 
 COLOURS = (HONEST, LIAR, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # of Okabe and Ito
-MARKERS = "osD^vP"
+LOOKS = tuple(zip(COLOURS, "osD^vP", strict=True))
+"""Colours and markers of curves."""
 
 
 def beside(stem: Path, ending: str) -> Path:
@@ -32,7 +33,7 @@ def markdown(lines: Iterable[Sequence[str]]) -> str:
     return table(head, "{line}", [{"line": line} for line in body])
 
 
-def write_report(
+def write(
     stem: Path,
     frame: pandas.DataFrame,
     heading: str,
@@ -59,8 +60,8 @@ def panels(
     return figure, axes
 
 
-def save_figure(stem: Path, draw: Callable[[], Figure]) -> None:
+def draw(stem: Path, figure: Callable[[], Figure]) -> None:
     """A figure as PNG and PDF, with fonts of the kind that publishers take (TrueType)."""
     with matplotlib.rc_context({"pdf.fonttype": 42}):
         for ending in (".png", ".pdf"):
-            draw().savefig(beside(stem, ending), dpi=300)
+            figure().savefig(beside(stem, ending), dpi=300)

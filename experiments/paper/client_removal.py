@@ -14,7 +14,7 @@ finished is kept in DIR/runs; interrupted, the same command goes on.
 """
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,10 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.harness import report
 from experiments.harness.command_line import run_as_command
-from experiments.harness.kept_runs import KeptRun, read, write
+from experiments.harness.kept_runs import Arrays, KeptRun, read, write
 from experiments.harness.progress import ExecutionProgress
-from experiments.harness.report import COLOURS, MARKERS, panels, save_figure, table, write_report
 from experiments.harness.statistics import interval_over_seeds, student, with_interval
 from experiments.paper.small_world import SmallWorldStudy
 from trip_jax.coordinator import trace
@@ -86,9 +86,9 @@ def client_removal(arguments: Sequence[str]) -> None:
         title = study.title(runs[0].config, *more)
         stem = study.stem(*which)
         heading = "Client removal: final accuracy of the clients that are left"
-        text = write_report(stem, frame, heading, title, *_sections(frame))
+        text = report.write(stem, frame, heading, title, *_sections(frame))
         print(f"{text}\nreport in {study.folder}")
-        save_figure(stem, partial(_draw, frame, title))
+        report.draw(stem, partial(_draw, frame, title))
 
 
 def _scores(run: KeptRun, leave_one_out: KeptRun) -> dict[str, np.ndarray]:
@@ -136,29 +136,31 @@ class _Removals:
 
     def __init__(self, runs: Sequence[KeptRun], relays: bool):
         self._runs, self._relays = runs, relays
-        self._executor: Executor | None = None
+
+    @cached_property
+    def _executor(self) -> Executor:
+        simulations = [run.simulation for run in self._runs]
+        widest = max(simulation.topology.graphs.mask.shape[2] for simulation in simulations)
+        process = removal_process(simulations[0].n, relays=self._relays)
+        return Executor(simulations[0], process, width=widest)
 
     def of(self, run: KeptRun, present: np.ndarray) -> np.ndarray:
         """Utilities [K, n, 3] of everyone's final model where present [K, n] bool take part."""
         path = run.folder / ("relays.npz" if self._relays else "removals.npz")
         n = run.config.n_clients
-        known = {"present": np.zeros((0, n), bool), "utilities": np.zeros((0, n, 3))}
         with run.claimed():
+            known = {"present": np.zeros((0, n), bool), "utilities": np.zeros((0, n, 3))}
             if path.exists():
                 known = read(path)
             executed = {row.tobytes() for row in known["present"]}
             new = [row for row in np.unique(present, axis=0) if row.tobytes() not in executed]
             if new:
-                self._execute(run, np.stack(new), known, path)
-                known = read(path)
+                known = self._execute(run, np.stack(new), known, path)
         row_of = {row.tobytes(): k for k, row in enumerate(known["present"])}
         return np.asarray(known["utilities"][[row_of[row.tobytes()] for row in present]])
 
-    def _execute(
-        self, run: KeptRun, wanted: np.ndarray, known: dict[str, np.ndarray], path: Path
-    ) -> None:
+    def _execute(self, run: KeptRun, wanted: np.ndarray, known: Arrays, path: Path) -> Arrays:
         """Add executions where wanted [K, n] take part to those that are known."""
-        executor = self._executor = self._executor or self._compiled()
 
         def keep(utilities: np.ndarray) -> None:
             done = np.concatenate([known["present"], wanted[: len(utilities)]])
@@ -166,17 +168,13 @@ class _Removals:
             write(path, {"present": done, "utilities": values})
             interruption.heed()
 
+        executor = self._executor
         with (
             Interruption("these removals") as interruption,
             ExecutionProgress(f"  {len(wanted)} removals, seed {run.config.seed}") as progress,
         ):
             executor.execute(run.simulation, wanted, on_chunk=keep, on_progress=progress.report)
-
-    def _compiled(self) -> Executor:
-        simulations = [run.simulation for run in self._runs]
-        widest = max(simulation.topology.graphs.mask.shape[2] for simulation in simulations)
-        process = removal_process(simulations[0].n, relays=self._relays)
-        return Executor(simulations[0], process, width=widest)
+        return read(path)
 
 
 def _frame(
@@ -257,7 +255,7 @@ def _sections(frame: pandas.DataFrame) -> list[str]:
     return [
         "By TRIP-Shapley's score (accuracy, Eq. 4 as printed); random: mean, and standard "
         f"deviation over the orders of a seed; differences with {gap}:",
-        table(
+        report.table(
             "k removed | highest first | random | lowest first | random − highest | "
             "lowest − random",
             "{k} | {highest first:.3f} | {random:.3f} ± {deviation:.3f} | {lowest first:.3f} | "
@@ -267,7 +265,7 @@ def _sections(frame: pandas.DataFrame) -> list[str]:
         "Mean accuracy between the curves of lowest and highest first, by what is removed, with "
         f"95 % intervals {over}; the expected order is lowest first above random above highest "
         "first:",
-        table(
+        report.table(
             f"criterion | area between | {TRIP}'s less this | k in the expected order",
             "{criterion} | {area} | {less} | {ordered}",
             by_criterion,
@@ -305,7 +303,7 @@ def _draw(frame: pandas.DataFrame, title: str) -> Figure:
             first criterion is shown on the left.
     """
     what = "Final accuracy of the clients that are left"
-    figure, (left, right) = panels(what, title, 2.8, 2)
+    figure, (left, right) = report.panels(what, title, 2.8, 2)
     criteria = [name for name in frame.criterion.unique() if name]
     main = frame[frame.criterion.isin([criteria[0], ""])]
     step = frame.k.max() / 90  # between curves, whose bars would cover each other
@@ -317,12 +315,12 @@ def _draw(frame: pandas.DataFrame, title: str) -> Figure:
     what = "test accuracy, mean ± s.d. over models"
     left.set(xlabel=f"clients removed by {criteria[0]}, k", ylabel=what)
     add_legend(left)
-    for k, criterion in enumerate(criteria):
+    for k, (criterion, (colour, marker)) in enumerate(zip(criteria, report.LOOKS, strict=False)):
         rows = frame[frame.criterion == criterion]
         by_order = rows.pivot_table(index=["seed", "k"], columns="order", values="accuracy")
         gap = (by_order[LOWEST] - by_order[HIGHEST]).groupby("k")
         shift = (k - (len(criteria) - 1) / 2) * step
-        look = {"color": COLOURS[k], "marker": MARKERS[k], "label": criterion}
+        look = {"color": colour, "marker": marker, "label": criterion}
         _curve(right, shift, gap.mean(), gap.min(), gap.max(), **look)
     right.axhline(0, color="black", lw=0.6)
     spread = "\nmean and range over seeds" if frame.seed.nunique() > 1 else ""

@@ -22,9 +22,9 @@ import xarray
 from matplotlib.figure import Figure
 from scipy import stats
 
+from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import KeptRun
-from experiments.harness.report import markdown, panels, save_figure, table, write_report
 from experiments.harness.statistics import (
     bootstrap,
     interval_over_seeds,
@@ -84,9 +84,9 @@ def correlation(arguments: Sequence[str]) -> None:
         )
         stem = study.stem(*which)
         heading = "Scores against the amount and the quality of data"
-        text = write_report(stem, frame, heading, title, *_sections(frame))
+        text = report.write(stem, frame, heading, title, *_sections(frame))
         print(f"{text}\nreport in {study.folder}")
-        save_figure(stem, partial(_draw, frame, title))
+        report.draw(stem, partial(_draw, frame, title))
 
 
 def _clients(run: KeptRun) -> dict[str, Any]:
@@ -199,12 +199,12 @@ def _sections(frame: pandas.DataFrame) -> list[str]:
     return [
         "Coefficients over clients with their 95 % bootstrap intervals, means with Student's over "
         "seeds; the paper does not say of which kind its own are:",
-        markdown(lines),
+        report.markdown(lines),
         "What goes with the rest: Spearman's coefficient of the residuals (accuracy) with a "
         "client's degree, and with the weight that it is given in all models of a round; and the "
         "mean residual of clients whose last minibatch has one or two examples, which makes it a "
         "step along a noisy gradient:",
-        table(
+        report.table(
             "distribution | seed | residual with degree | with weight given | "
             "mean residual, last minibatch of 1 or 2 (clients) | larger",
             "{distribution} | {seed} | {degree} | {weight} | {means[0]} | {means[1]}",
@@ -214,14 +214,14 @@ def _sections(frame: pandas.DataFrame) -> list[str]:
         "beyond the class's share, by class; the share of their variance that a linear regression "
         "on all classes explains; and Pearson's coefficient of what such regressions leave of "
         "score and level:",
-        table(
+        report.table(
             f"distribution | seed | {' | '.join(c.removeprefix('excess of ') for c in excess)} | "
             "R², adjusted | Pearson of score and level, classes held equal",
             "{distribution} | {seed} | {each} | {explained:.2f} | {equal:+.3f}",
             classes,
         ),
         "Clients more than three robust standard deviations off the line:",
-        table(
+        report.table(
             "distribution | seed | client | level | score | degree | weight given | last minibatch",
             "{distribution} | {seed} | {client} | {level:.3g} | {score:.4f} | {degree} | "
             "{given_weight:.2f} | {last_minibatch}",
@@ -255,7 +255,7 @@ def _draw(frame: pandas.DataFrame, title: str) -> Figure:
     first = frame[frame.seed == frame.seed.iloc[0]]
     distributions = first.distribution.unique()
     count, what = len(distributions), f"Score of each client (seed {first.seed.iloc[0]})"
-    figure, each = panels(what, title, 2.7, count, width=3.5 * count)
+    figure, each = report.panels(what, title, 2.7, count, width=3.5 * count)
     for axes, distribution in zip(each, distributions, strict=True):
         rows = first[first.distribution == distribution]
         usual, odd = rows[~rows.outlier], rows[rows.outlier]

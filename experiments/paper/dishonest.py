@@ -23,18 +23,9 @@ import pandas
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import KeptRun
-from experiments.harness.report import (
-    COLOURS,
-    MARKERS,
-    beside,
-    markdown,
-    panels,
-    save_figure,
-    table,
-    write_report,
-)
 from experiments.harness.statistics import bootstrap, interval_over_seeds
 from experiments.paper.rescoring import evaluated, scored
 from experiments.paper.small_world import SmallWorldStudy
@@ -121,10 +112,10 @@ def dishonest(arguments: Sequence[str]) -> None:
         more = f"{fractions[0]:.0%} liars and a lie of {amounts[0]:g} where nothing else is said"
         title = study.title(runs[0].config, more)
         stem = study.stem(*which)
-        text = write_report(stem, frame, "Dishonest clients", title, *_sections(frame))
+        text = report.write(stem, frame, "Dishonest clients", title, *_sections(frame))
         print(f"{text}\nreport in {study.folder}")
-        save_figure(stem, partial(_draw_lies, _main(summarised(frame)), title))
-        save_figure(beside(stem, "_sweeps"), partial(_draw_sweeps, summarised(frame), title))
+        report.draw(stem, partial(_draw_lies, _main(summarised(frame)), title))
+        report.draw(report.beside(stem, "_sweeps"), partial(_draw_sweeps, summarised(frame), title))
 
 
 def _scored(run: KeptRun, wanted: Sequence[Scenario], defence: Defence) -> pandas.DataFrame:
@@ -271,7 +262,7 @@ def _sections(frame: pandas.DataFrame) -> list[str]:
         f"lies and nobody defends; 95 % intervals are {over}. C1's precision and recall count "
         "received pre-training models, C2's count reports; false: the innocent that were replaced, "
         "in all rounds and in the later half of them.",
-        table(
+        report.table(
             "lie | defences | liars | size of lie | score of liars | of honest | liars' gain | "
             "honest clients' change | largest of one | C1 precision | recall | C2 precision | "
             "recall | C1, C2 false | in the later half",
@@ -283,11 +274,11 @@ def _sections(frame: pandas.DataFrame) -> list[str]:
             scenarios,
         ),
         "Liars' gains under C1 and C2 with the bootstrap's 95 % intervals over liars:",
-        markdown(by_seed),
+        report.markdown(by_seed),
         "What liars gain under C1 alone, split: only the entries of fakes that it misses are as it "
         "leaves them, only those of fakes that it replaces by the receiver's own model, or only "
         "the entries of all others, which change beside them:",
-        table(
+        report.table(
             "lie | liars | seed | C1 misses | C1 replaces | entries of others",
             "{told} | {fraction:.0%} | {seed} | {gain_missed:+.4f} | {gain_replaced:+.4f} | "
             "{gain_other:+.4f}",
@@ -310,7 +301,7 @@ def _draw_lies(frame: pandas.DataFrame, title: str) -> Figure:
         frame: a row a scenario with lie, defended, liars, liars_deviation, honest and
             honest_deviation.
     """
-    figure, (axes,) = panels("Scores of dishonest and honest clients", title, 2.6)
+    figure, (axes,) = report.panels("Scores of dishonest and honest clients", title, 2.6)
     means = frame.set_index(["defended", "lie"])
     baseline = means.loc[(False, "honest")]
     ticks = []
@@ -335,7 +326,7 @@ def _draw_sweeps(frame: pandas.DataFrame, title: str) -> Figure:
         frame: a row a scenario with lie, defended, fraction, amount, variant, gain, gain_low and
             gain_high; its first row has the fraction and the amount that stay while another varies.
     """
-    figure, (left, right) = panels("What a lie brings", title, 2.7, 2)
+    figure, (left, right) = report.panels("What a lie brings", title, 2.7, 2)
     usual = frame[(frame.variant == "") & (frame.lie != "honest")]
     first = frame.iloc[0]
     sides = (
@@ -343,18 +334,19 @@ def _draw_sweeps(frame: pandas.DataFrame, title: str) -> Figure:
         (right, "amount", usual[(usual.fraction == first.fraction) & (usual.lie == "d2")], ""),
     )
     for axes, x, rows, label in sides:
-        for k, (lie, name) in enumerate(LIES.items()):
+        lies = list(LIES.items())[1:]
+        for k, ((lie, name), (colour, marker)) in enumerate(zip(lies, report.LOOKS, strict=False)):
             for defended, style in ((False, "--"), (True, "-")):
                 chosen = rows[(rows.lie == lie) & (rows.defended == defended)]
                 if not len(chosen):
                     continue
                 by_x = chosen.set_index(x).sort_index()
-                look: dict[str, Any] = {"color": COLOURS[k - 1], "ls": style}
-                look["mfc"] = None if defended else "white"
-                text = name + (", defended" if defended else "")
-                shifted = by_x.index + (k - 2) * (0.004 if axes is left else 0)  # not to overlap
-                axes.vlines(shifted, by_x.gain_low, by_x.gain_high, color=COLOURS[k - 1], lw=0.7)
-                axes.plot(shifted, by_x.gain, MARKERS[k - 1], ms=3.5, lw=1, label=text, **look)
+                look: dict[str, Any] = {"color": colour, "ls": style, "ms": 3.5, "lw": 1}
+                look |= {"marker": marker, "mfc": None if defended else "white"}
+                look["label"] = name + (", defended" if defended else "")
+                shifted = by_x.index + (k - 1) * (0.004 if axes is left else 0)  # not to overlap
+                axes.vlines(shifted, by_x.gain_low, by_x.gain_high, color=colour, lw=0.7)
+                axes.plot(shifted, by_x.gain, **look)
         axes.axhline(0, color="black", lw=0.6)
         axes.set(xlabel=label or "size of the lie (D2)", ylabel="gain of liars (test accuracy)")
         add_legend(axes, ncols=2)

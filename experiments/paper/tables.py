@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
-from experiments.harness.report import COLOURS, MARKERS, beside, markdown, panels, write_report
+from experiments.harness import report
 from experiments.paper.cells import CellStudy
 from experiments.paper.measures import TRIP, baseline_rows, cost_row, trip_rows
 from trip_jax.evaluation import ACCURACY
@@ -22,6 +22,7 @@ from trip_jax.metrics import cosine_distance
 class Table:
     """What one of the paper's tables compares."""
 
+    study: CellStudy
     title: str
     columns: Sequence[str]  # distributions or topologies
     in_paper: frozenset[str]  # those of them that the paper has
@@ -30,115 +31,148 @@ class Table:
     baselines: bool  # are compared, too
     paper_values: Mapping[tuple[str, str, str], float]  # by data set, column and method
 
+    def fill(self) -> None:
+        """Run every cell, or take it as it was kept; one report a data set and model.
+
+        Raises:
+            InvalidSetting: a setting that cannot work.
+        """
+        study = self.study
+        which = list(product(study.datasets, study.models, study.seeds, self.columns))
+        cells = {key: study.cell(*key[:3], *self.overrides_of_column(key[3])) for key in which}
+        for cell in cells.values():  # before anything is run
+            if self.baselines:
+                cell.require_baselines()
+            cell.require_federation()
+        samples = next(iter(cells.values())).samples  # all have the same clients
+        for dataset, model in study.reports():
+            rows: list[dict[str, Any]] = []
+            costs: list[dict[str, Any]] = []
+            shown: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # of the first seed
+            stem = study.stem(dataset, model)
+            for seed, column in product(study.seeds, self.columns):
+                key = (dataset, model, seed, column)
+                here = f"cell {which.index(key) + 1} of {len(which)}"
+                print(f"{here}: {', '.join(map(str, key))}", flush=True)
+                cell = cells.pop(key)
+                where = {"dataset": dataset, "model": model, "column": column, "seed": seed}
+                rows += [
+                    where | row for row in trip_rows(cell, study.utilities, study.normalizations)
+                ]
+                if self.baselines:
+                    rows += [where | row for row in baseline_rows(cell, study.utilities)]
+                costs.append(where | cost_row(cell))
+                if seed == study.seeds[0]:
+                    truth = cell.decentralised()["values"][..., ACCURACY]
+                    shown[self.label(column)] = cell.trip_values("accuracy", "paper"), truth
+                frame, cost = pandas.DataFrame(rows), pandas.DataFrame(costs)
+                keys = [(dataset, row["column"], row["method"]) for row in rows]
+                printed = pandas.Series([self.paper_values.get(key, nan) for key in keys])
+                frame["paper"] = printed.where(_is_main(frame, "accuracy", "paper"))
+                title = self._title(dataset, model, cost, samples)
+                named = frame.rename(columns={"column": study.request.experiment})
+                text = report.write(stem, named, self.title, title, *self._sections(frame, cost))
+            distances = draw_distances(self._series(frame), self.title, title)
+            distances.savefig(report.beside(stem, ".png"), dpi=300)
+            scatter = draw_scatter(shown, f"{title}; seed {study.seeds[0]} shown")
+            scatter.savefig(report.beside(stem, "_scatter.png"), dpi=300)
+            print(f"{text}\nresults in {study.folder}")
+
     def label(self, column: str) -> str:
         """A column's name, starred where the paper lacks it."""
         return column.replace("_", " ") + "*" * (column not in self.in_paper)
 
+    def _title(self, dataset: str, model: str, cost: pandas.DataFrame, samples: int | None) -> str:
+        examples = f"{cost.examples.min():,}"
+        if cost.examples.max() > cost.examples.min():
+            examples += f" to {cost.examples.max():,}"
+        scale, seeds = self.study.said(model)
+        what = f"{dataset}, {model}, {self.setting}, {scale}: {examples} training examples in all"
+        parts = [what, seeds, *self.study.settings(dataset, model)]
+        if samples is not None:
+            parts.append(f"Shapley values from {samples:,} sampled coalitions")
+        return ", ".join(parts)
 
-def fill(study: CellStudy, table: Table) -> None:
-    """Run every cell that is asked for, or take it as it was kept; one report a data set and model.
-
-    Raises:
-        InvalidSetting: a setting that cannot work.
-    """
-    which = list(product(study.datasets, study.models, study.seeds, table.columns))
-    cells = {key: study.cell(*key[:3], *table.overrides_of_column(key[3])) for key in which}
-    for cell in cells.values():  # before anything is run
-        if table.baselines:
-            cell.require_baselines()
-        cell.require_federation()
-    samples = next(iter(cells.values())).samples  # all have the same clients
-    for dataset, model in study.reports():
-        rows: list[dict[str, Any]] = []
-        costs: list[dict[str, Any]] = []
-        shown: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # the first seed's, for the scatter
-        stem = study.stem(dataset, model)
-        for seed, column in product(study.seeds, table.columns):
-            key = (dataset, model, seed, column)
-            here = f"cell {which.index(key) + 1} of {len(which)}"
-            print(f"{here}: {', '.join(map(str, key))}", flush=True)
-            cell = cells.pop(key)
-            of_cell = trip_rows(cell, study.utilities, study.normalizations)
-            if table.baselines:
-                of_cell += baseline_rows(cell, study.utilities)
-            where = {"dataset": dataset, "model": model, "column": column, "seed": seed}
-            rows += [where | row for row in of_cell]
-            costs.append(where | cost_row(cell))
-            if seed == study.seeds[0]:
-                truth = cell.decentralised()["values"][..., ACCURACY]
-                shown[table.label(column)] = cell.trip_values("accuracy", "paper"), truth
-            frame, cost = pandas.DataFrame(rows), pandas.DataFrame(costs)
-            printed = [
-                table.paper_values.get((dataset, row["column"], row["method"]), nan) for row in rows
-            ]
-            frame["paper"] = pandas.Series(printed).where(_is_main(frame, "accuracy", "paper"))
-            title = _title(study, table, dataset, model, cost, samples)
-            text = write_report(
-                stem,
-                frame.rename(columns={"column": study.request.experiment}),
-                table.title,
-                title,
-                *_sections(study, table, frame, cost),
-            )
-        series = _series(study, frame).assign(column=frame.column.map(table.label))
-        figures = {
-            ".png": draw_distances(series, table.title, title),
-            "_scatter.png": draw_scatter(shown, f"{title}; seed {study.seeds[0]} shown"),
-        }
-        for ending, figure in figures.items():
-            figure.savefig(beside(stem, ending), dpi=300)
-        print(f"{text}\nresults in {study.folder}")
-
-
-def _title(
-    study: CellStudy,
-    table: Table,
-    dataset: str,
-    model: str,
-    cost: pandas.DataFrame,
-    samples: int | None,
-) -> str:
-    examples = f"{cost.examples.min():,}"
-    if cost.examples.max() > cost.examples.min():
-        examples += f" to {cost.examples.max():,}"
-    scale, seeds = study.said(model)
-    parts = [
-        f"{dataset}, {model}, {table.setting}, {scale}: {examples} training examples in all",
-        seeds,
-        *study.settings(dataset, model),
-    ]
-    if samples is not None:
-        parts.append(f"Shapley values from {samples:,} sampled coalitions")
-    return ", ".join(parts)
-
-
-def _sections(
-    study: CellStudy, table: Table, frame: pandas.DataFrame, cost: pandas.DataFrame
-) -> list[str]:
-    """The rows beside the paper's values, as Markdown."""
-    own = frame[frame.utility == frame.truth]
-    trip, baselines = frame[frame.method == TRIP], own[own.method != TRIP]
-    notes = "Mean over clients and seeds ± standard deviation over seeds; in brackets the paper's."
-    if set(frame.column) - table.in_paper:
-        notes += " Columns with a star are not in the paper, nor in the means."
-    utility, normalization = _first_shown(study)
-    printed = "as printed" if normalization == "paper" else "divided by m"
-    main = own[_is_main(own, utility, normalization)]
-    sections = [
-        notes,
-        f"By {utility} and Eq. 4 {printed}{_lost(main)}:",
-        _pivot(main, ["method"], table, paper=True),
-        "TRIP-Shapley by utility and normalisation, against the Shapley value of the utility named "
-        f"under truth{_lost(trip)}:",
-        _pivot(trip, ["utility", "normalization", "truth"], table),
-    ]
-    if len(baselines):
-        sections += [
-            "Baselines by utility, with the thresholds of accuracy for all; calls are coalitions "
-            f"looked up, mean over cells{_lost(baselines)}:",
-            _pivot(baselines, ["method", "utility"], table, calls=True),
+    def _sections(self, frame: pandas.DataFrame, cost: pandas.DataFrame) -> list[str]:
+        """The rows beside the paper's values, as Markdown."""
+        own = frame[frame.utility == frame.truth]
+        trip, baselines = frame[frame.method == TRIP], own[own.method != TRIP]
+        notes = "Mean over clients and seeds ± standard deviation over seeds; in brackets the "
+        notes += "paper's."
+        if set(frame.column) - self.in_paper:
+            notes += " Columns with a star are not in the paper, nor in the means."
+        utility, normalization = self._first_shown()
+        printed = "as printed" if normalization == "paper" else "divided by m"
+        main = own[_is_main(own, utility, normalization)]
+        sections = [
+            notes,
+            f"By {utility} and Eq. 4 {printed}{_lost(main)}:",
+            self.pivot(main, ["method"], paper=True),
+            "TRIP-Shapley by utility and normalisation, against the Shapley value of the utility "
+            f"named under truth{_lost(trip)}:",
+            self.pivot(trip, ["utility", "normalization", "truth"]),
         ]
-    return [*sections, "Final accuracy, examples and seconds per cell:", _costs(cost, table)]
+        if len(baselines):
+            sections += [
+                "Baselines by utility, with the thresholds of accuracy for all; calls are "
+                f"coalitions looked up, mean over cells{_lost(baselines)}:",
+                self.pivot(baselines, ["method", "utility"], calls=True),
+            ]
+        return [*sections, "Final accuracy, examples and seconds per cell:", self._costs(cost)]
+
+    def _first_shown(self) -> tuple[str, str]:
+        """The utility and normalisation of the first table: the paper's, if they were asked for."""
+        utilities, normalizations = self.study.utilities, self.study.normalizations
+        return (
+            "accuracy" if "accuracy" in utilities else utilities[0],
+            "paper" if "paper" in normalizations else normalizations[0],
+        )
+
+    def _series(self, frame: pandas.DataFrame) -> pandas.DataFrame:
+        """The rows of a figure: methods, or TRIP-Shapley's variants where it stands alone."""
+        own = frame[frame.utility == frame.truth]
+        own = own.assign(column=own.column.map(self.label))
+        if (own.method != TRIP).any():
+            return own[_is_main(own, *self._first_shown())].assign(series=own.method)
+        return own.assign(series=own.utility + ", " + own.normalization)
+
+    def pivot(
+        self, frame: pandas.DataFrame, by: list[str], *, paper: bool = False, calls: bool = False
+    ) -> str:
+        """A Markdown table with a line for each group and a mean over the paper's columns."""
+        present = [column for column in self.columns if column in set(frame.column)]
+        papers = [column for column in present if column in self.in_paper]
+        lines = [[*by, *map(self.label, present), "mean"] + ["calls"] * calls]
+        for group, rows in frame.groupby(by, sort=False):
+            by_column = rows.groupby("column")
+            ours, printed = by_column.distance, by_column.paper.first()
+            cells = [_with_spread(ours.get_group(column)) for column in present]
+            if paper:
+                in_brackets = (printed[column] for column in present)
+                cells = [
+                    cell + ("" if pandas.isna(value) else f" ({value:.3f})")
+                    for cell, value in zip(cells, in_brackets, strict=True)
+                ]
+            common = [column for column in papers if ours.count()[column]]
+            mean = _number(ours.mean()[common].mean())
+            if 0 < len(common) < len(papers):
+                mean += f" of {len(common)}"
+            if paper and printed[common].notna().all() and common:
+                mean += f" ({printed[common].mean():.3f})"
+            lines.append([*map(str, group), *cells, mean])
+            if calls:
+                lines[-1].append(f"{rows.calls.mean():,.0f}")
+        return report.markdown(lines)
+
+    def _costs(self, cost: pandas.DataFrame) -> str:
+        present = [column for column in self.columns if column in set(cost.column)]
+        lines = [["", *map(self.label, present)]]
+        for name in cost.columns.drop(["dataset", "model", "column", "seed"]):
+            digits = 0 if name == "examples" or name.startswith("seconds") else 3
+            means = cost.groupby("column")[name].mean()[present]
+            values = ("–" if pandas.isna(mean) else f"{mean:,.{digits}f}" for mean in means)
+            lines.append([name.replace("_", " "), *values])
+        return report.markdown(lines)
 
 
 def _lost(rows: pandas.DataFrame) -> str:
@@ -147,69 +181,10 @@ def _lost(rows: pandas.DataFrame) -> str:
     return f" ({lost} without direction, all zero, are left out)" * (lost > 0)
 
 
-def _first_shown(study: CellStudy) -> tuple[str, str]:
-    """The utility and normalisation of the first table: the paper's, where they were asked for."""
-    return (
-        "accuracy" if "accuracy" in study.utilities else study.utilities[0],
-        "paper" if "paper" in study.normalizations else study.normalizations[0],
-    )
-
-
 def _is_main(frame: pandas.DataFrame, utility: str, normalization: str) -> pandas.Series:
     """Rows of one utility, judged by the same; the normalisation is TRIP-Shapley's alone."""
     by_utility = (frame.utility == utility) & (frame.truth == utility)
     return by_utility & ((frame.normalization == normalization) | (frame.method != TRIP))
-
-
-def _series(study: CellStudy, frame: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows of a figure: methods, or TRIP-Shapley's variants where it stands alone."""
-    own = frame[frame.utility == frame.truth]
-    if (own.method != TRIP).any():
-        return own[_is_main(own, *_first_shown(study))].assign(series=own.method)
-    return own.assign(series=own.utility + ", " + own.normalization)
-
-
-def _pivot(
-    frame: pandas.DataFrame,
-    by: list[str],
-    table: Table,
-    *,
-    paper: bool = False,
-    calls: bool = False,
-) -> str:
-    """A Markdown table with a line for each group and a mean over the paper's columns."""
-    present = [column for column in table.columns if column in set(frame.column)]
-    lines = [[*by, *map(table.label, present), "mean"] + ["calls"] * calls]
-    for group, rows in frame.groupby(by, sort=False):
-        by_column = rows.groupby("column")
-        ours, printed = by_column.distance, by_column.paper.first()
-        cells = [
-            _with_spread(ours.get_group(column))
-            + (f" ({printed[column]:.3f})" if paper and pandas.notna(printed[column]) else "")
-            for column in present
-        ]
-        known = ours.mean().notna()
-        papers = [column for column in present if column in table.in_paper]
-        common = [column for column in papers if known[column]]
-        mean = _number(ours.mean()[common].mean())
-        if 0 < len(common) < len(papers):
-            mean += f" of {len(common)}"
-        if paper and printed[common].notna().all() and common:
-            mean += f" ({printed[common].mean():.3f})"
-        count = [f"{rows.calls.mean():,.0f}"] if calls else []
-        lines.append([*map(str, group), *cells, mean, *count])
-    return markdown(lines)
-
-
-def _costs(cost: pandas.DataFrame, table: Table) -> str:
-    present = [column for column in table.columns if column in set(cost.column)]
-    lines = [["", *map(table.label, present)]]
-    for name in cost.columns.drop(["dataset", "model", "column", "seed"]):
-        digits = 0 if name == "examples" or name.startswith("seconds") else 3
-        means = cost.groupby("column")[name].mean()
-        values = ("–" if pandas.isna(means[c]) else f"{means[c]:,.{digits}f}" for c in present)
-        lines.append([name.replace("_", " "), *values])
-    return markdown(lines)
 
 
 def _with_spread(distances: pandas.Series) -> str:
@@ -229,15 +204,16 @@ def draw_distances(frame: pandas.DataFrame, what: str, title: str) -> Figure:
         frame: a row a measurement with column, series, distance and paper.
     """
     columns, series = frame.column.unique(), frame.series.unique()
-    figure, (axes,) = panels(what, title, 2.9)
+    figure, (axes,) = report.panels(what, title, 2.9)
     step = 0.8 / len(series)
-    for k, name in enumerate(series):
+    for k, (name, (colour, marker)) in enumerate(zip(series, report.LOOKS, strict=False)):
         x = np.arange(len(columns)) + step * (k + 0.5) - 0.4
         by_column = frame[frame.series == name].groupby("column")
         ours = by_column.distance.agg(["mean", "min", "max"]).reindex(columns)
-        axes.vlines(x, ours["min"], ours["max"], color=COLOURS[k], lw=1)
-        axes.plot(x, ours["mean"], MARKERS[k], ms=4.5, color=COLOURS[k], label=name)
-        axes.plot(x, by_column.paper.first().reindex(columns), "x", ms=6, mew=1.3, color=COLOURS[k])
+        printed = by_column.paper.first().reindex(columns)
+        axes.vlines(x, ours["min"], ours["max"], color=colour, lw=1)
+        axes.plot(x, ours["mean"], marker, ms=4.5, color=colour, label=name)
+        axes.plot(x, printed, "x", ms=6, mew=1.3, color=colour)
     if frame.paper.notna().any():
         axes.plot([], [], "x", ms=6, mew=1.3, color=MUTED, label="the paper's value")
     for k in range(1, len(columns)):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from experiments.harness.command_line import run_as_command
 from experiments.paper.cells import CellStudy
 from experiments.paper.paper_values import TABLE_2, TOPOLOGIES
-from experiments.paper.tables import Table, fill
+from experiments.paper.tables import Table
 from trip_jax.errors import InvalidSetting
 
 BEYOND_THE_PAPER = {
@@ -27,6 +27,7 @@ def topologies(arguments: Sequence[str]) -> None:
     (distribution,) = study.distributions
     _refuse_other_graphs(study)
     table = Table(
+        study,
         title="Table II: cosine distance to the Shapley value",
         columns=study.topologies,
         in_paper=frozenset(TOPOLOGIES),
@@ -38,7 +39,7 @@ def topologies(arguments: Sequence[str]) -> None:
         baselines=False,
         paper_values=TABLE_2 if distribution == "iid" else {},
     )
-    fill(study, table)
+    table.fill()
 
 
 def _refuse_other_graphs(study: CellStudy) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from experiments.harness.command_line import run_as_command
 from experiments.paper.cells import CellStudy
 from experiments.paper.paper_values import DISTRIBUTIONS, TABLE_1
-from experiments.paper.tables import Table, fill
+from experiments.paper.tables import Table
 
 
 def vs_shapley(arguments: Sequence[str]) -> None:
@@ -25,6 +25,7 @@ def vs_shapley(arguments: Sequence[str]) -> None:
     study = CellStudy("vs_shapley", arguments, distributions=DISTRIBUTIONS)
     (topology,) = study.topologies
     table = Table(
+        study,
         title="Table I: cosine distance to the Shapley value",
         columns=study.distributions,
         in_paper=frozenset(DISTRIBUTIONS),
@@ -33,7 +34,7 @@ def vs_shapley(arguments: Sequence[str]) -> None:
         baselines=True,
         paper_values=TABLE_1 if topology == "regular" else {},
     )
-    fill(study, table)
+    table.fill()
 
 
 if __name__ == "__main__":
