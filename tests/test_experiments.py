@@ -32,6 +32,7 @@ from experiments.paper.tables import draw_distances, draw_scatter
 from experiments.paper.topologies import BEYOND_THE_PAPER, topologies
 from experiments.paper.vs_shapley import vs_shapley
 from tests import reference as ref
+from tests.conftest import Once
 from trip_jax import Config, Contribution, execution
 from trip_jax.checkpoints import Checkpoints
 from trip_jax.errors import Interrupted, InvalidSetting
@@ -48,19 +49,16 @@ REPORT = "vs_shapley_smoke_digits_mlp_devices=1"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(once: Once) -> Path:
     """What scale=smoke of Table I leaves."""
-    folder = tmp_path_factory.mktemp("experiments")
-    vs_shapley(["scale=smoke", "devices=1", f"out={folder}"])
-    return folder
+    return once("table_1", lambda out: vs_shapley(["scale=smoke", "devices=1", f"out={out}"]))
 
 
 @pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def few(once: Once) -> Path:
     """The cell of Table I for a federation of three."""
-    folder = tmp_path_factory.mktemp("few")
-    vs_shapley(["scale=smoke", *FEW, "distribution=iid", f"out={folder}"])
-    return folder
+    arguments = ["scale=smoke", *FEW, "distribution=iid"]
+    return once("few", lambda out: vs_shapley([*arguments, f"out={out}"]))
 
 
 def test_table_1_is_written_with_its_scale_beside_every_number(folder: Path) -> None:

@@ -30,6 +30,7 @@ from experiments.paper.correlation import (
 )
 from experiments.paper.dishonest import detection, dishonest
 from experiments.paper.small_world import SmallWorldStudy
+from tests.conftest import Once
 from trip_jax import Adversary, Defence
 from trip_jax.checkpoints import Checkpoints
 from trip_jax.data.federation import ClientData
@@ -50,17 +51,13 @@ def only(folder: Path, pattern: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def removed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("removal")
-    client_removal([*REMOVAL, f"out={folder}"])
-    return folder
+def removed(once: Once) -> Path:
+    return once("removed", lambda out: client_removal([*REMOVAL, f"out={out}"]))
 
 
 @pytest.fixture(scope="module")
-def lied(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dishonest")
-    dishonest([*LIES, f"out={folder}"])
-    return folder
+def lied(once: Once) -> Path:
+    return once("lied", lambda out: dishonest([*LIES, f"out={out}"]))
 
 
 def first_run(folder: Path) -> KeptRun:

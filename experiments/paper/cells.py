@@ -133,13 +133,8 @@ class Cell(KeptRun):
                 on_chunk=keep,
                 on_progress=progress.report,
             )
-        return {
-            "values": truth.values,
-            "standard_error": truth.standard_error,
-            "inside": truth.inside,
-            "utilities": truth.utilities,
-            "seconds": seconds(),
-        }
+        names = ("values", "standard_error", "inside", "utilities")
+        return {name: getattr(truth, name) for name in names} | {"seconds": seconds()}
 
     def _evaluate_fedavg(self, chunk: int = 32) -> Arrays:
         checkpoints = self.checkpoints("fedavg_tables")

@@ -262,17 +262,15 @@ def _draw(frame: pandas.DataFrame, title: str) -> Figure:
         axes.plot(usual.level, usual.score, "o", ms=3, mew=0, color=HONEST)
         axes.plot(odd.level, odd.score, "D", ms=3.5, mew=0, color=LIAR)
         for row in odd.itertuples():
-            text = f"{row.client} (degree {row.degree})"
-            left = row.level < rows.level.mean()
-            axes.annotate(
-                text,
-                (row.level, row.score),
-                (4 if left else -4, 0),
-                textcoords="offset points",
-                ha="left" if left else "right",
-                va="center",
-                size=6,
-            )
+            where = (row.level, row.score)
+            aside, side = (4, "left") if row.level < rows.level.mean() else (-4, "right")
+            look: dict[str, Any] = {
+                "textcoords": "offset points",
+                "ha": side,
+                "va": "center",
+                "size": 6,
+            }
+            axes.annotate(f"{row.client} (degree {row.degree})", where, (aside, 0), **look)
         axes.axhline(0, color="black", lw=0.6)
         axes.set(xlabel=rows.level_name.iloc[0], ylabel="score (test accuracy)")
         both = [float(kind(rows.level, rows.score)) for kind in (pearson, spearman)]
