@@ -132,19 +132,19 @@ def test_finished_cells_are_not_run_again(folder: Path, monkeypatch: pytest.Monk
     ]
 
 
-def test_table_2_has_the_papers_graphs_and_two_more(tmp_path: Path) -> None:
-    topologies(["scale=smoke", "devices=1", f"out={tmp_path}"])
+def test_table_2_has_the_papers_graphs_and_two_more(folder: Path) -> None:
+    topologies(["scale=smoke", "devices=1", f"out={folder}"])  # one cell is Table I's
     stem = "topologies_smoke_digits_mlp_devices=1"
-    frame = pandas.read_csv(tmp_path / f"{stem}.csv")
+    frame = pandas.read_csv(folder / f"{stem}.csv")
     assert len(frame) == 5 * 2 * (3 + 2)
     assert frame.distance.between(0, 2).all()
-    text = (tmp_path / f"{stem}.md").read_text()
+    text = (folder / f"{stem}.md").read_text()
     assert "regular | star | line | directed* | time varying* |" in text
     graphs = []
     for column in ("regular", "directed", "time_varying"):
         overrides = BEYOND_THE_PAPER.get(column, [f"topology={column}"])
         settings = ["dataset=digits", "model=mlp", *SCALES.smoke, *overrides]
-        graphs.append(Cell(tmp_path / "cells", cell_config(settings), "test").trip)
+        graphs.append(Cell(folder / "cells", cell_config(settings), "test").trip)
     members = [int(run["mask"].sum()) for run in graphs]
     assert members == [6 * 5, 6 * 3, 3 * 6 * 3]  # directed: half of the arcs; three rings of six
     rings = {str(members) for members in graphs[2]["members"].values.tolist()}

@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="pip install trip-jax[bench]")
 import torch
 
 from experiments.benchmarks import benchmark as throughput
+from experiments.benchmarks import timing
 from experiments.benchmarks.benchmark import benchmark
 from experiments.benchmarks.retraining_speed import retraining_speed
 from experiments.benchmarks.torch_federation import TorchFederation
@@ -27,6 +28,12 @@ from trip_jax.simulation import Simulation
 
 FEW = ("dataset=digits", "model=mlp", "n_clients=6", "dataset.train_size=60", "topology=star")
 FEW += ("dataset.test_size=50", "training.learning_rate=0.5")
+
+
+@pytest.fixture(autouse=True)
+def in_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How fast anything is is not tested."""
+    monkeypatch.setattr(timing, "SHORT", 1e-9)
 
 
 def as_torch(simulation: Simulation, models: jax.Array) -> torch.Tensor:
