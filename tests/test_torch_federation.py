@@ -47,23 +47,24 @@ def as_torch(simulation: Simulation, models: jax.Array) -> torch.Tensor:
     return torch.tensor(np.stack([one(theta) for theta in models]))
 
 
-@pytest.mark.parametrize("at_once", [None, 4])
-def test_a_round_in_pytorch_is_ours(at_once: int | None) -> None:
+def test_a_round_in_pytorch_is_ours() -> None:
     # One minibatch holds all that a client owns, so that orders play no part.
     settings = ["training.batch_size=16", "training.local_epochs=3"]
     config = compose_config("vs_shapley", [*FEW, *settings])
     simulation, _ = prepare(config)
-    theirs = TorchFederation(config, simulation, at_once)
+    looped_and_vmapped = [TorchFederation(config, simulation, at_once) for at_once in (None, 4)]
+    mask = np.asarray(simulation.topology.at(0).mask)
     state = simulation.start()
     for _ in range(3):
-        next_models, contributions = theirs.round(as_torch(simulation, state.models))
+        models = as_torch(simulation, state.models)
         state, record = simulation.step(state)
-        np.testing.assert_allclose(next_models, as_torch(simulation, state.models), atol=1e-4)
-        mask = np.asarray(simulation.topology.at(0).mask)
-        # A test image on the border of two classes may fall to either.
-        np.testing.assert_allclose(
-            np.concatenate(contributions), record.lcv[..., 0][mask], atol=6 * 1.5 / 50
-        )
+        for theirs in looped_and_vmapped:
+            next_models, contributions = theirs.round(models)
+            np.testing.assert_allclose(next_models, as_torch(simulation, state.models), atol=1e-4)
+            # A test image on the border of two classes may fall to either.
+            np.testing.assert_allclose(
+                np.concatenate(contributions), record.lcv[..., 0][mask], atol=6 * 1.5 / 50
+            )
 
 
 def test_a_round_one_by_one_is_ours() -> None:
@@ -77,18 +78,18 @@ def test_a_round_one_by_one_is_ours() -> None:
     np.testing.assert_allclose(np.concatenate(contributions), record.lcv[mask], atol=1e-5)
 
 
-@pytest.mark.parametrize("at_once", [None, 4])
-def test_coalitions_executed_in_pytorch_are_ours(at_once: int | None) -> None:
+def test_coalitions_executed_in_pytorch_are_ours() -> None:
     config = compose_config("vs_shapley", [*FEW, "training.batch_size=16", "training.rounds=3"])
     simulation, _ = prepare(config)
-    theirs = TorchFederation(config, simulation, at_once)
-    theirs.models = as_torch(simulation, simulation.start().models)
     truth = decentralised_truth(simulation)
-    some = [0, 0b010110, 0b111111]
-    np.testing.assert_allclose(
-        theirs.execute(truth.inside[some]), truth.utilities[some, :, ACCURACY], atol=1.5 / 50
-    )
     assert np.ptp(truth.utilities[..., ACCURACY]) > 0.2
+    some = [0, 0b010110, 0b111111]
+    for at_once in (None, 4):
+        theirs = TorchFederation(config, simulation, at_once)
+        theirs.models = as_torch(simulation, simulation.start().models)
+        np.testing.assert_allclose(
+            theirs.execute(truth.inside[some]), truth.utilities[some, :, ACCURACY], atol=1.5 / 50
+        )
 
 
 def test_the_benchmark_writes_what_it_measured(tmp_path: Path) -> None:
