@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
+from filelock import FileLock
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
@@ -76,6 +78,25 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def thorough(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("thorough"))
+
+
+Once = Callable[[str, Callable[[Path], None]], Path]
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """Fills a folder in one of pytest's processes for all of them, each of which has a copy."""
+
+    def copy_of(name: str, fill: Callable[[Path], None]) -> Path:
+        shared = Path(os.environ["TRIP_JAX_TEST_PROGRAMS"]) / "folders"
+        shared.mkdir(exist_ok=True)
+        with FileLock(shared / f"{name}.lock"):
+            if not (shared / name).exists():
+                fill(shared / f"{name}.unfinished")
+                (shared / f"{name}.unfinished").rename(shared / name)
+        return Path(shutil.copytree(shared / name, tmp_path_factory.mktemp("once") / name))
+
+    return copy_of
 
 
 TINY = (

@@ -1,11 +1,13 @@
 """Calibration finds thresholds that flag the stated share of honest reports."""
 
+from pathlib import Path
+
 import networkx as nx
 import numpy as np
 import pytest
 
-from experiments import calibrate
-from tests.conftest import SIZES, tiny, tiny_data
+from experiments.benchmarks import calibrate
+from tests.conftest import SIZES, Once, tiny, tiny_data
 from trip_jax import Contribution, Defence, Federation, Training, load_run, save_run
 from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.coordinator import trace
@@ -13,19 +15,21 @@ from trip_jax.runs.reports import recorded_reports
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def runs(once: Once) -> list[str]:
     """The same honest run, reported in either normalisation."""
-    folders = []
-    for normalization in ("paper", "efficient"):
-        simulation = tiny(
-            nx.barabasi_albert_graph(len(SIZES), 2, seed=0),
-            training=Training(rounds=6, batch_size=4, learning_rate=0.2),
-            contribution=Contribution(normalization=normalization),
-        )
-        federation = Federation(tiny_data(), np.array(SIZES, float), "examples")
-        folders.append(str(tmp_path_factory.mktemp("calibrate") / normalization))
-        save_run(folders[-1], simulation.run(), federation, title="tiny")
-    return folders
+
+    def save(folder: Path) -> None:
+        for normalization in ("paper", "efficient"):
+            simulation = tiny(
+                nx.barabasi_albert_graph(len(SIZES), 2, seed=0),
+                training=Training(rounds=6, batch_size=4, learning_rate=0.2),
+                contribution=Contribution(normalization=normalization),
+            )
+            federation = Federation(tiny_data(), np.array(SIZES, float), "examples")
+            save_run(folder / normalization, simulation.run(), federation, title="tiny")
+
+    folder = once("honest", save)
+    return [str(folder / name) for name in ("paper", "efficient")]
 
 
 def test_at_most_the_stated_share_is_flagged(runs: list[str]) -> None:

@@ -176,7 +176,7 @@ def test_a_cpu_is_divided_once_and_any_number_taken_later() -> None:
 
 def test_a_run_from_python_works_on_all_cores(tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from trip_jax.run import run; "
-    code += "from experiments.kept import compose_config; "
+    code += "from experiments.harness.kept_runs import compose_config; "
     code += "config = compose_config('vs_shapley', sys.argv[2:]); "
     code += "print(run(config, Path(sys.argv[1]))['devices'])"
     told = told_by(code, str(tmp_path / "run"), *SHARED, "model=mlp", "training.rounds=1")

@@ -11,9 +11,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from experiments.estimators import (
+from experiments.benchmarks.estimators import (
     OURS,
-    Game,
+    TabulatedGame,
     compare_estimators,
     lcv_games,
     our_estimators,
@@ -237,7 +237,7 @@ def test_at_equal_budget_shapiq_is_not_better() -> None:
     pytest.importorskip("shapiq", reason="pip install trip-jax[test]")
     ours, theirs = our_estimators(), shapiq_estimators()
 
-    def error(estimator: Any, game: Game) -> float:
+    def error(estimator: Any, game: TabulatedGame) -> float:
         return float(np.sqrt((game.relative_errors(estimator, 128, 16) ** 2).mean()))
 
     for game in [*random_games(10, seed=1)[:2], *lcv_games(10, rounds=(3,))]:

@@ -17,26 +17,27 @@ import numpy as np
 import pandas
 import pytest
 
-from experiments import cells, kept, tables
-from experiments.benchmark import benchmark
-from experiments.cells import Cell
-from experiments.command_line import run_as_command, setting_of
-from experiments.kept import Arrays, compose_config, read, write
-from experiments.measures import trip_rows
-from experiments.paper_values import DISTRIBUTIONS, TABLE_1, TABLE_2, TOPOLOGIES
-from experiments.plots import draw_distances, draw_scatter
-from experiments.progress import ExecutionProgress
-from experiments.request import SMOKE, parse
-from experiments.retraining_speed import retraining_speed
-from experiments.topologies import BEYOND_THE_PAPER, topologies
-from experiments.vs_shapley import vs_shapley
+from experiments.benchmarks.benchmark import benchmark
+from experiments.benchmarks.retraining_speed import retraining_speed
+from experiments.harness import kept_runs
+from experiments.harness.command_line import Request, run_as_command
+from experiments.harness.kept_runs import Arrays, compose_config, read, write
+from experiments.harness.progress import ExecutionProgress
+from experiments.harness.study import setting_of
+from experiments.paper import cells, tables
+from experiments.paper.cells import SCALES, Cell, CellStudy
+from experiments.paper.measures import trip_rows
+from experiments.paper.paper_values import DISTRIBUTIONS, TABLE_1, TABLE_2, TOPOLOGIES
+from experiments.paper.tables import draw_distances, draw_scatter
+from experiments.paper.topologies import BEYOND_THE_PAPER, topologies
+from experiments.paper.vs_shapley import vs_shapley
 from tests import reference as ref
-from trip_jax import Config, Contribution
+from tests.conftest import Once
+from trip_jax import Config, Contribution, execution
 from trip_jax.errors import Interrupted, InvalidSetting
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.checkpoints import Checkpoints
 from trip_jax.runs.resume import locked
-from trip_jax.truth import reexecution as execution
 from trip_jax.truth.metrics import cosine_distance
 from trip_jax.truth.reexecution import Progress
 
@@ -48,19 +49,16 @@ REPORT = "vs_shapley_smoke_digits_mlp_devices=1"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(once: Once) -> Path:
     """What scale=smoke of Table I leaves."""
-    folder = tmp_path_factory.mktemp("experiments")
-    vs_shapley(["scale=smoke", "devices=1", f"out={folder}"])
-    return folder
+    return once("table_1", lambda out: vs_shapley(["scale=smoke", "devices=1", f"out={out}"]))
 
 
 @pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def few(once: Once) -> Path:
     """The cell of Table I for a federation of three."""
-    folder = tmp_path_factory.mktemp("few")
-    vs_shapley(["scale=smoke", *FEW, "distribution=iid", f"out={folder}"])
-    return folder
+    arguments = ["scale=smoke", *FEW, "distribution=iid"]
+    return once("few", lambda out: vs_shapley([*arguments, f"out={out}"]))
 
 
 def test_table_1_is_written_with_its_scale_beside_every_number(folder: Path) -> None:
@@ -79,7 +77,7 @@ def test_table_1_is_written_with_its_scale_beside_every_number(folder: Path) -> 
 
 def test_distances_are_those_of_the_kept_arrays(folder: Path) -> None:
     frame = pandas.read_csv(folder / f"{REPORT}.csv")
-    config = cell_config(["dataset=digits", "model=mlp", *SMOKE, "distribution=sizes"])
+    config = cell_config(["dataset=digits", "model=mlp", *SCALES.smoke, "distribution=sizes"])
     cell = Cell(folder / "cells", config, "test")
     assert cell.folder.is_dir()
     trip = cell.trip_values("loss", "efficient")
@@ -96,7 +94,7 @@ def test_distances_are_those_of_the_kept_arrays(folder: Path) -> None:
 
 
 def test_baselines_are_judged_by_the_shapley_value_of_fedavg(folder: Path) -> None:
-    config = cell_config(["dataset=digits", "model=mlp", *SMOKE, "distribution=sizes"])
+    config = cell_config(["dataset=digits", "model=mlp", *SCALES.smoke, "distribution=sizes"])
     cell = Cell(folder / "cells", config, "test")
     rounds, truth = cell.fedavg_tables()["rounds"], cell.centralised()
     np.testing.assert_allclose(rounds[1:, 0], rounds[:-1, -1], atol=1e-5)  # of all
@@ -119,8 +117,8 @@ def test_finished_cells_are_not_run_again(folder: Path, monkeypatch: pytest.Monk
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a finished cell was run again")
 
-    monkeypatch.setattr(kept, "prepare", refuse)
-    monkeypatch.setattr(kept, "run", refuse)
+    monkeypatch.setattr(kept_runs, "prepare", refuse)
+    monkeypatch.setattr(kept_runs, "run", refuse)
     before = (folder / f"{REPORT}.csv").read_text()
     vs_shapley(["scale=smoke", "devices=1", f"out={folder}"])
     assert (folder / f"{REPORT}.csv").read_text() == before
@@ -134,19 +132,19 @@ def test_finished_cells_are_not_run_again(folder: Path, monkeypatch: pytest.Monk
     ]
 
 
-def test_table_2_has_the_papers_graphs_and_two_more(tmp_path: Path) -> None:
-    topologies(["scale=smoke", "devices=1", f"out={tmp_path}"])
+def test_table_2_has_the_papers_graphs_and_two_more(folder: Path) -> None:
+    topologies(["scale=smoke", "devices=1", f"out={folder}"])  # one cell is Table I's
     stem = "topologies_smoke_digits_mlp_devices=1"
-    frame = pandas.read_csv(tmp_path / f"{stem}.csv")
+    frame = pandas.read_csv(folder / f"{stem}.csv")
     assert len(frame) == 5 * 2 * (3 + 2)
     assert frame.distance.between(0, 2).all()
-    text = (tmp_path / f"{stem}.md").read_text()
+    text = (folder / f"{stem}.md").read_text()
     assert "regular | star | line | directed* | time varying* |" in text
     graphs = []
     for column in ("regular", "directed", "time_varying"):
         overrides = BEYOND_THE_PAPER.get(column, [f"topology={column}"])
-        settings = ["dataset=digits", "model=mlp", *SMOKE, *overrides]
-        graphs.append(Cell(tmp_path / "cells", cell_config(settings), "test").trip)
+        settings = ["dataset=digits", "model=mlp", *SCALES.smoke, *overrides]
+        graphs.append(Cell(folder / "cells", cell_config(settings), "test").trip)
     members = [int(run["mask"].sum()) for run in graphs]
     assert members == [6 * 5, 6 * 3, 3 * 6 * 3]  # directed: half of the arcs; three rings of six
     rings = {str(members) for members in graphs[2]["members"].values.tolist()}
@@ -283,8 +281,8 @@ def test_cells_of_different_settings_do_not_share_a_folder(tmp_path: Path) -> No
 
 
 def test_the_papers_setting_is_run_at_its_scale() -> None:
-    request = parse(["scale=paper"], distribution=DISTRIBUTIONS)
-    config = cell_config(request.settings("fashion_mnist", "cnn"))
+    study = CellStudy("test", ["scale=paper"], distributions=DISTRIBUTIONS)
+    config = cell_config(study.settings("fashion_mnist", "cnn"))
     training = config.training
     assert (config.n_clients, training.rounds, training.local_epochs) == (8, 10, 1)
     assert config.dataset.train_size is None and config.model.kind == "cnn"
@@ -295,13 +293,13 @@ def test_the_papers_setting_is_run_at_its_scale() -> None:
         500,
     )
     assert config.contribution == Contribution()
-    smaller = parse(["scale=cpu"]).settings("fashion_mnist", "cnn")
+    smaller = CellStudy("test", ["scale=cpu"]).settings("fashion_mnist", "cnn")
     assert cell_config(smaller).dataset.train_size == 8 * 160
 
 
 def test_what_is_asked_for_comes_before_the_scale() -> None:
-    asked = parse(["scale=cpu", "dataset.train_size=800", "training.batch_size=16", "seed=3"])
-    settings = asked.settings("fashion_mnist", "cnn")
+    asked = ["scale=cpu", "dataset.train_size=800", "training.batch_size=16", "seed=3"]
+    settings = CellStudy("test", asked).settings("fashion_mnist", "cnn")
     assert settings == ["dataset.train_size=800", "training.batch_size=16"]
 
 
@@ -314,15 +312,15 @@ def test_the_papers_means_are_those_that_it_states() -> None:
 
 
 def test_spread_dashes_and_means_in_markdown() -> None:
+    study: Any = None
     table = tables.Table(
-        name="t",
+        study,
         title="T",
         columns=("a", "new_one"),
         in_paper=frozenset("a"),
         setting="",
-        check=lambda _: None,
         overrides_of_column=lambda _: [],
-        rows_of_cell=lambda _: [],
+        baselines=False,
         paper_values={},
     )
     frame = pandas.DataFrame(
@@ -333,17 +331,15 @@ def test_spread_dashes_and_means_in_markdown() -> None:
             "paper": [0.5, 0.5, np.nan, np.nan],
         }
     )
-    assert tables._pivot(
-        frame[frame.method == "X"], ["method"], table, paper=True
-    ).splitlines() == [
+    assert table.pivot(frame[frame.method == "X"], ["method"], paper=True).splitlines() == [
         "| method | a | new one* | mean |",
         "|---|---|---|---|",
         "| X | 0.200 ± 0.141 (0.500) | 0.900 | 0.200 (0.500) |",
     ]
-    assert "| Y | – | – |" in tables._pivot(frame[frame.method == "Y"], ["method"], table)
+    assert "| Y | – | – |" in table.pivot(frame[frame.method == "Y"], ["method"])
     papers = replace(table, in_paper=frozenset({"a", "new_one"}))
     both = frame.assign(distance=[0.1, 0.3, np.nan, np.nan], without_direction=[0, 0, 1, 1])
-    text = tables._pivot(both[both.method == "X"], ["method"], papers)
+    text = papers.pivot(both[both.method == "X"], ["method"])
     assert "| X | 0.200 ± 0.141 | – | 0.200 of 1 |" in text
     assert tables._lost(both) == " (2 without direction, all zero, are left out)"
     assert tables._lost(both[:2]) == ""
@@ -352,11 +348,13 @@ def test_spread_dashes_and_means_in_markdown() -> None:
 def test_vectors_without_direction_are_left_out_of_figures(tmp_path: Path) -> None:
     truth = np.eye(3) + 0.1
     some, none = truth * [[1], [0], [2]], np.zeros((3, 3))
-    draw_scatter({"some": (some, truth), "none": (none, truth)}, "title", tmp_path / "a.png")
+    draw_scatter({"some": (some, truth), "none": (none, truth)}, "title").savefig(
+        tmp_path / "a.png"
+    )
     lost = pandas.DataFrame(
         {"column": ["a"], "series": ["X"], "distance": [np.nan], "paper": [np.nan]}
     )
-    draw_distances(lost, "what", "title", tmp_path / "b.png")
+    draw_distances(lost, "what", "title").savefig(tmp_path / "b.png")
     for name in ("a.png", "b.png"):
         assert (tmp_path / name).stat().st_size > 5_000
 
@@ -436,7 +434,8 @@ def test_as_a_program(tmp_path: Path) -> None:
 
 def test_long_commands_that_differ_late_have_reports_of_their_own() -> None:
     names = {
-        parse([f"contribution.budget={'1' * 150}", f"training.rounds={t}"]).variation for t in "23"
+        Request("", [f"contribution.budget={'1' * 150}", f"training.rounds={t}"], ()).variation
+        for t in "23"
     }
     assert len(names) == 2 and max(map(len, names)) < 170
 
@@ -502,6 +501,8 @@ def test_titles_say_what_is_not_the_papers(
 
 def test_speed_of_retraining_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
+    module = "experiments.benchmarks.torch_federation"
+    monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(InvalidSetting, match="PyTorch is missing"):
         retraining_speed(["scale=smoke"])
     with pytest.raises(InvalidSetting, match="PyTorch is missing"):
@@ -515,7 +516,6 @@ def test_speed_of_retraining_says_what_it_needs(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_truth_of_another_federation_is_not_compared(tmp_path: Path) -> None:
-    request = parse(["scale=smoke"])
     run = SimpleNamespace(accuracy=np.array([[0.1, 0.2], [0.5, 0.6]]))
     kept = {
         "inside": np.array([[False, False], [True, True]]),
@@ -524,4 +524,4 @@ def test_a_truth_of_another_federation_is_not_compared(tmp_path: Path) -> None:
     parts = {"trip": run, "decentralised": lambda: kept, "config": Config()}
     cell: Any = SimpleNamespace(**parts, folder=tmp_path)
     with pytest.raises(InvalidSetting, match="not of one federation: delete it"):
-        trip_rows(cell, request)
+        trip_rows(cell, ("accuracy",), ("paper",))

@@ -14,11 +14,13 @@ import pandas
 import pytest
 from scipy import stats
 
-from experiments import client_removal as removal
-from experiments import rescoring
-from experiments.client_removal import client_removal
-from experiments.command_line import run_as_command
-from experiments.correlation import (
+from experiments.harness.command_line import run_as_command
+from experiments.harness.kept_runs import KeptRun, compose_config
+from experiments.harness.statistics import bootstrap, interval_over_seeds, pearson, spearman
+from experiments.paper import client_removal as removal
+from experiments.paper import rescoring
+from experiments.paper.client_removal import client_removal
+from experiments.paper.correlation import (
     class_excess,
     correlation,
     explained,
@@ -26,10 +28,9 @@ from experiments.correlation import (
     residuals,
     without,
 )
-from experiments.dishonest import detection, dishonest
-from experiments.kept import KeptRun, compose_config
-from experiments.large import LargeRequest
-from experiments.statistics import bootstrap, interval_over_seeds, pearson, spearman
+from experiments.paper.dishonest import detection, dishonest
+from experiments.paper.small_world import SmallWorldStudy
+from tests.conftest import Once
 from trip_jax import Adversary, Defence
 from trip_jax.data.federation import ClientData
 from trip_jax.errors import Interrupted
@@ -50,22 +51,17 @@ def only(folder: Path, pattern: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def removed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("removal")
-    client_removal([*REMOVAL, f"out={folder}"])
-    return folder
+def removed(once: Once) -> Path:
+    return once("removed", lambda out: client_removal([*REMOVAL, f"out={out}"]))
 
 
 @pytest.fixture(scope="module")
-def lied(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dishonest")
-    dishonest([*LIES, f"out={folder}"])
-    return folder
+def lied(once: Once) -> Path:
+    return once("lied", lambda out: dishonest([*LIES, f"out={out}"]))
 
 
 def first_run(folder: Path) -> KeptRun:
-    request = LargeRequest("test", "smoke", (), (), (), folder, FEW[1:], "")
-    return request.run("digits", "mlp", 0)
+    return SmallWorldStudy("test", [*FEW, f"out={folder}"]).run("digits", "mlp", 0)
 
 
 def test_removals_follow_the_scores(removed: Path) -> None:
@@ -78,7 +74,7 @@ def test_removals_follow_the_scores(removed: Path) -> None:
     order = np.argsort(-run.trip.score.values, kind="stable")
     present = np.ones(6, bool)
     present[order[:4]] = False
-    process = removal.removal_process(6)
+    process = removal.removal_process(run.simulation)
     (utilities,) = Executor(run.simulation, process).execute(run.simulation, present[None])
     row = frame.query(
         "seed == 0 and criterion == 'TRIP-Shapley' and order == 'highest first' and k == 4"
@@ -231,7 +227,7 @@ def test_scores_under_lies_are_those_of_whole_runs(lied: Path) -> None:
         assert row.liars == pytest.approx(result.scores[liars].mean(), abs=1e-5)
         assert row.gain == pytest.approx((result.scores - told)[liars].mean(), abs=1e-5)
         flagged = np.asarray(result.records.flagged)
-        lying = np.isin(np.arange(6), liars) & adversary.fakes_reports
+        lying = np.isin(np.arange(6), liars) & ("d2" in adversary.kind)
         assert row.c2_false == pytest.approx(flagged[:, ~lying].mean(), abs=1e-5)
     assert len(frame) == 2 * (1 + 3 + 1 + 2)
 

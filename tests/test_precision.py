@@ -14,8 +14,8 @@ import pandas
 import pytest
 
 import trip_jax.simulation
-from experiments import precision as measured
-from experiments.precision import busy_seconds, operations_an_image, precision
+from experiments.benchmarks import precision as measured
+from experiments.benchmarks.precision import busy_seconds, operations_an_image, precision
 from tests.conftest import TINY, config_of, tiny
 from trip_jax.data.federation import ClientData
 from trip_jax.errors import InvalidSetting
@@ -45,7 +45,7 @@ def test_training_and_evaluation_have_the_precision(
     models, data = simulation.start().models, simulation.data
     clients, keys = np.arange(6), jax.random.split(simulation.root, 6)
     expected = {IN_PROGRAMS[name]}
-    assert _products(simulation.learner.train, models, clients, keys) == expected
+    assert _products(simulation.train, models, clients, keys, data) == expected
     assert _products(simulation.evaluate, models, data) == expected
 
 

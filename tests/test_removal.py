@@ -44,7 +44,7 @@ def built_without(simulation: Simulation, graphs: Any, removed: list[int]) -> np
     models = jnp.tile(simulation.learner.model.theta, (len(left), 1))
     for t in range(2):
         keys = round_keys(simulation.root, jnp.asarray(left), t)
-        trained, _ = simulation.learner.on(fewer).train(models, jnp.arange(len(left)), keys)
+        trained, _ = simulation.train(models, jnp.arange(len(left)), keys, fewer)
         models = aggregate(WeightedMean(), trained, smaller.at(t))
     return np.asarray(simulation.evaluate(models, fewer))[:, LOSS]
 

@@ -143,6 +143,12 @@ class Simulation:
     def training(self) -> Training:
         return self.learner.training
 
+    def train(
+        self, models: Array, clients: Array, keys: Array, data: ClientData
+    ) -> tuple[Array, Array]:
+        """`Learner.train` on arrays that a compiled program is given."""
+        return self.learner.on(data).train(models, clients, keys)
+
     def evaluate(self, models: Array, data: ClientData) -> Array:
         """Utilities [R, 3] of models [R, P] on the shared test set."""
         return self.learner.on(data).evaluate(models)

@@ -56,7 +56,7 @@ def fedavg(simulation: Simulation) -> History:
     def one_round(model, t, data):
         models = jnp.tile(model, (simulation.n, 1))
         keys = round_keys(simulation.root, clients, t)
-        trained, _ = simulation.learner.on(data).train(models, clients, keys)
+        trained, _ = simulation.train(models, clients, keys, data)
         updates = trained - model
         everyone = jnp.ones(simulation.n, bool)
         return server_step(model, updates, data.sizes, everyone), updates

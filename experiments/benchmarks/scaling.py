@@ -17,21 +17,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from math import nan
 from pathlib import Path
 from typing import Any
 
 import pandas
+from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from experiments.command_line import Arguments, beside, report_stem, run_as_command
-from experiments.large import draw_report, write_report
-from experiments.plots import COLOURS, MARKERS
-from experiments.tables import markdown
+from experiments.harness import report
+from experiments.harness.command_line import Request, run_as_command
 from trip_jax import load_run
 from trip_jax.errors import Interrupted, InvalidSetting
-from trip_jax.runs.figures import MUTED, plain, titled_figure
+from trip_jax.runs.figures import MUTED
 from trip_jax.runs.interruption import EXIT_CODE
 
 ROUNDS = ("training.rounds=2", "training.local_epochs=1", "dataset.test_size=50")
@@ -40,17 +40,18 @@ GIB = 2**30
 
 def scaling(arguments: Sequence[str]) -> None:
     """Measure, print, draw and write."""
-    given = Arguments(arguments, ("clients", "devices", "examples", "dataset", "model", "out"))
-    examples = given.number("examples", 50)
+    names = ("clients", "devices", "examples", "dataset", "model", "out")
+    request = Request("scaling", arguments, names)
+    examples = request.number("examples", 50)
     if not examples:
         raise InvalidSetting("examples must be at least 1.")
-    dataset, model = given.one("dataset", "fashion_mnist"), given.one("model", "cnn")
-    folder, variation = Path(given.one("out", "outputs/scaling")), given.variation()
-    stem = report_stem(folder, "scaling", dataset, model, variation)
+    dataset, model = request.one("dataset", "fashion_mnist"), request.one("model", "cnn")
+    folder = request.folder("outputs/scaling")
+    stem = request.stem(folder, dataset, model)
     rows: list[dict[str, Any]] = []
-    settings = (f"dataset={dataset}", f"model={model}", *ROUNDS, *given.overrides)
-    points = product(given.numbers("clients", 100, 200, 500, 1000), given.numbers("devices", 1, 2))
-    for n, devices in points:
+    settings = (f"dataset={dataset}", f"model={model}", *ROUNDS, *request.overrides)
+    clients = request.numbers("clients", 100, 200, 500, 1000)
+    for n, devices in product(clients, request.numbers("devices", 1, 2)):
         size = (f"n_clients={n}", f"devices={devices}", f"dataset.train_size={n * examples}")
         summary = _run(folder / "runs", *settings, *size)
         rows.append(_row(n, devices, summary))
@@ -58,19 +59,18 @@ def scaling(arguments: Sequence[str]) -> None:
     frame = pandas.DataFrame(rows)
     title = f"ws100, {dataset}, {model}, {examples} examples a client, {', '.join(ROUNDS)}"
     title += f"; {summary['device'].rpartition(',')[0]}, {summary['host']}"
-    title += "".join(f", {one}" for one in given.overrides)
+    title += "".join(f", {one}" for one in request.overrides)
     lines = [[column.replace("_", " ") for column in frame.columns]]
     lines += [[f"{value:,.4g}" for value in row] for row in frame.itertuples(index=False)]
-    text = f"# Scaling\n\nSetting: {title}.\n\n{markdown(lines)}\n"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_report(stem, frame, text)
-    draw_report(stem, lambda path: _draw(frame, title, path))
+    text = report.write(stem, frame, "Scaling", title, report.markdown(lines))
+    print(f"{text}\nreport in {folder}")
+    report.draw(stem, partial(_draw, frame, title))
 
 
 def _run(runs: Path, *settings: str) -> dict[str, Any]:
     """summary.json of a command, with its last round and the seconds before its first."""
     folder = runs / hashlib.sha256(" ".join(settings).encode()).hexdigest()[:8]
-    kept = beside(folder, ".json")
+    kept = report.beside(folder, ".json")
     if not kept.exists():
         command = [sys.executable, "-m", "trip_jax.run", "+experiment=ws100", *settings]
         command.append(f"hydra.run.dir='{folder}'")
@@ -117,11 +117,11 @@ def _row(n: int, devices: int, summary: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _draw(frame: pandas.DataFrame, title: str, path: Path) -> None:
-    figure = titled_figure("A round", title, 7.0, 2.9)
-    left, right = map(plain, figure.subplots(1, 2))
-    for k, (devices, rows) in enumerate(frame.groupby("devices")):
-        look: dict[str, Any] = {"color": COLOURS[k], "marker": MARKERS[k], "ms": 4, "lw": 1}
+def _draw(frame: pandas.DataFrame, title: str) -> Figure:
+    figure, (left, right) = report.panels("A round", title, 2.9, 2)
+    by_devices = frame.groupby("devices")
+    for (devices, rows), (colour, marker) in zip(by_devices, report.LOOKS, strict=False):
+        look: dict[str, Any] = {"color": colour, "marker": marker, "ms": 4, "lw": 1}
         label = f"devices: {devices}"
         left.plot(rows.clients, rows.seconds_a_round, label=label, **look)
         right.plot(rows.clients, rows.memory_peak_GiB, label=f"memory, {label}", **look)
@@ -139,7 +139,7 @@ def _draw(frame: pandas.DataFrame, title: str, path: Path) -> None:
         axes.grid(True, linewidth=0.4, alpha=0.5)
         axes.legend(fontsize=6, frameon=False)
     right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    figure.savefig(path, dpi=300)
+    return figure
 
 
 if __name__ == "__main__":

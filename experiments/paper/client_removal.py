@@ -14,26 +14,27 @@ finished is kept in DIR/runs; interrupted, the same command goes on.
 """
 
 from collections.abc import Sequence
-from functools import partial
-from itertools import product
+from functools import cached_property, partial
 from math import nan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from experiments.command_line import Arguments, run_as_command
-from experiments.kept import KeptRun, read, write
-from experiments.large import COMMON, FIXED, UNJUDGED, LargeRequest, draw_report, write_report
-from experiments.large_plots import draw_removal
-from experiments.progress import ExecutionProgress
-from experiments.statistics import interval_over_seeds, student
-from experiments.tables import markdown
+from experiments.harness import report
+from experiments.harness.command_line import run_as_command
+from experiments.harness.kept_runs import Arrays, KeptRun, read, write
+from experiments.harness.progress import ExecutionProgress
+from experiments.harness.statistics import interval_over_seeds, student, with_interval
+from experiments.paper.small_world import SmallWorldStudy
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import ACCURACY, LOSS
 from trip_jax.protocol.coordinator import trace
 from trip_jax.runs.directory import is_over
+from trip_jax.runs.figures import HONEST, LIAR, MUTED, add_legend
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.reports import recorded_reports
 from trip_jax.truth.reexecution import Executor
@@ -41,30 +42,29 @@ from trip_jax.truth.removal import removal_process
 
 TRIP = "TRIP-Shapley"
 CRITERIA = (TRIP, "by loss", "divided by m", "leave-one-out", "not traced")
-ORDERS = ("highest first", "lowest first")
+HIGHEST, LOWEST = "highest first", "lowest first"
+LOOKS = {LOWEST: (HONEST, "o"), "random": (MUTED, "s"), HIGHEST: (LIAR, "D")}
 LEAVE_ONE_OUT = ("contribution.semivalue=loo",)
 
 
 def client_removal(arguments: Sequence[str]) -> None:
     """Run what was asked for, or take it as it was kept; one report a data set and model."""
-    given = Arguments(arguments, (*COMMON, "k", "draws", "relays"), FIXED | UNJUDGED)
-    request = LargeRequest.of("client_removal", given)
-    smoke = request.scale == "smoke"
-    counts = given.numbers("k", *((3, 6, 9) if smoke else range(10, 100, 10)))
+    study = SmallWorldStudy("client_removal", arguments, ("k", "draws", "relays"))
+    request = study.request
+    counts = request.numbers("k", *((3, 6, 9) if study.smoke else range(10, 100, 10)))
     if max(counts) == 0:
         raise InvalidSetting("k=0 removes nobody: give one k above 0.")
-    given.one("draws", "")
-    draws = given.number("draws", 2 if smoke else 5)
+    draws = request.number("draws", 2 if study.smoke else 5)
     if draws < 2:
         raise InvalidSetting(f"draws must be at least 2, not {draws}.")
-    given.one("relays", "")
-    relays = given.among("relays", ("false", "true"), "false") == ("true",)
+    request.one("relays", "")
+    relays = request.among("relays", ("false", "true"), "false") == ("true",)
     reports = {
-        (dataset, model): [
-            [request.run(dataset, model, seed, *other) for other in ((), LEAVE_ONE_OUT)]
-            for seed in request.seeds
+        which: [
+            [study.run(*which, seed, *other) for other in ((), LEAVE_ONE_OUT)]
+            for seed in study.seeds
         ]
-        for dataset, model in product(request.datasets, request.models)
+        for which in study.reports()
     }
     for (run, leave_one_out), *_ in reports.values():
         n = run.config.n_clients
@@ -72,21 +72,23 @@ def client_removal(arguments: Sequence[str]) -> None:
             raise InvalidSetting(f"k={max(counts)} leaves none of n_clients={n}: lower k.")
         if not is_over(leave_one_out.folder / "trip"):
             leave_one_out.simulation  # noqa: B018 - refuses what it can't enumerate, before all runs
-    for (dataset, model), pairs in reports.items():
+    for which, pairs in reports.items():
         runs = [run for run, _ in pairs]
         frames = []
         scores = [_scores(*pair) for pair in pairs]
         executions = _Removals(runs, relays)
         for run, by_criterion in zip(runs, scores, strict=True):
-            which = _removals(by_criterion, sorted({0, *counts}), draws, run.config.seed)
-            utilities = executions.of(run, np.stack([present for present, _ in which]))
-            frames.append(_frame(which, utilities, run.config.seed))
+            removed = _removals(by_criterion, sorted({0, *counts}), draws, run.config.seed)
+            utilities = executions.of(run, np.stack([present for present, _ in removed]))
+            frames.append(_frame(removed, utilities, run.config.seed))
         frame = pandas.concat(frames, ignore_index=True)
         more = [f"{draws} random orders a seed"] + ["removed clients relay models"] * relays
-        title = request.title(runs[0].config, *more)
-        stem = request.stem(dataset, model)
-        write_report(stem, frame, _report(frame, title))
-        draw_report(stem, partial(draw_removal, frame, title))
+        title = study.title(runs[0].config, *more)
+        stem = study.stem(*which)
+        heading = "Client removal: final accuracy of the clients that are left"
+        text = report.write(stem, frame, heading, title, *_sections(frame))
+        print(f"{text}\nreport in {study.folder}")
+        report.draw(stem, partial(_draw, frame, title))
 
 
 def _scores(run: KeptRun, leave_one_out: KeptRun) -> dict[str, np.ndarray]:
@@ -114,7 +116,7 @@ def _removals(
     n = len(scores[TRIP])
     permutations: list[tuple[np.ndarray, dict[str, Any]]] = []
     for criterion, values in scores.items():
-        for order, sign in zip(ORDERS, (-1, 1), strict=True):
+        for order, sign in ((HIGHEST, -1), (LOWEST, 1)):
             what = {"criterion": criterion, "order": order, "draw": 0}
             permutations.append((np.argsort(sign * values, kind="stable"), what))
     for draw in range(draws):
@@ -134,47 +136,45 @@ class _Removals:
 
     def __init__(self, runs: Sequence[KeptRun], relays: bool):
         self._runs, self._relays = runs, relays
-        self._executor: Executor | None = None
+
+    @cached_property
+    def _executor(self) -> Executor:
+        simulations = [run.simulation for run in self._runs]
+        widest = max(simulation.topology.graphs.mask.shape[2] for simulation in simulations)
+        process = removal_process(simulations[0], relays=self._relays)
+        return Executor(simulations[0], process, width=widest)
 
     def of(self, run: KeptRun, present: np.ndarray) -> np.ndarray:
         """Utilities [K, n, 3] of everyone's final model where present [K, n] bool take part."""
         path = run.folder / ("relays.npz" if self._relays else "removals.npz")
         n = run.config.n_clients
-        kept = {"present": np.zeros((0, n), bool), "utilities": np.zeros((0, n, 3))}
         with run.claimed():
+            known = {"present": np.zeros((0, n), bool), "utilities": np.zeros((0, n, 3))}
             if path.exists():
-                kept = read(path)
-            known = {row.tobytes() for row in kept["present"]}
-            new = [row for row in np.unique(present, axis=0) if row.tobytes() not in known]
+                known = read(path)
+            executed = {row.tobytes() for row in known["present"]}
+            new = [row for row in np.unique(present, axis=0) if row.tobytes() not in executed]
             if new:
-                self._execute(run, np.stack(new), kept, path)
-                kept = read(path)
-        row_of = {row.tobytes(): k for k, row in enumerate(kept["present"])}
-        return np.asarray(kept["utilities"][[row_of[row.tobytes()] for row in present]])
+                known = self._execute(run, np.stack(new), known, path)
+        row_of = {row.tobytes(): k for k, row in enumerate(known["present"])}
+        return np.asarray(known["utilities"][[row_of[row.tobytes()] for row in present]])
 
-    def _execute(
-        self, run: KeptRun, wanted: np.ndarray, kept: dict[str, np.ndarray], path: Path
-    ) -> None:
-        """Add executions where wanted [K, n] take part to those that are kept."""
-        executor = self._executor = self._executor or self._compiled()
+    def _execute(self, run: KeptRun, wanted: np.ndarray, known: Arrays, path: Path) -> Arrays:
+        """Add executions where wanted [K, n] take part to those that are known."""
 
         def keep(utilities: np.ndarray) -> None:
-            done = np.concatenate([kept["present"], wanted[: len(utilities)]])
-            values = np.concatenate([kept["utilities"], utilities])
+            done = np.concatenate([known["present"], wanted[: len(utilities)]])
+            values = np.concatenate([known["utilities"], utilities])
             write(path, {"present": done, "utilities": values})
             interruption.heed()
 
+        executor = self._executor
         with (
             Interruption("these removals") as interruption,
             ExecutionProgress(f"  {len(wanted)} removals, seed {run.config.seed}") as progress,
         ):
             executor.execute(run.simulation, wanted, on_chunk=keep, on_progress=progress.report)
-
-    def _compiled(self) -> Executor:
-        simulations = [run.simulation for run in self._runs]
-        widest = max(simulation.topology.graphs.mask.shape[2] for simulation in simulations)
-        process = removal_process(simulations[0].n, relays=self._relays)
-        return Executor(simulations[0], process, width=widest)
+        return read(path)
 
 
 def _frame(
@@ -183,16 +183,9 @@ def _frame(
     """A row a federation: the final accuracy and loss of those who are left."""
     rows = []
     for (present, what), values in zip(which, utilities, strict=True):
-        accuracy = values[present, ACCURACY]
-        rows.append(
-            {"seed": seed}
-            | what
-            | {
-                "accuracy": accuracy.mean(),
-                "deviation": accuracy.std(),
-                "loss": -values[present, LOSS].mean(),
-            }
-        )
+        accuracy, loss = values[present, ACCURACY], -values[present, LOSS].mean()
+        reached = {"accuracy": accuracy.mean(), "deviation": accuracy.std(), "loss": loss}
+        rows.append({"seed": seed} | what | reached)
     return pandas.DataFrame(rows)
 
 
@@ -203,7 +196,7 @@ def curves(frame: pandas.DataFrame, criterion: str) -> pandas.DataFrame:
 
 
 def areas(
-    frame: pandas.DataFrame, criterion: str, above: str = ORDERS[1], below: str = ORDERS[0]
+    frame: pandas.DataFrame, criterion: str, above: str = LOWEST, below: str = HIGHEST
 ) -> np.ndarray:
     """Accuracy between removals in two orders, mean over k, for each seed."""
     rows = curves(frame, criterion)
@@ -217,7 +210,7 @@ def _means_over_k(rows: pandas.DataFrame) -> np.ndarray:
 
 
 def area_interval(
-    frame: pandas.DataFrame, criterion: str, above: str = ORDERS[1], below: str = ORDERS[0]
+    frame: pandas.DataFrame, criterion: str, above: str = LOWEST, below: str = HIGHEST
 ) -> tuple[float, float]:
     """95 % interval of the mean of `areas`: over seeds, or for one seed over orders.
 
@@ -233,64 +226,64 @@ def area_interval(
     return found[0] - half, found[0] + half
 
 
-def _report(frame: pandas.DataFrame, title: str) -> str:
+def _sections(frame: pandas.DataFrame) -> list[str]:
     one_seed = frame.seed.nunique() == 1
-    rows = curves(frame, TRIP)
     by_chance = frame[frame.order == "random"].groupby(["seed", "k"]).accuracy.std()
-    lines = [["k removed", ORDERS[0], "random", ORDERS[1], "random − highest", "lowest − random"]]
-    for k, at_k in rows.groupby("k"):
-        mean, deviation = at_k.mean(), by_chance.xs(k, level="k").mean()
-        gaps = [at_k["random"] - at_k[ORDERS[0]], at_k[ORDERS[1]] - at_k["random"]]
-        lines.append(
-            [
-                str(k),
-                f"{mean[ORDERS[0]]:.3f}",
-                f"{mean['random']:.3f} ± {deviation:.3f}",
-                f"{mean[ORDERS[1]]:.3f}",
-                *("–" if k == 0 else _gap(gap.to_numpy(), deviation) for gap in gaps),
-            ]
-        )
-    summary = [["criterion", "area between", f"{TRIP}'s less this", "k in the expected order"]]
+    by_k = []
+    for k, at_k in curves(frame, TRIP).groupby("k"):
+        deviation = by_chance.xs(k, level="k").mean()
+        gaps = at_k["random"] - at_k[HIGHEST], at_k[LOWEST] - at_k["random"]
+        said = ["–" if k == 0 else _gap(gap.to_numpy(), deviation) for gap in gaps]
+        by_k.append({"k": k, "deviation": deviation, "gaps": " | ".join(said), **at_k.mean()})
+    by_criterion = []
     for criterion in CRITERIA:
-        less = "–" if criterion == TRIP else _mean(areas(frame, TRIP) - areas(frame, criterion))
-        removed = curves(frame, criterion).groupby("k").mean().drop(index=0)
-        ordered = (removed[ORDERS[1]] > removed["random"]) & (
-            removed["random"] > removed[ORDERS[0]]
+        mean = curves(frame, criterion).groupby("k").mean().drop(index=0)
+        ordered = (mean[LOWEST] > mean["random"]) & (mean["random"] > mean[HIGHEST])
+        less = areas(frame, TRIP) - areas(frame, criterion)
+        by_criterion.append(
+            {
+                "criterion": criterion,
+                "area": _area(frame, criterion),
+                "less": "–" if criterion == TRIP else _mean(less),
+                "ordered": f"{ordered.sum()} of {len(ordered)}",
+            }
         )
-        share = f"{ordered.sum()} of {len(ordered)}"
-        summary.append([criterion, _area(frame, criterion), less, share])
-    parts = [
-        f"{above} above {below} {_area(frame, TRIP, above, below)}"
-        for above, below in ((ORDERS[1], "random"), ("random", ORDERS[0]))
-    ]
     gap = "standard deviations over orders" if one_seed else "95 % intervals over seeds"
     over = "over seeds"
     if one_seed:
         over = "as if all orders scattered like the random ones (there is but one seed)"
-    sections = [
-        "# Client removal: final accuracy of the clients that are left",
-        f"Setting: {title}.",
+    return [
         "By TRIP-Shapley's score (accuracy, Eq. 4 as printed); random: mean, and standard "
         f"deviation over the orders of a seed; differences with {gap}:",
-        markdown(lines),
+        report.table(
+            "k removed | highest first | random | lowest first | random − highest | "
+            "lowest − random",
+            "{k} | {highest first:.3f} | {random:.3f} ± {deviation:.3f} | {lowest first:.3f} | "
+            "{gaps}",
+            by_k,
+        ),
         "Mean accuracy between the curves of lowest and highest first, by what is removed, with "
         f"95 % intervals {over}; the expected order is lowest first above random above highest "
         "first:",
-        markdown(summary),
-        f"By {TRIP}, {parts[0]} and {parts[1]}.",
+        report.table(
+            f"criterion | area between | {TRIP}'s less this | k in the expected order",
+            "{criterion} | {area} | {less} | {ordered}",
+            by_criterion,
+        ),
+        f"By {TRIP}, {LOWEST} above random {_area(frame, TRIP, LOWEST, 'random')} and random above "
+        f"{HIGHEST} {_area(frame, TRIP, 'random', HIGHEST)}.",
     ]
-    return "\n\n".join(sections) + "\n"
 
 
 def _area(frame: pandas.DataFrame, criterion: str, *orders: str) -> str:
-    low, high = area_interval(frame, criterion, *orders)
-    return f"{areas(frame, criterion, *orders).mean():+.4f} ({low:+.4f} to {high:+.4f})"
+    mean = areas(frame, criterion, *orders).mean()
+    return with_interval(mean, area_interval(frame, criterion, *orders))
 
 
 def _mean(by_seed: np.ndarray) -> str:
-    low, high = interval_over_seeds(by_seed)
-    interval = f" ({low:+.4f} to {high:+.4f})" if len(by_seed) > 1 else ""
-    return f"{by_seed.mean():+.4f}{interval}"
+    if len(by_seed) == 1:
+        return f"{by_seed[0]:+.4f}"
+    return with_interval(by_seed.mean(), interval_over_seeds(by_seed))
 
 
 def _gap(by_seed: np.ndarray, deviation: float) -> str:
@@ -300,6 +293,47 @@ def _gap(by_seed: np.ndarray, deviation: float) -> str:
         return f"{by_seed[0]:+.3f} ({deviations:+.1f} s.d.)"
     low, high = interval_over_seeds(by_seed)
     return f"{by_seed.mean():+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+def _draw(frame: pandas.DataFrame, title: str) -> Figure:
+    """Left, accuracy against k in three orders; right, what lies between two of them.
+
+    Args:
+        frame: a row a federation with seed, criterion, order, draw, k, accuracy and deviation; the
+            first criterion is shown on the left.
+    """
+    what = "Final accuracy of the clients that are left"
+    figure, (left, right) = report.panels(what, title, 2.8, 2)
+    criteria = [name for name in frame.criterion.unique() if name]
+    main = frame[frame.criterion.isin([criteria[0], ""])]
+    step = frame.k.max() / 90  # between curves, whose bars would cover each other
+    for shift, (order, (colour, marker)) in zip((-step, 0, step), LOOKS.items(), strict=True):
+        by_k = main[main.order == order].groupby("k")
+        mean, deviation = by_k.accuracy.mean(), by_k.deviation.mean()
+        bars = mean - deviation, mean + deviation
+        _curve(left, shift, mean, *bars, color=colour, marker=marker, label=order)
+    what = "test accuracy, mean ± s.d. over models"
+    left.set(xlabel=f"clients removed by {criteria[0]}, k", ylabel=what)
+    add_legend(left)
+    for k, (criterion, (colour, marker)) in enumerate(zip(criteria, report.LOOKS, strict=False)):
+        rows = frame[frame.criterion == criterion]
+        by_order = rows.pivot_table(index=["seed", "k"], columns="order", values="accuracy")
+        gap = (by_order[LOWEST] - by_order[HIGHEST]).groupby("k")
+        shift = (k - (len(criteria) - 1) / 2) * step
+        look = {"color": colour, "marker": marker, "label": criterion}
+        _curve(right, shift, gap.mean(), gap.min(), gap.max(), **look)
+    right.axhline(0, color="black", lw=0.6)
+    spread = "\nmean and range over seeds" if frame.seed.nunique() > 1 else ""
+    right.set(xlabel="clients removed, k", ylabel=f"accuracy, lowest − highest first{spread}")
+    add_legend(right, ncols=2)
+    return figure
+
+
+def _curve(axes: Axes, shift: float, mean: pandas.Series, low: Any, high: Any, **look: Any) -> None:
+    """Means over their index, moved aside by `shift`, with bars from low to high."""
+    x = mean.index + shift
+    axes.plot(x, mean, lw=1.0, ms=3.5, **look)
+    axes.vlines(x, low, high, color=look["color"], lw=0.7)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ round; neither is in the paper. Any other choice of the group topology is possib
 
 from collections.abc import Sequence
 
-from experiments.command_line import run_as_command
-from experiments.measures import trip_rows
-from experiments.paper_values import TABLE_2, TOPOLOGIES
-from experiments.request import Request, parse
-from experiments.tables import Table, fill
+from experiments.harness.command_line import run_as_command
+from experiments.paper.cells import CellStudy
+from experiments.paper.paper_values import TABLE_2, TOPOLOGIES
+from experiments.paper.tables import Table
 from trip_jax.errors import InvalidSetting
 
 BEYOND_THE_PAPER = {
@@ -24,32 +23,29 @@ BEYOND_THE_PAPER = {
 
 def topologies(arguments: Sequence[str]) -> None:
     """Fill Table II as far as it was asked for."""
-    request = parse(arguments, distribution=("iid",), topology=(*TOPOLOGIES, *BEYOND_THE_PAPER))
-    distribution = ",".join(request.distributions)
-    _refuse_other_graphs(request)
-    fill(
-        Table(
-            name="topologies",
-            title="Table II: cosine distance to the Shapley value",
-            columns=request.topologies,
-            in_paper=frozenset(TOPOLOGIES),
-            setting=distribution,
-            overrides_of_column=lambda topology: [
-                f"distribution={distribution}",
-                *BEYOND_THE_PAPER.get(topology, [f"topology={topology}"]),
-            ],
-            check=lambda _: None,
-            rows_of_cell=lambda cell: trip_rows(cell, request),
-            paper_values=TABLE_2 if distribution == "iid" else {},
-        ),
-        request,
+    study = CellStudy("topologies", arguments, topologies=(*TOPOLOGIES, *BEYOND_THE_PAPER))
+    (distribution,) = study.distributions
+    _refuse_other_graphs(study)
+    table = Table(
+        study,
+        title="Table II: cosine distance to the Shapley value",
+        columns=study.topologies,
+        in_paper=frozenset(TOPOLOGIES),
+        setting=distribution,
+        overrides_of_column=lambda topology: [
+            f"distribution={distribution}",
+            *BEYOND_THE_PAPER.get(topology, [f"topology={topology}"]),
+        ],
+        baselines=False,
+        paper_values=TABLE_2 if distribution == "iid" else {},
     )
+    table.fill()
 
 
-def _refuse_other_graphs(request: Request) -> None:
+def _refuse_other_graphs(study: CellStudy) -> None:
     """Refuse settings by which a column would not be what it is called."""
-    given = {override.lstrip("+").partition("=")[0] for override in request.overrides}
-    for column in request.topologies:
+    given = {override.lstrip("+").partition("=")[0] for override in study.request.overrides}
+    for column in study.topologies:
         for setting in BEYOND_THE_PAPER.get(column, []):
             name = setting.partition("=")[0]
             if name in given:

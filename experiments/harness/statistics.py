@@ -24,6 +24,12 @@ def student(count: int) -> float:
     return float(stats.t.ppf((1 + LEVEL) / 2, count - 1))
 
 
+def with_interval(value: float, interval: tuple[float, float], digits: int = 4) -> str:
+    """A value and its interval, which has two digits where the value has three."""
+    low, high = (f"{bound:+.{2 if digits == 3 else digits}f}" for bound in interval)
+    return f"{value:+.{digits}f} ({low} to {high})"
+
+
 def bootstrap(statistic: Callable[..., Any], *samples: np.ndarray) -> tuple[float, float]:
     """The percentile interval of a statistic over clients, who are resampled together.
 

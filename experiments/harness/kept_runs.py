@@ -106,7 +106,7 @@ class KeptRun:
         reports = recorded_reports(self.trip, utility, normalization)
         return np.asarray(trace(reports, self.config.n_clients)[0])
 
-    def kept(self, part: str, compute: Callable[[], Arrays]) -> Arrays:
+    def computed(self, part: str, compute: Callable[[], Arrays]) -> Arrays:
         """What `compute` returned, now or in an earlier call."""
         path = self.folder / f"{part}.npz"
         with self.claimed():

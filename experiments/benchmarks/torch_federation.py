@@ -5,24 +5,40 @@ evaluation are loops over models or, where all clients own equally much, a torch
 at once. Everything is on PyTorch's GPU if it has one, in float32 as ours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import jax
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 
-from experiments.timing import LOOP, VMAP
-from trip_jax.config import Config
+from trip_jax.config import Adversary, Config, Contribution, Defence
+from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.reports import Reports
 from trip_jax.shapley import game_values
 from trip_jax.simulation import Simulation
 
+try:
+    import torch
+    from torch import Tensor, nn
+    from torch.func import functional_call, grad, vmap
+except ImportError as error:
+    raise InvalidSetting('PyTorch is missing: pip install -e ".[bench]".') from error
+
+LOOP, VMAP = "PyTorch, loop", "PyTorch, vmap"
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 AT_ONCE = 8 if DEVICE.type == "cpu" else 128
 """Models in one vmap; on a CPU more were slower, on a GPU it was not tried."""
 
 torch.backends.cudnn.allow_tf32 = False
+
+wait: Callable[[], None] = torch.cuda.synchronize if DEVICE.type == "cuda" else lambda: None
+"""Returns when PyTorch has done what it was told."""
+
+
+def setup(simulation: Simulation) -> str:
+    """What runs on what, for titles."""
+    kind = jax.devices()[0].device_kind
+    ours = f"{simulation.learner.mesh.size} {kind} device(s), jax {jax.__version__}"
+    return f"{ours}, PyTorch {torch.__version__} on {DEVICE}, {torch.get_num_threads()} threads"
 
 
 def tensor(values: object, dtype: torch.dtype | None = None) -> Tensor:
@@ -77,7 +93,7 @@ class TorchFederation:
         n_classes = int(self.labels.max()) + 1
         self.network = torch_network(config, data.images.shape[1:], n_classes).to(DEVICE)
         start = nn.utils.parameters_to_vector(self.network.parameters()).detach()
-        assert len(start) == len(simulation.model.theta)
+        assert len(start) == len(simulation.learner.model.theta)
         self.models = start.expand(self.n, -1)
         self.loss = nn.CrossEntropyLoss()
 
@@ -171,6 +187,20 @@ class TorchFederation:
         return functional_call(self.network, parameters, (images,))
 
 
+def refuse_what_pytorch_lacks(config: Config, simulation: Simulation) -> None:
+    """Raise InvalidSetting where ours would not do the same work."""
+    asked = config.adversary, config.defence, config.contribution, config.precision
+    if (
+        asked != (Adversary(), Defence(), Contribution(), "float32")
+        or simulation.schedule.work.sampled.size
+    ):
+        raise InvalidSetting(
+            "PyTorch's federation is honest and undefended, evaluates all coalitions of a "
+            "neighbourhood and computes in float32: leave out adversary, defence, contribution and "
+            "precision, and take a graph of ten members at most a neighbourhood."
+        )
+
+
 def torch_federations(config: Config, simulation: Simulation) -> dict[str, TorchFederation]:
     """By loops and, where clients own equally much, by vmap."""
     federations = {LOOP: TorchFederation(config, simulation)}
@@ -210,16 +240,17 @@ class TorchCoordinator:
     def _sums(self, values: Tensor, of: Tensor) -> Tensor:
         return torch.zeros(self.n, device=DEVICE).index_add_(0, of, values)
 
-    def step(self, phi: Tensor, lcv: Tensor, penalty: float, distance: float) -> Tensor:
+    def step(self, phi: Tensor, lcv: Tensor, defence: Defence) -> Tensor:
         """phi^(t+1) [n, n]."""
-        limit = penalty / 2
+        assert defence.penalty and defence.distance
+        limit = defence.penalty / 2
         v, change = self._sums(lcv, self.member) / self.count, torch.inf
         while change > 1e-6 * limit:
             residual = (lcv - v[self.member]).clamp(-limit, limit)
             new = v + self._sums(residual, self.member) / self.count
             v, change = new, (new - v).abs().max().item()
         reference = v[self.member]
-        far = self._sums((lcv - reference) ** 2, self.client).sqrt() > distance
+        far = self._sums((lcv - reference) ** 2, self.client).sqrt() > defence.distance
         adopted = torch.where(far[self.client], reference, lcv)
         phi = self.shares @ phi
         phi[self.client, self.member] += adopted

@@ -16,20 +16,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
-from experiments.command_line import Arguments, beside, run_as_command
-from experiments.kept import KeptRun
-from experiments.large import COMMON, FIXED, LargeRequest, draw_report, write_report
-from experiments.large_plots import draw_lies, draw_sweeps
-from experiments.rescoring import evaluated, scored
-from experiments.statistics import bootstrap, interval_over_seeds
-from experiments.tables import markdown
+from experiments.harness import report
+from experiments.harness.command_line import run_as_command
+from experiments.harness.kept_runs import KeptRun
+from experiments.harness.statistics import bootstrap, interval_over_seeds
+from experiments.paper.rescoring import evaluated, scored
+from experiments.paper.small_world import SmallWorldStudy
 from trip_jax.config import Adversary, Defence
 from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.adversaries import choose_liars
+from trip_jax.runs.figures import LIAR, add_legend
 
 OWN = {
     "adversary.fraction": "Say fraction={value} instead of adversary.fraction.",
@@ -39,6 +42,7 @@ OWN = {
 }
 FRACTIONS = (0.2, 0.1, 0.3, 0.4, 0.5)
 AMOUNTS = (0.1, 0.01, 0.02, 0.05, 0.2, 0.5, 1.0)
+LIES = {"honest": "nobody", "d1": "D1", "d2": "D2", "d1d2": "D1 and D2"}
 
 
 @dataclass(frozen=True)
@@ -87,16 +91,13 @@ def scenarios(fractions: Sequence[float], amounts: Sequence[float]) -> list[Scen
 
 def dishonest(arguments: Sequence[str]) -> None:
     """Run what was asked for, or take it as it was kept; one report a data set and model."""
-    given = Arguments(arguments, (*COMMON, "fraction", "amount"), FIXED | OWN)
-    request = LargeRequest.of("dishonest", given)
-    smoke = request.scale == "smoke"
-    fractions = given.reals("fraction", *(FRACTIONS[:1] if smoke else FRACTIONS))
-    amounts = given.reals("amount", *(AMOUNTS[:2] if smoke else AMOUNTS))
+    study = SmallWorldStudy("dishonest", arguments, ("fraction", "amount"), OWN)
+    fractions = study.request.reals("fraction", *(FRACTIONS[:1] if study.smoke else FRACTIONS))
+    amounts = study.request.reals("amount", *(AMOUNTS[:2] if study.smoke else AMOUNTS))
     if not all(0 < fraction <= 0.5 for fraction in fractions):
         raise InvalidSetting("fraction must lie above 0 and at 0.5 or below.")
     reports = {
-        (dataset, model): [request.run(dataset, model, seed) for seed in request.seeds]
-        for dataset, model in product(request.datasets, request.models)
+        which: [study.run(*which, seed) for seed in study.seeds] for which in study.reports()
     }
     for runs in reports.values():
         n = runs[0].config.n_clients
@@ -104,16 +105,17 @@ def dishonest(arguments: Sequence[str]) -> None:
             raise InvalidSetting(
                 f"fraction={min(fractions):g} of n_clients={n} is less than one client: raise it."
             )
-    for (dataset, model), runs in reports.items():
-        defence = request.config(dataset, model, request.seeds[0]).defence
+    for which, runs in reports.items():
+        defence = study.config(*which, study.seeds[0]).defence
         wanted = scenarios(fractions, amounts)
         frame = pandas.concat([_scored(run, wanted, defence) for run in runs], ignore_index=True)
         more = f"{fractions[0]:.0%} liars and a lie of {amounts[0]:g} where nothing else is said"
-        title = request.title(runs[0].config, more)
-        stem = request.stem(dataset, model)
-        write_report(stem, frame, _report(frame, title))
-        draw_report(stem, partial(draw_lies, _main(summarised(frame)), title))
-        draw_report(beside(stem, "_sweeps"), partial(draw_sweeps, summarised(frame), title))
+        title = study.title(runs[0].config, more)
+        stem = study.stem(*which)
+        text = report.write(stem, frame, "Dishonest clients", title, *_sections(frame))
+        print(f"{text}\nreport in {study.folder}")
+        report.draw(stem, partial(_draw_lies, _main(summarised(frame)), title))
+        report.draw(report.beside(stem, "_sweeps"), partial(_draw_sweeps, summarised(frame), title))
 
 
 def _scored(run: KeptRun, wanted: Sequence[Scenario], defence: Defence) -> pandas.DataFrame:
@@ -131,7 +133,7 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario], defence: Defence) -> panda
         if adversary.kind == "d2":
             adversary = replace(adversary, kind="none")
         lies[scenario.evaluation] = adversary, replace(config.defence, c1=scenario.defended)
-    kept = evaluated(run, lies)
+    evaluations = evaluated(run, lies)
     rounds = range(config.training.rounds)
     members = np.stack([np.asarray(simulation.topology.at(t).members) for t in rounds])
     mask = np.stack([np.asarray(simulation.topology.at(t).mask) for t in rounds])
@@ -143,32 +145,27 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario], defence: Defence) -> panda
         adversary = scenario.adversary(config.adversary)
         chosen = replace(adversary, kind="d1d2")  # who would lie is known in honest runs, too
         liars = choose_liars(chosen, simulation.n, config.seed)
-        found = kept[scenario.evaluation]
+        found = evaluations[scenario.evaluation]
         judged = replace(defence, c2=scenario.defended)
         scores, flagged = score(found["lcv"], liars, adversary, judged)
         if scenario == wanted[0]:
             honest = scores
         is_liar = np.isin(np.arange(simulation.n), liars)
+        fakes = is_liar[members] & ("d1" in adversary.kind)
+        false = np.broadcast_to(is_liar & ("d2" in adversary.kind), flagged.shape)
         rows.append(
             {"seed": config.seed}
             | vars(scenario)
             | _standing(scores, honest, is_liar)
-            | detection(
-                "c1", found["filtered"], is_liar[members] & ("d1" in adversary.kind), received
-            )
-            | detection(
-                "c2",
-                flagged,
-                np.broadcast_to(is_liar & ("d2" in adversary.kind), flagged.shape),
-                np.ones_like(flagged),
-            )
+            | detection("c1", found["filtered"], fakes, received)
+            | detection("c2", flagged, false, np.ones_like(flagged))
         )
         if scenario.defended and scenario.lie == "d1":
             fake = is_liar[members] & received
             parts = {"missed": fake & ~found["filtered"], "replaced": fake & found["filtered"]}
             parts["other"] = mask & ~fake
             for name, part in parts.items():
-                lcv = kept["open"]["lcv"].copy()
+                lcv = evaluations["open"]["lcv"].copy()
                 lcv[part] = found["lcv"][part]
                 alone, _ = score(lcv, liars, Adversary(), Defence())
                 rows[-1][f"gain_{name}"] = (alone - honest)[is_liar].mean()
@@ -177,9 +174,9 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario], defence: Defence) -> panda
 
 def _standing(scores: np.ndarray, honest: np.ndarray, is_liar: np.ndarray) -> dict[str, float]:
     """Scores of liars and honest clients, and what each has gained over its honest score."""
-    gain = (scores - honest)[is_liar]
+    gain, change = (scores - honest)[is_liar], (scores - honest)[~is_liar]
     low, high = bootstrap(partial(np.mean, axis=-1), gain)
-    honest_low, honest_high = bootstrap(partial(np.mean, axis=-1), (scores - honest)[~is_liar])
+    honest_low, honest_high = bootstrap(partial(np.mean, axis=-1), change)
     return {
         "liars": scores[is_liar].mean(),
         "liars_deviation": scores[is_liar].std(),
@@ -188,8 +185,8 @@ def _standing(scores: np.ndarray, honest: np.ndarray, is_liar: np.ndarray) -> di
         "gain": gain.mean(),
         "gain_low": low,
         "gain_high": high,
-        "honest_change": (scores - honest)[~is_liar].mean(),
-        "largest_honest_change": np.abs(scores - honest)[~is_liar].max(),
+        "honest_change": change.mean(),
+        "largest_honest_change": np.abs(change).max(),
         "honest_change_low": honest_low,
         "honest_change_high": honest_high,
     }
@@ -239,65 +236,127 @@ def summarised(frame: pandas.DataFrame) -> pandas.DataFrame:
     return means.reset_index()
 
 
-def _report(frame: pandas.DataFrame, title: str) -> str:
+def _sections(frame: pandas.DataFrame) -> list[str]:
     over = "Student's over seeds" if frame.seed.nunique() > 1 else "the bootstrap's over clients"
-    head = ["lie", "defences", "liars", "size of lie", "score of liars", "of honest"]
-    head += ["liars' gain", "honest clients' change"]
-    head += ["largest of one", "C1 precision", "recall", "C2 precision", "recall"]
-    head += ["C1, C2 false", "in the later half"]
-    lines = [head]
-    for row in summarised(frame).itertuples():
-        found = (row.c1_precision, row.c1_recall, row.c2_precision, row.c2_recall)
-        detection = ["–" if np.isnan(value) else f"{value:.2f}" for value in found]
-        lines.append(
-            [
-                f"{row.lie} {row.variant}".strip(),
-                "C1, C2" if row.defended else "none",
-                f"{row.fraction:.0%}",
-                f"{row.amount:g}",
-                f"{row.liars:.4f} ± {row.liars_deviation:.4f}",
-                f"{row.honest:.4f} ± {row.honest_deviation:.4f}",
-                f"{row.gain:+.4f} ({row.gain_low:+.4f} to {row.gain_high:+.4f})",
-                f"{row.honest_change:+.4f} "
-                f"({row.honest_change_low:+.4f} to {row.honest_change_high:+.4f})",
-                f"{row.largest_honest_change:.4f}",
-                *(detection if row.defended else ["–"] * 4),
-                f"{row.c1_false:.2%}, {row.c2_false:.2%}" if row.defended else "–",
-                f"{row.c1_false_later:.2%}, {row.c2_false_later:.2%}" if row.defended else "–",
+    interval = "{gain:+.4f} ({gain_low:+.4f} to {gain_high:+.4f})"
+    scenarios = _named(summarised(frame))
+    for row in scenarios:
+        row["detection"] = " | ".join("–" * 6)
+        if row["defended"]:
+            found = [
+                row[f"{name}_{rate}"] for name in ("c1", "c2") for rate in ("precision", "recall")
             ]
-        )
-    seeds = [str(seed) for seed in frame.seed.unique()]
-    by_seed = [["lie", "liars", "size of lie", *(f"gain, seed {seed}" for seed in seeds)]]
+            said = ["–" if np.isnan(rate) else f"{rate:.2f}" for rate in found]
+            said += [f"{row['c1_false']:.2%}, {row['c2_false']:.2%}"]
+            said += [f"{row['c1_false_later']:.2%}, {row['c2_false_later']:.2%}"]
+            row["detection"] = " | ".join(said)
+    by_seed = [["lie", "liars", "size of lie"]]
+    by_seed[0] += [f"gain, seed {seed}" for seed in frame.seed.unique()]
     for _, rows in frame[frame.defended & (frame.lie != "honest")].groupby(KEYS, sort=False):
-        first = rows.iloc[0]
-        gains = [
-            f"{r.gain:+.4f} ({r.gain_low:+.4f} to {r.gain_high:+.4f})" for r in rows.itertuples()
-        ]
-        name = f"{first.lie} {first.variant}".strip()
-        by_seed.append([name, f"{first.fraction:.0%}", f"{first.amount:g}", *gains])
-    parts = [["lie", "liars", "seed", "C1 misses", "C1 replaces", "entries of others"]]
-    for row in frame[frame.gain_missed.notna()].itertuples():
-        name = f"{row.lie} {row.variant}".strip()
-        split = (row.gain_missed, row.gain_replaced, row.gain_other)
-        gains = [f"{gain:+.4f}" for gain in split]
-        parts.append([name, f"{row.fraction:.0%}", str(row.seed), *gains])
-    sections = [
-        "# Dishonest clients",
-        f"Setting: {title}.",
+        each = _named(rows)
+        scenario = "{told} | {fraction:.0%} | {amount:g}".format_map(each[0])
+        by_seed.append([scenario, *(interval.format_map(row) for row in each)])
+    return [
         "Scores are means ± standard deviations over clients, averaged over seeds. A liar's gain "
         "and an honest client's change are differences to the same client's score where nobody "
         f"lies and nobody defends; 95 % intervals are {over}. C1's precision and recall count "
         "received pre-training models, C2's count reports; false: the innocent that were replaced, "
         "in all rounds and in the later half of them.",
-        markdown(lines),
+        report.table(
+            "lie | defences | liars | size of lie | score of liars | of honest | liars' gain | "
+            "honest clients' change | largest of one | C1 precision | recall | C2 precision | "
+            "recall | C1, C2 false | in the later half",
+            "{told} | {defences} | {fraction:.0%} | {amount:g} | "
+            "{liars:.4f} ± {liars_deviation:.4f} | {honest:.4f} ± {honest_deviation:.4f} | "
+            f"{interval} | "
+            "{honest_change:+.4f} ({honest_change_low:+.4f} to {honest_change_high:+.4f}) | "
+            "{largest_honest_change:.4f} | {detection}",
+            scenarios,
+        ),
         "Liars' gains under C1 and C2 with the bootstrap's 95 % intervals over liars:",
-        markdown(by_seed),
+        report.markdown(by_seed),
         "What liars gain under C1 alone, split: only the entries of fakes that it misses are as it "
         "leaves them, only those of fakes that it replaces by the receiver's own model, or only "
         "the entries of all others, which change beside them:",
-        markdown(parts),
+        report.table(
+            "lie | liars | seed | C1 misses | C1 replaces | entries of others",
+            "{told} | {fraction:.0%} | {seed} | {gain_missed:+.4f} | {gain_replaced:+.4f} | "
+            "{gain_other:+.4f}",
+            _named(frame[frame.gain_missed.notna()]),
+        ),
     ]
-    return "\n\n".join(sections) + "\n"
+
+
+def _named(frame: pandas.DataFrame) -> list[dict[str, Any]]:
+    """The rows, and what their lies and defences are called."""
+    told = (frame.lie + " " + frame.variant).str.strip()
+    defences = np.where(frame.defended, "C1, C2", "none")
+    return frame.assign(told=told, defences=defences).to_dict("records")
+
+
+def _draw_lies(frame: pandas.DataFrame, title: str) -> Figure:
+    """Scores of liars and honest clients under every lie, undefended and defended.
+
+    Args:
+        frame: a row a scenario with lie, defended, liars, liars_deviation, honest and
+            honest_deviation.
+    """
+    figure, (axes,) = report.panels("Scores of dishonest and honest clients", title, 2.6)
+    means = frame.set_index(["defended", "lie"])
+    baseline = means.loc[(False, "honest")]
+    ticks = []
+    for x, ((defended, lie), row) in enumerate(means.iterrows()):
+        ticks.append(LIES[lie] + ("\ndefended" if defended else ""))
+        for who, shift, colour, marker in (("liars", -0.12, LIAR, "o"), ("honest", 0.12, "k", "x")):
+            label = {"liars": "dishonest clients", "honest": "honest clients"}[who]
+            look: dict[str, Any] = {"fmt": marker, "color": colour, "capsize": 2, "lw": 1, "ms": 5}
+            look["label"] = None if x else label
+            axes.errorbar(x + shift, row[who], row[f"{who}_deviation"], **look)
+    axes.axhline(baseline.liars, color=LIAR, lw=0.6, ls=":")
+    axes.set_xticks(range(len(ticks)), ticks)
+    axes.set(xlabel="who lies how", ylabel="score, mean ± s.d.\nover clients (test accuracy)")
+    add_legend(axes)
+    return figure
+
+
+def _draw_sweeps(frame: pandas.DataFrame, title: str) -> Figure:
+    """What liars gain against their fraction (left) and the size of their lie (right).
+
+    Args:
+        frame: a row a scenario with lie, defended, fraction, amount, variant, gain, gain_low and
+            gain_high; its first row has the fraction and the amount that stay while another varies.
+    """
+    figure, (left, right) = report.panels("What a lie brings", title, 2.7, 2)
+    usual = frame[(frame.variant == "") & (frame.lie != "honest")]
+    first = frame.iloc[0]
+    sides = (
+        (left, "fraction", usual[usual.amount == first.amount], "fraction of liars"),
+        (right, "amount", usual[(usual.fraction == first.fraction) & (usual.lie == "d2")], ""),
+    )
+    for axes, x, rows, label in sides:
+        lies = list(LIES.items())[1:]
+        for k, ((lie, name), (colour, marker)) in enumerate(zip(lies, report.LOOKS, strict=False)):
+            for defended, style in ((False, "--"), (True, "-")):
+                chosen = rows[(rows.lie == lie) & (rows.defended == defended)]
+                if not len(chosen):
+                    continue
+                by_x = chosen.set_index(x).sort_index()
+                look: dict[str, Any] = {"color": colour, "ls": style, "ms": 3.5, "lw": 1}
+                look |= {"marker": marker, "mfc": None if defended else "white"}
+                look["label"] = name + (", defended" if defended else "")
+                shifted = by_x.index + (k - 1) * (0.004 if axes is left else 0)  # not to overlap
+                axes.vlines(shifted, by_x.gain_low, by_x.gain_high, color=colour, lw=0.7)
+                axes.plot(shifted, by_x.gain, **look)
+        axes.axhline(0, color="black", lw=0.6)
+        axes.set(xlabel=label or "size of the lie (D2)", ylabel="gain of liars (test accuracy)")
+        add_legend(axes, ncols=2)
+    left.set_xticks(sorted(frame.fraction.unique()))
+    left.set_xlim(frame.fraction.min() - 0.05, frame.fraction.max() + 0.05)
+    left.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    smallest = frame.amount[frame.amount > 0].min() if frame.amount.any() else 1
+    right.set_xscale("symlog", linthresh=smallest, linscale=0.3)
+    right.set_xlim(left=0 if (frame.amount == 0).any() else 0.7 * smallest)
+    return figure
 
 
 if __name__ == "__main__":

@@ -14,35 +14,27 @@ needs `samples`, how many coalitions are drawn for the Shapley values.
 
 from collections.abc import Sequence
 
-from experiments.cells import Cell
-from experiments.command_line import run_as_command
-from experiments.measures import baseline_rows, trip_rows
-from experiments.paper_values import DISTRIBUTIONS, TABLE_1
-from experiments.request import parse
-from experiments.tables import Table, fill
+from experiments.harness.command_line import run_as_command
+from experiments.paper.cells import CellStudy
+from experiments.paper.paper_values import DISTRIBUTIONS, TABLE_1
+from experiments.paper.tables import Table
 
 
 def vs_shapley(arguments: Sequence[str]) -> None:
     """Fill Table I as far as it was asked for."""
-    request = parse(arguments, distribution=DISTRIBUTIONS, topology=("regular",))
-    topology = ",".join(request.topologies)
-    fill(
-        Table(
-            name="vs_shapley",
-            title="Table I: cosine distance to the Shapley value",
-            columns=request.distributions,
-            in_paper=frozenset(DISTRIBUTIONS),
-            setting=f"{topology} graph",
-            overrides_of_column=lambda distribution: [
-                f"distribution={distribution}",
-                f"topology={topology}",
-            ],
-            check=Cell.require_baselines,
-            rows_of_cell=lambda cell: trip_rows(cell, request) + baseline_rows(cell, request),
-            paper_values=TABLE_1 if topology == "regular" else {},
-        ),
-        request,
+    study = CellStudy("vs_shapley", arguments, distributions=DISTRIBUTIONS)
+    (topology,) = study.topologies
+    table = Table(
+        study,
+        title="Table I: cosine distance to the Shapley value",
+        columns=study.distributions,
+        in_paper=frozenset(DISTRIBUTIONS),
+        setting=f"{topology} graph",
+        overrides_of_column=lambda column: (f"distribution={column}", f"topology={topology}"),
+        baselines=True,
+        paper_values=TABLE_1 if topology == "regular" else {},
     )
+    table.fill()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""One cell of Tables I and II: a federation, its TRIP-Shapley run and its ground truths."""
+"""The cells of Tables I and II: federations, their TRIP-Shapley runs and their ground truths."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.kept import Arrays, KeptRun
-from experiments.progress import ExecutionProgress
+from experiments.harness.command_line import CHOSEN_BY_GROUP
+from experiments.harness.kept_runs import Arrays, KeptRun
+from experiments.harness.progress import ExecutionProgress
+from experiments.harness.study import Scales, Settings, Study
 from trip_jax import Config
 from trip_jax.errors import InvalidSetting
-from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.learning.evaluation import ACCURACY, UTILITIES
 from trip_jax.runs.directory import is_over
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.prepare import lay_out
@@ -26,8 +28,38 @@ from trip_jax.truth.shapley_value import (
     require_coalitions,
 )
 
-MOST_TABULATED = 16  # clients
+MAX_TABULATED = 16  # clients
 SECONDS_BETWEEN_CHECKPOINTS = 60  # of FedAvg's tables
+
+CPU: Mapping[tuple[str, str], Settings] = {
+    ("fashion_mnist", "cnn"): ("dataset.train_size=1280",),
+    ("fashion_mnist", "mlp"): ("dataset.train_size=7680",),
+    # Smaller minibatches and larger steps, so that few examples teach something.
+    ("cifar10", "cnn"): (
+        *("dataset.train_size=768", "training.batch_size=8"),
+        "training.learning_rate=0.03",
+    ),
+    ("cifar10", "mlp"): ("dataset.train_size=2560",),
+}
+"""scale=cpu: a cell takes minutes (MLP), ten to thirty of them (CNN), or about an hour (CNN on
+CIFAR-10) on two cores."""
+
+SCALES = Scales(
+    config="vs_shapley",
+    smoke=(
+        *("n_clients=6", "training.rounds=3", "dataset.train_size=384"),
+        *("dataset.test_size=200", "training.learning_rate=0.05"),
+    ),
+    cpu=lambda *which: CPU.get(which, CPU["fashion_mnist", "cnn"]),
+    folder="tables",
+)
+
+FIXED = CHOSEN_BY_GROUP | {
+    f"contribution.{name}": f"All are measured; {name}={{value}} chooses what is reported."
+    for name in ("utility", "normalization")
+}
+FIXED["contribution.semivalue"] = "Tables are of Shapley values: leave out semivalue={value}."
+"""What the user can't choose."""
 
 
 class Cell(KeptRun):
@@ -55,16 +87,16 @@ class Cell(KeptRun):
 
     def decentralised(self) -> Arrays:
         """The Shapley values [n, n, 3] of the federation, by re-execution."""
-        return self.kept("decentralised", lambda: self._reexecuted(decentralised_truth))
+        return self.computed("decentralised", lambda: self._reexecuted(decentralised_truth))
 
     def centralised(self) -> Arrays:
         """The Shapley values [1, n, 3] of FedAvg among the same clients, by re-execution."""
-        return self.kept("centralised", lambda: self._reexecuted(centralised_truth))
+        return self.computed("centralised", lambda: self._reexecuted(centralised_truth))
 
     def fedavg_tables(self) -> Arrays:
         """Utilities of all coalition models of FedAvg's rounds, `rounds` [T, 2^n, 3], and of the
         reconstructed models of OR, `reconstructed` [2^n, 3]."""
-        return self.kept("fedavg_tables", self._evaluate_fedavg)
+        return self.computed("fedavg_tables", self._evaluate_fedavg)
 
     def require_federation(self) -> None:
         """Refuse data that can't be divided so, or a graph that can't be drawn, before others'
@@ -74,10 +106,10 @@ class Cell(KeptRun):
 
     def require_baselines(self) -> None:
         """Refuse a cell whose FedAvg rounds have too many coalitions to tabulate."""
-        if self.config.n_clients > MOST_TABULATED:
+        if self.config.n_clients > MAX_TABULATED:
             raise InvalidSetting(
                 f"The baselines need all 2^n coalitions of FedAvg's rounds: lower "
-                f"n_clients={self.config.n_clients} to {MOST_TABULATED} or less."
+                f"n_clients={self.config.n_clients} to {MAX_TABULATED} or less."
             )
 
     def _reexecuted(self, truth_of: Callable[..., GroundTruth]) -> Arrays:
@@ -101,13 +133,8 @@ class Cell(KeptRun):
                 on_chunk=keep,
                 on_progress=progress.report,
             )
-        return {
-            "values": truth.values,
-            "standard_error": truth.standard_error,
-            "inside": truth.inside,
-            "utilities": truth.utilities,
-            "seconds": seconds(),
-        }
+        names = ("values", "standard_error", "inside", "utilities")
+        return {name: getattr(truth, name) for name in names} | {"seconds": seconds()}
 
     def _evaluate_fedavg(self, chunk: int = 32) -> Arrays:
         checkpoints = self.checkpoints("fedavg_tables")
@@ -154,3 +181,42 @@ def _seconds(before: np.ndarray) -> Callable[[], np.ndarray]:
     """A clock that goes on from the seconds of interrupted calls."""
     began = time.perf_counter()
     return lambda: np.asarray(before + time.perf_counter() - began)
+
+
+class CellStudy(Study):
+    """Which cells an experiment is asked for.
+
+    Args:
+        distributions: without distribution=; several are refused where this is one.
+        topologies: likewise.
+        names: settings of the experiment beyond those of tables.
+        fixed: beyond those of tables, as for `Request`.
+    """
+
+    def __init__(
+        self,
+        experiment: str,
+        arguments: Sequence[str],
+        distributions: Sequence[str] = ("iid",),
+        topologies: Sequence[str] = ("regular",),
+        names: Collection[str] = ("normalization", "utility", "samples"),
+        fixed: dict[str, str] | None = None,
+    ):
+        names = ("distribution", "topology", *names)
+        super().__init__(experiment, arguments, SCALES, names, FIXED | (fixed or {}))
+        request = self.request
+        for name, values in (("distribution", distributions), ("topology", topologies)):
+            if len(values) == 1:
+                request.one(name, values[0])
+        samples = request.one("samples", "")
+        if samples and not samples.isdecimal():
+            raise InvalidSetting(f"samples must be a number of coalitions, not {samples!r}.")
+        self.samples = int(samples) if samples else None  # None: all coalitions are executed
+        self.distributions = request.several("distribution", *distributions)
+        self.topologies = request.several("topology", *topologies)
+        self.normalizations = request.among("normalization", ("paper", "efficient"))
+        self.utilities = request.among("utility", UTILITIES)
+
+    def cell(self, dataset: str, model: str, seed: int, *overrides: str) -> Cell:
+        config = self.config(dataset, model, seed, *overrides)
+        return Cell(self.folder / "cells", config, self.name, self.samples)

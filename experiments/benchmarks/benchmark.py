@@ -19,37 +19,26 @@ ours with their ranges, and writes those that there are after each work as CSV a
 the extra `bench`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.command_line import Arguments, report_stem, run_as_command
-from experiments.kept import compose_config
-from experiments.one_by_one import OneByOne
-from experiments.timing import (
-    OURS,
-    VMAP,
-    Work,
-    compared,
-    rate,
-    refuse_what_pytorch_lacks,
-    setup,
-    timed,
-    torch_wait,
-    write_comparison,
-)
+from experiments.benchmarks.timing import OURS, Work, compared, rate, timed, write_comparison
+from experiments.benchmarks.unbatched import Unbatched
+from experiments.harness.command_line import Request, run_as_command
+from experiments.harness.kept_runs import compose_config
 from trip_jax.config import Config, Defence
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.training import round_keys
+from trip_jax.protocol.algorithm import step
 from trip_jax.protocol.coordinator import coordinate
+from trip_jax.protocol.reports import Reports
 from trip_jax.runs.prepare import prepare
-from trip_jax.runs.reports import reports_of_round
-from trip_jax.simulation import Simulation, compile_phases, timed_round
+from trip_jax.simulation import Clock, Simulation
 
 WORKS: Mapping[str, str] = {
     "training": "samples/s",
@@ -61,32 +50,31 @@ WORKS: Mapping[str, str] = {
 
 UNBATCHED, WHOLE = "trip_jax, one model a call", "PyTorch, whole arrays"
 LARGE, FEW_IMAGES = 100, 20  # beyond so many clients a round has so many test images
-MOST_SLOWLY = 1000  # coalitions of a round that the slower ways are timed on
+MAX_SLOWLY = 1000  # coalitions of a round that the slower ways are timed on
 
 
 def benchmark(arguments: Sequence[str]) -> None:
     """Measure, print and write."""
     names = ("clients", "dataset", "model", "works", "repeats", "examples", "out")
-    given = Arguments(arguments, names)
-    works = given.among("works", tuple(WORKS))
-    repeats, examples = given.number("repeats", 3), given.number("examples", 32)
+    request = Request("benchmark", arguments, names)
+    works = request.among("works", tuple(WORKS))
+    repeats, examples = request.number("repeats", 3), request.number("examples", 32)
     if not repeats or not examples:
         raise InvalidSetting("repeats and examples must be at least 1.")
-    wait = torch_wait()
-    dataset, model = given.one("dataset", "fashion_mnist"), given.one("model", "cnn")
-    variation = given.variation()
-    folder = Path(given.one("out", "outputs/benchmark"))
-    stem = report_stem(folder, "benchmark", dataset, model, variation)
+    from experiments.benchmarks.torch_federation import refuse_what_pytorch_lacks, setup, wait
+
+    dataset, model = request.one("dataset", "fashion_mnist"), request.one("model", "cnn")
+    stem = request.stem(request.folder("outputs/benchmark"), dataset, model)
     rows: list[dict[str, Any]] = []
     text = ""
-    for n in given.numbers("clients", 8, 100, 1000):
+    for n in request.numbers("clients", 8, 100, 1000):
         topology = "watts_strogatz" if n >= 20 else "regular"
         settings = [f"dataset={dataset}", f"model={model}", f"topology={topology}"]
         settings += [f"n_clients={n}", f"dataset.train_size={n * examples}"]
         for what in works:
             few = what == "round" and n > LARGE
             images = [f"dataset.test_size={FEW_IMAGES}"] * few
-            config = compose_config("vs_shapley", [*settings, *images, *given.overrides])
+            config = compose_config("vs_shapley", [*settings, *images, *request.overrides])
             simulation, _ = prepare(config)
             refuse_what_pytorch_lacks(config, simulation)
             amount, ways = _ways(config, simulation, what)
@@ -97,33 +85,8 @@ def benchmark(arguments: Sequence[str]) -> None:
                 print(f"{n} clients, {name}, {row['who']}: {speed}", flush=True)
             rows += of_work
             title = f"{dataset}, {model}, {examples} examples a client; {setup(simulation)}"
-            title += f"; {variation}" * bool(variation)
-            text = write_comparison(rows, "Throughput", title, stem)
+            text = write_comparison(rows, "Throughput", request.titled(title), stem)
     print(text)
-
-
-def _ways(config: Config, simulation: Simulation, work: str) -> tuple[int, dict[str, Work]]:
-    """How much a call of the work does, and everyone's way to do it."""
-    n, data = simulation.n, simulation.data
-    if work == "coordinator":
-        return 1, _coordinators(simulation)
-    state = simulation.start()
-    if work == "training":
-        clients, train = jnp.arange(n), jax.jit(simulation.local_training)
-        keys = round_keys(simulation.root, clients, 0)
-        others = _others(config, simulation)
-        ways = {name: partial(one.train, one.models, range(n)) for name, one in others.items()}
-        samples = int(data.sizes.sum()) * config.training.local_epochs
-        return samples, {OURS: lambda: train(state.models, clients, keys, data)} | ways
-    if work == "evaluation":
-        evaluate = jax.jit(simulation.evaluate)
-        others = _others(config, simulation)
-        ways = {name: partial(one.evaluate, one.models) for name, one in others.items()}
-        return n, {OURS: lambda: evaluate(state.models, data)} | ways
-    phases = compile_phases(simulation, state)
-    others = _others(config, simulation, without_slow=simulation.coalitions[0] > MOST_SLOWLY)
-    ways = {name: partial(one.round, one.models) for name, one in others.items()}
-    return 1, {OURS: lambda: timed_round(simulation, state, phases)[0]} | ways
 
 
 class Federation(Protocol):
@@ -136,38 +99,56 @@ class Federation(Protocol):
     def round(self, models: Any) -> Any: ...
 
 
-def _others(
-    config: Config, simulation: Simulation, without_slow: bool = False
-) -> dict[str, Federation]:
-    """Whoever else has this federation."""
-    from experiments.torch_federation import DEVICE, torch_federations
+THEIRS: Mapping[str, Callable[[Federation], Any]] = {
+    "training": lambda one: one.train(one.models, range(len(one.models))),
+    "evaluation": lambda one: one.evaluate(one.models),
+    "round": lambda one: one.round(one.models),
+}
 
-    others: dict[str, Federation] = {} if without_slow else {UNBATCHED: OneByOne(config)}
-    others.update(torch_federations(config, simulation))
-    if without_slow and DEVICE.type == "cpu":
+
+def _ways(config: Config, simulation: Simulation, work: str) -> tuple[int, dict[str, Work]]:
+    """How much a call of the work does, and everyone's way to do it."""
+    from experiments.benchmarks.torch_federation import DEVICE, VMAP, torch_federations
+
+    if work == "coordinator":
+        return 1, _coordinators(simulation)
+    n, data, state = simulation.n, simulation.data, simulation.start()
+    ours: Work
+    if work == "training":
+        amount, clients = int(data.sizes.sum()) * config.training.local_epochs, jnp.arange(n)
+        keys, train = round_keys(simulation.root, clients, 0), jax.jit(simulation.train)
+        ours = partial(train, state.models, clients, keys, data)
+    elif work == "evaluation":
+        amount, ours = n, partial(jax.jit(simulation.evaluate), state.models, data)
+    else:
+        programs = Clock(simulation.on_its_data(simulation.compile(state))).programs
+        amount, ours = 1, partial(step, programs, state)
+    others: dict[str, Federation] = {**torch_federations(config, simulation)}
+    if work != "round" or simulation.coalitions[0] <= MAX_SLOWLY:
+        others = {UNBATCHED: Unbatched(config)} | others
+    elif DEVICE.type == "cpu":
         others.pop(VMAP, None)
-    return others
+    return amount, {OURS: ours} | {name: partial(THEIRS[work], one) for name, one in others.items()}
 
 
 def _coordinators(simulation: Simulation) -> dict[str, Work]:
     """Both coordinators on the same reports, a fifth of which are lies."""
-    from experiments.torch_federation import TorchCoordinator, tensor
+    from experiments.benchmarks.torch_federation import TorchCoordinator, tensor
 
     n, here = simulation.n, simulation.topology.at(0)
     rng = np.random.default_rng(0)
     lcv = rng.normal(0.02, 0.01, here.mask.shape)
     lcv[::5] += 0.2 * np.asarray(here.itself)[::5]
-    arcs = jax.tree.map(lambda field: field[0], simulation.arcs)
-    reports = reports_of_round(here, arcs, jnp.asarray(lcv, jnp.float32))
+    arcs = jax.tree.map(lambda field: field[0], simulation.schedule.arcs)
+    reports = Reports.of(here, arcs, here.weights, jnp.asarray(lcv, jnp.float32))
     reports = jax.tree.map(np.asarray, reports)  # off the devices that share a run's models
     phi = jnp.asarray(rng.normal(size=(n, n)), jnp.float32)
     defence = Defence(c2=True).calibrated()
-    ours = jax.jit(partial(coordinate, defence=defence))
+    ours = jax.jit(partial(coordinate, audit=defence.audit()))
     theirs = TorchCoordinator(reports, n)
-    arrays = map(tensor, (phi, reports.lcv))
-    inputs = (*arrays, defence.penalty, defence.distance)
-    np.testing.assert_allclose(theirs.step(*inputs).cpu(), ours(phi, reports)[0], atol=1e-4)
-    return {OURS: lambda: ours(phi, reports), WHOLE: lambda: theirs.step(*inputs)}
+    whole = partial(theirs.step, tensor(phi), tensor(reports.lcv), defence)
+    np.testing.assert_allclose(whole().cpu(), ours(phi, reports)[0], atol=1e-4)
+    return {OURS: partial(ours, phi, reports), WHOLE: whole}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.kept import Arrays, KeptRun, read, write
+from experiments.harness.kept_runs import Arrays, KeptRun, read, write
 from trip_jax.config import Adversary, Contribution, Defence
 from trip_jax.errors import Diverged
 from trip_jax.learning.evaluation import ACCURACY, UTILITIES

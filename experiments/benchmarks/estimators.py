@@ -24,23 +24,23 @@ import networkx as nx
 import numpy as np
 
 import trip_jax as tj
-from experiments.command_line import Arguments, run_as_command
+from experiments.harness.command_line import Request, run_as_command
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.learning.training import round_keys
-from trip_jax.protocol.aggregation import aggregate, coalition_models
+from trip_jax.protocol.aggregation import WeightedMean, aggregate, coalition_models
 from trip_jax.shapley import game_values, sample_game
 from trip_jax.shapley.sampling import require_budget
 
 OURS = ("permutation", "antithetic", "stratified", "kernelshap")
-MOST_PLAYERS = 16  # all coalitions of each game are evaluated
+MAX_PLAYERS = 16  # all coalitions of each game are evaluated
 
 Estimator = Callable[[Callable[[np.ndarray], np.ndarray], int, int, int], np.ndarray]
 """(utility, n, budget, seed) -> values [n]"""
 
 
 @dataclass(frozen=True)
-class Game:
+class TabulatedGame:
     """A game known by the utilities of all its coalitions."""
 
     kind: str
@@ -61,7 +61,7 @@ class Game:
         return (np.stack(found) - truth) / truth.std()
 
 
-def random_games(n: int, seed: int = 0) -> list[Game]:
+def random_games(n: int, seed: int = 0) -> list[TabulatedGame]:
     """Three sums of 50 unanimity games of any size with normal weights, and three concave games."""
     rng = np.random.default_rng(seed)
     inside = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
@@ -71,12 +71,12 @@ def random_games(n: int, seed: int = 0) -> list[Game]:
         for size in rng.integers(1, n + 1, 50):
             carriers = rng.choice(n, size, replace=False)
             table += rng.normal() * inside[:, carriers].all(axis=1)
-        games.append(Game("unanimity", table))
-        games.append(Game("saturating", 1 - np.exp(-(inside @ rng.exponential(2 / n, n)))))
+        games.append(TabulatedGame("unanimity", table))
+        games.append(TabulatedGame("saturating", 1 - np.exp(-(inside @ rng.exponential(2 / n, n)))))
     return games
 
 
-def lcv_games(n: int, rounds: tuple[int, ...] = (1, 3, 6)) -> list[Game]:
+def lcv_games(n: int, rounds: tuple[int, ...] = (1, 3, 6)) -> list[TabulatedGame]:
     """u^(i,t) of the hub of a star of n clients with wrong labels, for every utility (Eq. 5)."""
     dataset = tj.load_dataset(tj.DatasetConfig("digits"))
     federation = tj.distribute(dataset, n_clients=n, distribution=tj.Distribution("noisy_labels"))
@@ -87,19 +87,21 @@ def lcv_games(n: int, rounds: tuple[int, ...] = (1, 3, 6)) -> list[Game]:
         tj.topology.build(nx.star_graph(n - 1), np.asarray(data.sizes)),
         training=tj.Training(local_epochs=3, learning_rate=0.05),
     )
-    train, evaluate = jax.jit(simulation.local_training), jax.jit(simulation.evaluate)
+    train, evaluate = jax.jit(simulation.train), jax.jit(simulation.evaluate)
     here = simulation.topology.at(0)
     coalitions = jnp.arange(2**n)[:, None] >> clients & 1
-    models, games = simulation.start().models, []
+    mix, models, games = WeightedMean(), simulation.start().models, []
     for t in range(max(rounds)):
         trained, _ = train(models, clients, round_keys(simulation.root, clients, t), data)
         if t + 1 in rounds:  # the hub's members are all clients, in order
             mixtures = coalition_models(
-                coalitions, here.shares[0], trained, models, models[0], clients != 0
+                mix, coalitions, here.shares[0], trained, models, models[0], clients != 0
             )
             utilities = np.asarray(evaluate(mixtures, data), float)
-            games += [Game(f"LCV, {name}", utilities[:, u]) for u, name in enumerate(UTILITIES)]
-        models = aggregate(trained, here)
+            games += [
+                TabulatedGame(f"LCV, {name}", utilities[:, u]) for u, name in enumerate(UTILITIES)
+            ]
+        models = aggregate(mix, trained, here)
     return games
 
 
@@ -142,7 +144,7 @@ def shapiq_estimators() -> dict[str, Estimator]:
     return {name: partial(estimate, make) for name, make in makers.items()}
 
 
-def median_seconds(estimator: Estimator, game: Game, budget: int) -> float:
+def median_seconds(estimator: Estimator, game: TabulatedGame, budget: int) -> float:
     """The median time of an estimate."""
     times = []
     for seed in range(6):
@@ -154,13 +156,13 @@ def median_seconds(estimator: Estimator, game: Game, budget: int) -> float:
 
 def compare_estimators(arguments: Sequence[str]) -> None:
     """Print a row for each budget and estimator."""
-    given = Arguments(arguments, ("players", "budgets", "seeds"))
+    given = Request("estimators", arguments, ("players", "budgets", "seeds"))
     if given.overrides:
         raise InvalidSetting(f"There are players, budgets and seeds, not {given.overrides[0]!r}.")
     players, seeds = given.number("players", 12), given.number("seeds", 20)
     budgets = given.numbers("budgets", 128, 512)
-    if not MOST_PLAYERS >= players >= 3 or not seeds:
-        raise InvalidSetting(f"players must lie between 3 and {MOST_PLAYERS}, seeds above 0.")
+    if not MAX_PLAYERS >= players >= 3 or not seeds:
+        raise InvalidSetting(f"players must lie between 3 and {MAX_PLAYERS}, seeds above 0.")
     for budget, name in product(budgets, OURS):
         require_budget(budget, players, name, setting="budgets")
     games = random_games(players) + lcv_games(players)

@@ -3,6 +3,7 @@ evaluated, on one device. Tells what batching is worth."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +12,12 @@ from jax import Array
 
 from trip_jax.config import Config
 from trip_jax.learning.training import round_keys
-from trip_jax.protocol.aggregation import coalition_models
+from trip_jax.protocol.aggregation import WeightedMean, coalition_models
 from trip_jax.runs.prepare import prepare
 from trip_jax.shapley import game_values
 
 
-class OneByOne:
+class Unbatched:
     """A federation with a fixed graph, in its first round.
 
     Attributes:
@@ -27,10 +28,10 @@ class OneByOne:
         simulation, _ = prepare(replace(config, devices=1))
         self.models, self._data = simulation.start().models, simulation.data
         self._keys = round_keys(simulation.root, jnp.arange(simulation.n), 0)
-        self._train = jax.jit(simulation.local_training)
+        self._train = jax.jit(simulation.train)
         self._evaluate = jax.jit(simulation.evaluate)
         self._here = simulation.topology.at(0)
-        self._mix = jax.jit(coalition_models)
+        self._mix = jax.jit(partial(coalition_models, WeightedMean()))
 
     def train(self, models: Array, clients: Sequence[int]) -> Array:
         """Local training of some clients, models [c, P] -> [c, P]."""

@@ -4,7 +4,7 @@ import hashlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from trip_jax.cli.messages import no_choice, one_line
@@ -27,15 +27,14 @@ CHOSEN_BY_GROUP = {
 LONGEST_NAME = 150
 """Characters of what a command line asks for that go into a file name."""
 
-SCALES = ("smoke", "cpu", "paper")
 
-
-class Arguments:
-    """A command line taken apart.
+class Request:
+    """What a command line asks an experiment for.
 
     Args:
-        names: an experiment's own settings; all others are overrides of the configuration.
-        fixed: settings that an experiment decides itself, and why they can't be given.
+        experiment: its name, with which reports begin.
+        names: settings of its own; all others are overrides of the configuration.
+        fixed: settings that it decides itself, and why they can't be given.
 
     Attributes:
         overrides: of the configuration of every run.
@@ -45,9 +44,13 @@ class Arguments:
     """
 
     def __init__(
-        self, arguments: Sequence[str], names: Collection[str], fixed: dict[str, str] | None = None
+        self,
+        experiment: str,
+        arguments: Sequence[str],
+        names: Collection[str],
+        fixed: Mapping[str, str] | None = None,
     ):
-        self._all = tuple(arguments)
+        self.experiment, self._all = experiment, tuple(arguments)
         self._given: dict[str, str] = {}
         self.overrides: tuple[str, ...] = ()
         for argument in arguments:
@@ -111,11 +114,7 @@ class Arguments:
                 raise InvalidSetting(f"{name} must be a number of at least 0, not {value!r}.")
         return tuple(dict.fromkeys(map(float, values)))
 
-    def scale(self) -> str:
-        """smoke, cpu (the default) or paper."""
-        self.one("scale", "")
-        return self.among("scale", SCALES, "cpu")[0]
-
+    @property
     def variation(self) -> str:
         """What is asked for beyond scale, data set, model, seeds and folder, for a file name."""
         usual = ("scale", "dataset", "model", "seed", "out")
@@ -125,25 +124,17 @@ class Arguments:
             return name
         return f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
+    def titled(self, title: str) -> str:
+        """A report's title, with the variation if there is one."""
+        return "; ".join(filter(None, (title, self.variation)))
 
-def setting_of(scale: str, model: str, overrides: Collection[str]) -> str:
-    """The scale, for titles, and what it is to the paper's setting where it is not the same."""
-    if scale != "paper":
-        return f"scale={scale} (smaller than the paper's setting)"
-    names = {override.lstrip("+").partition("=")[0] for override in overrides}
-    if names - {"devices", "checkpoint.every", "checkpoint.keep"}:
-        return f"scale={scale} (changed from the paper's setting)"
-    return f"scale={scale}" + " (the paper's setting but for the network)" * (model != "cnn")
+    def folder(self, default: str) -> Path:
+        """Where results go."""
+        return Path(self.one("out", default))
 
-
-def report_stem(folder: Path, *parts: str) -> Path:
-    """Where the files of a report go, but for their endings; empty parts are left out."""
-    return folder / "_".join(filter(None, parts))
-
-
-def beside(stem: Path, ending: str) -> Path:
-    """The report's file with that ending."""
-    return stem.with_name(stem.name + ending)
+    def stem(self, folder: Path, *parts: str) -> Path:
+        """Where the files of a report go, but for their endings."""
+        return folder / "_".join(filter(None, (self.experiment, *parts, self.variation)))
 
 
 def run_as_command(experiment: Callable[[Sequence[str]], None]) -> None:

@@ -17,22 +17,12 @@ and Markdown. Needs the extra `bench`.
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-from experiments.command_line import Arguments, report_stem, run_as_command
-from experiments.kept import compose_config
-from experiments.request import parse
-from experiments.timing import (
-    OURS,
-    compared,
-    refuse_what_pytorch_lacks,
-    setup,
-    timed,
-    torch_wait,
-    write_comparison,
-)
+from experiments.benchmarks.timing import OURS, Work, compared, timed, write_comparison
+from experiments.harness.command_line import run_as_command
+from experiments.paper.cells import CellStudy
 from trip_jax.errors import InvalidSetting
 from trip_jax.runs.prepare import describe, prepare
 from trip_jax.truth.reexecution import Executor
@@ -54,28 +44,31 @@ def coalitions(n: int, n_pairs: int) -> np.ndarray:
 
 def retraining_speed(arguments: Sequence[str]) -> None:
     """Measure, print and write."""
-    given = Arguments(arguments, ("pairs", "repeats", "out"), NO_PART)
-    pairs, repeats = given.number("pairs", 4), given.number("repeats", 3)
+    study = CellStudy("retraining_speed", arguments, names=("pairs", "repeats"), fixed=NO_PART)
+    request = study.request
+    for name in ("dataset", "model", "seed"):
+        request.one(name, "")
+    pairs, repeats = request.number("pairs", 4), request.number("repeats", 3)
     if not repeats or pairs.bit_count() != 1:
         raise InvalidSetting("repeats must be at least 1 and pairs a power of two.")
-    wait = torch_wait()
-    from experiments.torch_federation import torch_federations
+    from experiments.benchmarks.torch_federation import (
+        refuse_what_pytorch_lacks,
+        setup,
+        torch_federations,
+        wait,
+    )
 
-    request = parse(given.overrides)
-    for name in ("datasets", "models", "topologies", "distributions", "seeds"):
-        if len(values := getattr(request, name)) > 1:
-            raise InvalidSetting(f"One cell is timed: give one of {', '.join(map(str, values))}.")
-    dataset, model = request.datasets[0], request.models[0]
-    choices = [f"dataset={dataset}", f"model={model}", f"topology={request.topologies[0]}"]
-    choices += [f"distribution={request.distributions[0]}", f"seed={request.seeds[0]}"]
-    config = compose_config("vs_shapley", [*choices, *request.settings(dataset, model)])
+    ((dataset, model),) = study.reports()
+    (topology,), (distribution,), (seed,) = study.topologies, study.distributions, study.seeds
+    kinds = (f"topology={topology}", f"distribution={distribution}")
+    config = study.config(dataset, model, seed, *kinds)
     simulation, _ = prepare(config)
     alone, _ = prepare(replace(config, devices=1))
     refuse_what_pytorch_lacks(config, simulation)
     n, inside = simulation.n, coalitions(simulation.n, pairs)
-    process = decentralised_process(n)
+    process = decentralised_process(simulation)
     together, apart = Executor(simulation, process), Executor(alone, process, memory=1.0)
-    ways = {
+    ways: dict[str, Work] = {
         OURS: partial(together.execute, simulation, inside),
         ONE_COALITION: partial(apart.execute, alone, inside),
     }
@@ -83,11 +76,10 @@ def retraining_speed(arguments: Sequence[str]) -> None:
         ways[name] = partial(one.execute, inside)
     seconds = timed(ways, repeats, wait)
     rows = compared("re-execution", n, "coalitions/s", len(inside), seconds)
-    folder, variation = Path(given.one("out", "outputs/benchmark")), given.variation()
     title = f"{describe(config)}; {2**n} coalitions a cell; {setup(simulation)}"
-    title += f"; {variation}" * bool(variation)
-    stem = report_stem(folder, "retraining_speed", request.scale, dataset, model, variation)
-    print(write_comparison(rows, "Re-execution of coalitions", title, stem))
+    stem = request.stem(request.folder("outputs/benchmark"), study.scale, dataset, model)
+    heading = "Re-execution of coalitions"
+    print(write_comparison(rows, heading, request.titled(title), stem))
 
 
 if __name__ == "__main__":

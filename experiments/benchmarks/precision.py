@@ -27,39 +27,50 @@ from jax import Array
 from jax.profiler import ProfileData
 from scipy.stats import spearmanr
 
-from experiments.command_line import Arguments, report_stem, run_as_command
-from experiments.kept import compose_config
-from experiments.large import write_report
-from experiments.measures import mean_distance
-from experiments.tables import markdown
+from experiments.harness import report
+from experiments.harness.command_line import Request, run_as_command
+from experiments.harness.kept_runs import compose_config
+from experiments.paper.measures import mean_distance
 from trip_jax.data.federation import to_float
 from trip_jax.history import Past, Result, Timing
 from trip_jax.learning.devices import PRECISIONS, available, require_precision
+from trip_jax.protocol.algorithm import step
 from trip_jax.runs.prepare import describe, prepare
-from trip_jax.simulation import Simulation, compile_phases, timed_round
+from trip_jax.simulation import Clock, Simulation
 from trip_jax.truth.metrics import cosine_distance
 
 TERA = 1e12
 PRODUCTS = 8  # one after another, so that starting them costs little
 SIZES = {"cpu": 2048, "accelerator": 8192}  # of the matrices
 
+HEAD = (
+    "precision | devices | products, TFLOP/s | training, s | TFLOP/s | of ceiling | "
+    "evaluation, s | TFLOP/s | of ceiling | coordinator, s | whole, s | outside programs | "
+    "device idle | compilation, s | accuracy | cosine distance of phi to float32's | of scores | "
+    "Spearman"
+)
+LINE = (
+    "{precision} | {devices} | {ceiling:.3g} | {training_seconds:.1f} | {training_teraflops:.3g} | "
+    "{training_of_ceiling:.0%} | {evaluation_seconds:.1f} | {evaluation_teraflops:.3g} | "
+    "{evaluation_of_ceiling:.0%} | {coordination_seconds:.2f} | {whole_seconds:.1f} | "
+    "{outside:.1%} | {said_idle} | {compilation_seconds:.1f} | {accuracy:.4f} | "
+    "{phi_distance:.1e} | {scores_distance:.1e} | {scores_spearman:.3f}"
+)
+
 
 def precision(arguments: Sequence[str]) -> None:
     """Measure, print and write."""
-    given = Arguments(arguments, ("precision", "dataset", "model", "out"))
+    request = Request("precision", arguments, ("precision", "dataset", "model", "out"))
     device = available()[0]
     names = tuple(PRECISIONS)
-    asked = given.among("precision", names, *names[:1] if device.platform == "cpu" else names)
+    asked = request.among("precision", names, *names[:1] if device.platform == "cpu" else names)
     for name in asked:
         require_precision(name, device)
-    dataset, model = given.one("dataset", "fashion_mnist"), given.one("model", "cnn")
-    folder, variation = Path(given.one("out", "outputs/precision")), given.variation()
-    stem = report_stem(folder, "precision", dataset, model, variation)
-    folder.mkdir(parents=True, exist_ok=True)
-    overrides = [f"dataset={dataset}", f"model={model}", *given.overrides]
+    dataset, model = request.one("dataset", "fashion_mnist"), request.one("model", "cnn")
+    stem = request.stem(request.folder("outputs/precision"), dataset, model)
+    overrides = [f"dataset={dataset}", f"model={model}", *request.overrides]
     config = compose_config("ws100", overrides)
     title = f"{describe(config)}, seed {config.seed}; {device.device_kind}, jax {jax.__version__}"
-    title += f"; {variation}" * bool(variation)
     rows: list[dict[str, Any]] = []
     first: Result | None = None
     for name in dict.fromkeys(("float32", *asked)):
@@ -78,7 +89,12 @@ def precision(arguments: Sequence[str]) -> None:
             | {"idle": _idle_share(simulation)}
             | _scores(result, first)
         )
-        _write(pandas.DataFrame(rows), title, stem)
+        frame = pandas.DataFrame(rows)
+        idle = ("" if np.isnan(row["idle"]) else f"{row['idle']:.1%}" for row in rows)
+        lines = report.table(HEAD, LINE, frame.assign(said_idle=list(idle)).to_dict("records"))
+        heading = "Precision of matrix products"
+        text = report.write(stem, frame, heading, request.titled(title), lines)
+        print(f"{text}\nreport in {stem.parent}")
 
 
 def matmul_ceiling(name: str, device: jax.Device) -> float:
@@ -105,7 +121,7 @@ def matmul_ceiling(name: str, device: jax.Device) -> float:
 
 def operations_an_image(simulation: Simulation) -> tuple[float, float]:
     """Of a step of training, which is a gradient, and of evaluation."""
-    batch, model = simulation.training.batch_size, simulation.model
+    batch, model = simulation.training.batch_size, simulation.learner.model
     inputs = model.theta, to_float(simulation.data.images[:batch]), simulation.data.labels[:batch]
     inputs = jax.device_put(inputs, jax.devices("cpu")[0])  # other backends do not count
 
@@ -136,12 +152,13 @@ def busy_seconds(profile: Iterable[Any]) -> float:
 def _idle_share(simulation: Simulation) -> float:
     """Of a round, what passes without the device computing; NaN where a profile does not tell."""
     state = simulation.start()
-    phases = compile_phases(simulation, state)  # again the programs of the run
-    timed_round(simulation, state, phases)
+    programs = simulation.compile(state)  # again those of the run
+    programs = Clock(simulation.on_its_data(programs)).programs
+    step(programs, state)
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             began = time.perf_counter()
-            timed_round(simulation, state, phases)
+            step(programs, state)
             seconds = time.perf_counter() - began
         (file,) = Path(folder).rglob("*.xplane.pb")
         return 1 - busy_seconds(ProfileData.from_file(str(file)).planes) / seconds
@@ -152,16 +169,16 @@ def _speed(
 ) -> dict[str, float]:
     total = Timing.total(result.timings)
     gradient, forward = operations_an_image(simulation)
-    training = total.samples * gradient / total.training
     images = total.coalitions * len(simulation.data.test_labels)
-    evaluation = images * forward / total.evaluation
-    return {
-        "training_seconds": total.training,
-        "training_teraflops": training / TERA,
-        "training_of_ceiling": training / ceiling,
-        "evaluation_seconds": total.evaluation,
-        "evaluation_teraflops": evaluation / TERA,
-        "evaluation_of_ceiling": evaluation / ceiling,
+    speed = {}
+    for phase, seconds, operations in (
+        ("training", total.training, total.samples * gradient),
+        ("evaluation", total.evaluation, images * forward),
+    ):
+        speed[f"{phase}_seconds"] = seconds
+        speed[f"{phase}_teraflops"] = operations / seconds / TERA
+        speed[f"{phase}_of_ceiling"] = operations / seconds / ceiling
+    return speed | {
         "coordination_seconds": total.coordination,
         "outside": 1 - total.seconds / whole,
         "whole_seconds": whole,
@@ -180,28 +197,6 @@ def _scores(result: Result, float32: Result) -> dict[str, float]:
 
 def _say(name: str, past: Past) -> None:
     print(f"{name}: a round in {past.timings[-1].seconds:.1f} s", flush=True)
-
-
-def _write(frame: pandas.DataFrame, title: str, stem: Path) -> None:
-    head = ["precision", "devices", "products, TFLOP/s", "training, s", "TFLOP/s", "of ceiling"]
-    head += ["evaluation, s", "TFLOP/s", "of ceiling", "coordinator, s", "whole, s"]
-    head += ["outside programs", "device idle", "compilation, s", "accuracy"]
-    head += ["cosine distance of phi to float32's", "of scores", "Spearman"]
-    lines = [head]
-    for row in frame.itertuples():
-        line = [row.precision, f"{row.devices}", f"{row.ceiling:.3g}"]
-        for seconds, flops, share in (
-            (row.training_seconds, row.training_teraflops, row.training_of_ceiling),
-            (row.evaluation_seconds, row.evaluation_teraflops, row.evaluation_of_ceiling),
-        ):
-            line += [f"{seconds:.1f}", f"{flops:.3g}", f"{share:.0%}"]
-        line += [f"{row.coordination_seconds:.2f}", f"{row.whole_seconds:.1f}"]
-        line += [f"{row.outside:.1%}", "" if np.isnan(row.idle) else f"{row.idle:.1%}"]
-        line += [f"{row.compilation_seconds:.1f}", f"{row.accuracy:.4f}"]
-        line += [f"{row.phi_distance:.1e}", f"{row.scores_distance:.1e}"]
-        lines.append([*line, f"{row.scores_spearman:.3f}"])
-    text = f"# Precision of matrix products\n\nSetting: {title}.\n\n{markdown(lines)}\n"
-    write_report(stem, frame, text)
 
 
 if __name__ == "__main__":

@@ -19,15 +19,22 @@ from typing import Any
 import numpy as np
 import pandas
 import xarray
+from matplotlib.figure import Figure
 from scipy import stats
 
-from experiments.command_line import Arguments, run_as_command
-from experiments.kept import KeptRun
-from experiments.large import COMMON, FIXED, UNJUDGED, LargeRequest, draw_report, write_report
-from experiments.large_plots import draw_correlation
-from experiments.statistics import bootstrap, interval_over_seeds, pearson, spearman
-from experiments.tables import markdown
+from experiments.harness import report
+from experiments.harness.command_line import run_as_command
+from experiments.harness.kept_runs import KeptRun
+from experiments.harness.statistics import (
+    bootstrap,
+    interval_over_seeds,
+    pearson,
+    spearman,
+    with_interval,
+)
+from experiments.paper.small_world import SmallWorldStudy
 from trip_jax.data.federation import ClientData
+from trip_jax.runs.figures import HONEST, LIAR
 
 PAPER = {
     ("cifar10", "sizes"): 0.246,
@@ -54,17 +61,16 @@ SCORES = {
 
 def correlation(arguments: Sequence[str]) -> None:
     """Run what was asked for, or take it as it was kept; one report a data set and model."""
-    given = Arguments(arguments, (*COMMON, "distribution"), FIXED | UNJUDGED)
-    request = LargeRequest.of("correlation", given)
-    distributions = given.among("distribution", LEVELLED, "sizes", "noisy_images")
+    study = SmallWorldStudy("correlation", arguments, ("distribution",))
+    distributions = study.request.among("distribution", LEVELLED, "sizes", "noisy_images")
     reports = {
-        (dataset, model): {
-            (distribution, seed): request.run(dataset, model, seed, f"distribution={distribution}")
-            for distribution, seed in product(distributions, request.seeds)
+        which: {
+            (distribution, seed): study.run(*which, seed, f"distribution={distribution}")
+            for distribution, seed in product(distributions, study.seeds)
         }
-        for dataset, model in product(request.datasets, request.models)
+        for which in study.reports()
     }
-    for (dataset, model), runs in reports.items():
+    for which, runs in reports.items():
         frame = pandas.concat(
             [
                 pandas.DataFrame({"distribution": distribution, "seed": seed} | _clients(run))
@@ -72,15 +78,15 @@ def correlation(arguments: Sequence[str]) -> None:
             ],
             ignore_index=True,
         )
-        frame["paper"] = [
-            PAPER.get((dataset, distribution), nan) for distribution in frame.distribution
-        ]
-        title = request.title(next(iter(runs.values())).config).replace(
+        frame["paper"] = [PAPER.get((which[0], one), nan) for one in frame.distribution]
+        title = study.title(next(iter(runs.values())).config).replace(
             f", {distributions[0]},", f", {' and '.join(distributions)},"
         )
-        stem = request.stem(dataset, model)
-        write_report(stem, frame, _report(frame, title))
-        draw_report(stem, partial(draw_correlation, frame, title))
+        stem = study.stem(*which)
+        heading = "Scores against the amount and the quality of data"
+        text = report.write(stem, frame, heading, title, *_sections(frame))
+        print(f"{text}\nreport in {study.folder}")
+        report.draw(stem, partial(_draw, frame, title))
 
 
 def _clients(run: KeptRun) -> dict[str, Any]:
@@ -149,85 +155,130 @@ def explained(given: np.ndarray, values: np.ndarray) -> float:
     return float(1 - left / values.var(ddof=1))
 
 
-def _report(frame: pandas.DataFrame, title: str) -> str:
-    lines = [["distribution", "score by", "seed", "Pearson", "Spearman", "the paper's"]]
-    why = [["distribution", "seed", "residual with degree", "with weight given"]]
-    why[0] += ["mean residual, last minibatch of 1 or 2 (clients)", "larger"]
+def _sections(frame: pandas.DataFrame) -> list[str]:
     excess = [name for name in frame if name.startswith(EXCESS)]
-    classes = [["distribution", "seed", *(name.removeprefix("excess of ") for name in excess)]]
-    classes[0] += ["R², adjusted", "Pearson of score and level, classes held equal"]
-    outliers = [["distribution", "seed", "client", "level", "score", "degree", "weight given"]]
-    outliers[0] += ["last minibatch"]
+    lines = [["distribution", "score by", "seed", "Pearson", "Spearman", "the paper's"]]
+    residual, classes, outliers = [], [], []
     for distribution, columns in frame.groupby("distribution", sort=False):
         by_seed = [rows for _, rows in columns.groupby("seed", sort=False)]
         for name in SCORES:
             printed = columns.paper.iloc[0] if name == "accuracy" else nan
             paper = "–" if np.isnan(printed) else f"{printed:+.3f}"
-            for rows in by_seed:
-                both = [
-                    _with_interval(rows.level, rows[f"score by {name}"], kind)
-                    for kind in (pearson, spearman)
-                ]
-                lines.append([distribution, name, str(rows.seed.iloc[0]), *both, paper])
-            if len(by_seed) > 1:
-                both = [
-                    _over_seeds([kind(rows.level, rows[f"score by {name}"]) for rows in by_seed])
-                    for kind in (pearson, spearman)
-                ]
-                lines.append([distribution, name, "mean", *both, paper])
-        for rows in by_seed:
-            both = [
-                _with_interval(rows[place], rows.residual, spearman)
-                for place in ("degree", "given_weight")
+            by_kind = [
+                [_coefficient(rows.level, rows[f"score by {name}"], kind) for rows in by_seed]
+                for kind in (pearson, spearman)
             ]
+            for rows, *both in zip(by_seed, *by_kind, strict=True):
+                said = [with_interval(value, interval, 3) for value, interval in both]
+                lines.append([distribution, name, str(rows.seed.iloc[0]), *said, paper])
+            if len(by_seed) > 1:
+                said = [_over_seeds([value for value, _ in seeds]) for seeds in by_kind]
+                lines.append([distribution, name, "mean", *said, paper])
+        for rows in by_seed:
+            where = {"distribution": distribution, "seed": rows.seed.iloc[0]}
             short = rows.last_minibatch <= 2
+            degree, weight = (
+                with_interval(*_coefficient(rows[place], rows.residual, spearman), 3)
+                for place in ("degree", "given_weight")
+            )
             means = [
                 f"{rows.residual[which].mean():+.4f} ({which.sum()})" if which.any() else "–"
                 for which in (short, ~short)
             ]
-            where = [distribution, str(rows.seed.iloc[0])]
-            why.append([*where, *both, *means])
+            residual.append(where | {"degree": degree, "weight": weight, "means": means})
             owned, level, score = (rows[name].to_numpy() for name in (excess, "level", "score"))
-            equal = pearson(without(owned, level), without(owned, score))
-            classes.append([*where, *(f"{pearson(rows[c], rows.residual):+.2f}" for c in excess)])
-            classes[-1] += [f"{explained(owned, rows.residual):.2f}", f"{equal:+.3f}"]
-            for row in rows[rows.outlier].itertuples():
-                numbers = [f"{row.level:.3g}", f"{row.score:.4f}", str(row.degree)]
-                place = [f"{row.given_weight:.2f}", str(row.last_minibatch)]
-                outliers.append([*where, str(row.client), *numbers, *place])
-    sections = [
-        "# Scores against the amount and the quality of data",
-        f"Setting: {title}.",
+            classes.append(
+                where
+                | {
+                    "each": " | ".join(f"{pearson(rows[c], rows.residual):+.2f}" for c in excess),
+                    "explained": explained(owned, rows.residual),
+                    "equal": pearson(without(owned, level), without(owned, score)),
+                }
+            )
+            outliers += rows[rows.outlier].to_dict("records")
+    return [
         "Coefficients over clients with their 95 % bootstrap intervals, means with Student's over "
         "seeds; the paper does not say of which kind its own are:",
-        markdown(lines),
+        report.markdown(lines),
         "What goes with the rest: Spearman's coefficient of the residuals (accuracy) with a "
         "client's degree, and with the weight that it is given in all models of a round; and the "
         "mean residual of clients whose last minibatch has one or two examples, which makes it a "
         "step along a noisy gradient:",
-        markdown(why),
+        report.table(
+            "distribution | seed | residual with degree | with weight given | "
+            "mean residual, last minibatch of 1 or 2 (clients) | larger",
+            "{distribution} | {seed} | {degree} | {weight} | {means[0]} | {means[1]}",
+            residual,
+        ),
         "Pearson's coefficient of the residuals with how many examples of a class a client has "
         "beyond the class's share, by class; the share of their variance that a linear regression "
         "on all classes explains; and Pearson's coefficient of what such regressions leave of "
         "score and level:",
-        markdown(classes),
+        report.table(
+            f"distribution | seed | {' | '.join(c.removeprefix('excess of ') for c in excess)} | "
+            "R², adjusted | Pearson of score and level, classes held equal",
+            "{distribution} | {seed} | {each} | {explained:.2f} | {equal:+.3f}",
+            classes,
+        ),
         "Clients more than three robust standard deviations off the line:",
-        markdown(outliers) if len(outliers) > 1 else "none.",
+        report.table(
+            "distribution | seed | client | level | score | degree | weight given | last minibatch",
+            "{distribution} | {seed} | {client} | {level:.3g} | {score:.4f} | {degree} | "
+            "{given_weight:.2f} | {last_minibatch}",
+            outliers,
+        )
+        if outliers
+        else "none.",
     ]
-    return "\n\n".join(sections) + "\n"
 
 
-def _with_interval(
-    x: pandas.Series, y: pandas.Series, coefficient: Callable[..., np.ndarray]
-) -> str:
+def _coefficient(
+    x: pandas.Series, y: pandas.Series, kind: Callable[..., np.ndarray]
+) -> tuple[float, tuple[float, float]]:
+    """Pearson's or Spearman's coefficient, with its interval over clients."""
     sample = x.to_numpy(float), y.to_numpy(float)
-    low, high = bootstrap(coefficient, *sample)
-    return f"{coefficient(*sample):+.3f} ({low:+.2f} to {high:+.2f})"
+    return float(kind(*sample)), bootstrap(kind, *sample)
 
 
-def _over_seeds(values: Sequence[np.ndarray]) -> str:
+def _over_seeds(values: Sequence[float]) -> str:
     low, high = interval_over_seeds(np.array(values))
     return f"**{np.mean(values):+.3f}** ({low:+.2f} to {high:+.2f})"
+
+
+def _draw(frame: pandas.DataFrame, title: str) -> Figure:
+    """Score against level, a panel a distribution; outliers named with their degree.
+
+    Args:
+        frame: a row a client with distribution, seed, client, level, level_name, score, degree,
+            outlier and the paper's coefficient; the first seed is shown.
+    """
+    first = frame[frame.seed == frame.seed.iloc[0]]
+    distributions = first.distribution.unique()
+    count, what = len(distributions), f"Score of each client (seed {first.seed.iloc[0]})"
+    figure, each = report.panels(what, title, 2.7, count, width=3.5 * count)
+    for axes, distribution in zip(each, distributions, strict=True):
+        rows = first[first.distribution == distribution]
+        usual, odd = rows[~rows.outlier], rows[rows.outlier]
+        axes.plot(usual.level, usual.score, "o", ms=3, mew=0, color=HONEST)
+        axes.plot(odd.level, odd.score, "D", ms=3.5, mew=0, color=LIAR)
+        for row in odd.itertuples():
+            where = (row.level, row.score)
+            aside, side = (4, "left") if row.level < rows.level.mean() else (-4, "right")
+            look: dict[str, Any] = {
+                "textcoords": "offset points",
+                "ha": side,
+                "va": "center",
+                "size": 6,
+            }
+            axes.annotate(f"{row.client} (degree {row.degree})", where, (aside, 0), **look)
+        axes.axhline(0, color="black", lw=0.6)
+        axes.set(xlabel=rows.level_name.iloc[0], ylabel="score (test accuracy)")
+        both = [float(kind(rows.level, rows.score)) for kind in (pearson, spearman)]
+        text = f"Pearson {both[0]:+.2f}, Spearman {both[1]:+.2f}"
+        if rows.paper.notna().all():
+            text += f" (the paper's {rows.paper.iloc[0]:+.2f})"
+        axes.set_title(text, size=7, loc="left")
+    return figure
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from math import ceil, floor, log10
 import numpy as np
 import xarray
 
-from experiments.command_line import run_as_command
+from experiments.harness.command_line import run_as_command
 from trip_jax import load_run
 from trip_jax.config import Defence
 from trip_jax.errors import InvalidSetting

@@ -12,7 +12,6 @@ trip_jax takes on this backend; writes CSV and Markdown.
 
 from collections.abc import Callable, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,9 +20,9 @@ import numpy as np
 import optax
 import pandas
 
-from experiments.command_line import Arguments, report_stem, run_as_command
-from experiments.tables import markdown
-from experiments.timing import spread, timed
+from experiments.benchmarks.timing import spread, timed
+from experiments.harness import report
+from experiments.harness.command_line import Request, run_as_command
 from trip_jax.data.federation import ClientData
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import evaluate
@@ -44,49 +43,44 @@ FORMS: tuple[Form, ...] = (
 
 def convolutions(arguments: Sequence[str]) -> None:
     """Measure, print and write."""
-    given = Arguments(arguments, ("dataset", "clients", "repeats", "out"))
-    n, repeats = given.number("clients", 8), given.number("repeats", 3)
+    request = Request("convolutions", arguments, ("dataset", "clients", "repeats", "out"))
+    n, repeats = request.number("clients", 8), request.number("repeats", 3)
     if not n or not repeats:
         raise InvalidSetting("clients and repeats must be at least 1.")
-    if given.overrides:
-        raise InvalidSetting(f"There is no setting {given.overrides[0].partition('=')[0]} here.")
-    stem = report_stem(Path(given.one("out", "outputs/benchmark")), "convolutions")
+    if request.overrides:
+        raise InvalidSetting(f"There is no setting {request.overrides[0].partition('=')[0]} here.")
     backend = jax.default_backend()
     chosen = zip(cnn_forms(backend), default_batches(backend), strict=True)
     taken = dict(zip(WORKS, chosen, strict=True))
     rows: list[dict[str, Any]] = []
-    for dataset in given.among("dataset", tuple(SHAPES)):
+    for dataset in request.among("dataset", tuple(SHAPES)):
         data = _random_data(SHAPES[dataset], n)
         for form, batch in product(FORMS, sorted({1, n})):
             model = from_flax(CNN(N_CLASSES, (32, 64), 128, *form))
             for work, (run, images) in _works(model, data, batch).items():
-                seconds = timed({work: run}, repeats)[work]
-                rates = spread([images / one for one in seconds])
+                rates = spread([images / one for one in timed({work: run}, repeats)[work]])
                 rows.append(
-                    {"dataset": dataset, "work": work}
-                    | dict(zip(("convolution", "pooling"), form, strict=True))
+                    {"dataset": dataset, "work": work, "convolution": form[0], "pooling": form[1]}
                     | {"models_at_once": batch}
                     | rates
                     | {"taken": taken[work][0] == form and (taken[work][1] > 1) == (batch > 1)}
                 )
                 print(f"{dataset}, {work}, {form}, {batch}: {rates['median']:,.0f} images/s")
+    frame = pandas.DataFrame(rows)
+    fastest_first = [
+        row | {"note": "taken by trip_jax" if row["taken"] else ""}
+        for _, group in frame.groupby(["dataset", "work"], sort=False)
+        for row in group.sort_values("median", ascending=False).to_dict("records")
+    ]
+    lines = report.table(
+        "data set | work | convolution | pooling | models at once | images/s | ",
+        "{dataset} | {work} | {convolution} | {pooling} | {models_at_once} | "
+        "{median:,.0f} ({least:,.0f} to {most:,.0f}) | {note}",
+        fastest_first,
+    )
     title = f"{n} clients, one {jax.devices()[0].device_kind} device, jax {jax.__version__}"
-    _write(pandas.DataFrame(rows), title, stem)
-
-
-def _write(frame: pandas.DataFrame, title: str, stem: Path) -> None:
-    lines = [["data set", "work", "convolution", "pooling", "models at once", "images/s", ""]]
-    for (dataset, work), group in frame.groupby(["dataset", "work"], sort=False):
-        for row in group.sort_values("median", ascending=False).itertuples():
-            rate = f"{row.median:,.0f} ({row.least:,.0f} to {row.most:,.0f})"
-            note = "taken by trip_jax" if row.taken else ""
-            form = [row.convolution, row.pooling, f"{row.models_at_once}"]
-            lines.append([dataset, work, *form, rate, note])
-    text = f"# Convolution and pooling\n\nSetting: {title}.\n\n{markdown(lines)}\n"
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    frame.to_csv(stem.with_suffix(".csv"), index=False)
-    stem.with_suffix(".md").write_text(text)
-    print(text)
+    stem = request.folder("outputs/benchmark") / request.experiment
+    print(report.write(stem, frame, "Convolution and pooling", title, lines, number=None))
 
 
 def _random_data(shape: tuple[int, int, int], n: int) -> ClientData:

@@ -1,0 +1,270 @@
+"""Runs the cells of a table and writes them down: CSV, Markdown and figures."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import nan
+from typing import Any
+
+import numpy as np
+import pandas
+from matplotlib.figure import Figure
+
+from experiments.harness import report
+from experiments.paper.cells import CellStudy
+from experiments.paper.measures import TRIP, baseline_rows, cost_row, trip_rows
+from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.runs.figures import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
+from trip_jax.truth.metrics import cosine_distance
+
+
+@dataclass(frozen=True)
+class Table:
+    """What one of the paper's tables compares."""
+
+    study: CellStudy
+    title: str
+    columns: Sequence[str]  # distributions or topologies
+    in_paper: frozenset[str]  # those of them that the paper has
+    setting: str  # what all columns share
+    overrides_of_column: Callable[[str], Sequence[str]]
+    baselines: bool  # are compared, too
+    paper_values: Mapping[tuple[str, str, str], float]  # by data set, column and method
+
+    def fill(self) -> None:
+        """Run every cell, or take it as it was kept; one report a data set and model.
+
+        Raises:
+            InvalidSetting: a setting that cannot work.
+        """
+        study = self.study
+        which = list(product(study.datasets, study.models, study.seeds, self.columns))
+        cells = {key: study.cell(*key[:3], *self.overrides_of_column(key[3])) for key in which}
+        for cell in cells.values():  # before anything is run
+            if self.baselines:
+                cell.require_baselines()
+            cell.require_federation()
+        samples = next(iter(cells.values())).samples  # all have the same clients
+        for dataset, model in study.reports():
+            rows: list[dict[str, Any]] = []
+            costs: list[dict[str, Any]] = []
+            shown: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # of the first seed
+            stem = study.stem(dataset, model)
+            for seed, column in product(study.seeds, self.columns):
+                key = (dataset, model, seed, column)
+                here = f"cell {which.index(key) + 1} of {len(which)}"
+                print(f"{here}: {', '.join(map(str, key))}", flush=True)
+                cell = cells.pop(key)
+                where = {"dataset": dataset, "model": model, "column": column, "seed": seed}
+                rows += [
+                    where | row for row in trip_rows(cell, study.utilities, study.normalizations)
+                ]
+                if self.baselines:
+                    rows += [where | row for row in baseline_rows(cell, study.utilities)]
+                costs.append(where | cost_row(cell))
+                if seed == study.seeds[0]:
+                    truth = cell.decentralised()["values"][..., ACCURACY]
+                    shown[self.label(column)] = cell.trip_values("accuracy", "paper"), truth
+                frame, cost = pandas.DataFrame(rows), pandas.DataFrame(costs)
+                keys = [(dataset, row["column"], row["method"]) for row in rows]
+                printed = pandas.Series([self.paper_values.get(key, nan) for key in keys])
+                frame["paper"] = printed.where(_is_main(frame, "accuracy", "paper"))
+                title = self._title(dataset, model, cost, samples)
+                named = frame.rename(columns={"column": study.request.experiment})
+                text = report.write(stem, named, self.title, title, *self._sections(frame, cost))
+            distances = draw_distances(self._series(frame), self.title, title)
+            distances.savefig(report.beside(stem, ".png"), dpi=300)
+            scatter = draw_scatter(shown, f"{title}; seed {study.seeds[0]} shown")
+            scatter.savefig(report.beside(stem, "_scatter.png"), dpi=300)
+            print(f"{text}\nresults in {study.folder}")
+
+    def label(self, column: str) -> str:
+        """A column's name, starred where the paper lacks it."""
+        return column.replace("_", " ") + "*" * (column not in self.in_paper)
+
+    def _title(self, dataset: str, model: str, cost: pandas.DataFrame, samples: int | None) -> str:
+        examples = f"{cost.examples.min():,}"
+        if cost.examples.max() > cost.examples.min():
+            examples += f" to {cost.examples.max():,}"
+        scale, seeds = self.study.said(model)
+        what = f"{dataset}, {model}, {self.setting}, {scale}: {examples} training examples in all"
+        parts = [what, seeds, *self.study.settings(dataset, model)]
+        if samples is not None:
+            parts.append(f"Shapley values from {samples:,} sampled coalitions")
+        return ", ".join(parts)
+
+    def _sections(self, frame: pandas.DataFrame, cost: pandas.DataFrame) -> list[str]:
+        """The rows beside the paper's values, as Markdown."""
+        own = frame[frame.utility == frame.truth]
+        trip, baselines = frame[frame.method == TRIP], own[own.method != TRIP]
+        notes = "Mean over clients and seeds ± standard deviation over seeds; in brackets the "
+        notes += "paper's."
+        if set(frame.column) - self.in_paper:
+            notes += " Columns with a star are not in the paper, nor in the means."
+        utility, normalization = self._first_shown()
+        printed = "as printed" if normalization == "paper" else "divided by m"
+        main = own[_is_main(own, utility, normalization)]
+        sections = [
+            notes,
+            f"By {utility} and Eq. 4 {printed}{_lost(main)}:",
+            self.pivot(main, ["method"], paper=True),
+            "TRIP-Shapley by utility and normalisation, against the Shapley value of the utility "
+            f"named under truth{_lost(trip)}:",
+            self.pivot(trip, ["utility", "normalization", "truth"]),
+        ]
+        if len(baselines):
+            sections += [
+                "Baselines by utility, with the thresholds of accuracy for all; calls are "
+                f"coalitions looked up, mean over cells{_lost(baselines)}:",
+                self.pivot(baselines, ["method", "utility"], calls=True),
+            ]
+        return [*sections, "Final accuracy, examples and seconds per cell:", self._costs(cost)]
+
+    def _first_shown(self) -> tuple[str, str]:
+        """The utility and normalisation of the first table: the paper's, if they were asked for."""
+        utilities, normalizations = self.study.utilities, self.study.normalizations
+        return (
+            "accuracy" if "accuracy" in utilities else utilities[0],
+            "paper" if "paper" in normalizations else normalizations[0],
+        )
+
+    def _series(self, frame: pandas.DataFrame) -> pandas.DataFrame:
+        """The rows of a figure: methods, or TRIP-Shapley's variants where it stands alone."""
+        own = frame[frame.utility == frame.truth]
+        own = own.assign(column=own.column.map(self.label))
+        if (own.method != TRIP).any():
+            return own[_is_main(own, *self._first_shown())].assign(series=own.method)
+        return own.assign(series=own.utility + ", " + own.normalization)
+
+    def pivot(
+        self, frame: pandas.DataFrame, by: list[str], *, paper: bool = False, calls: bool = False
+    ) -> str:
+        """A Markdown table with a line for each group and a mean over the paper's columns."""
+        present = [column for column in self.columns if column in set(frame.column)]
+        papers = [column for column in present if column in self.in_paper]
+        lines = [[*by, *map(self.label, present), "mean"] + ["calls"] * calls]
+        for group, rows in frame.groupby(by, sort=False):
+            by_column = rows.groupby("column")
+            ours, printed = by_column.distance, by_column.paper.first()
+            cells = [_with_spread(ours.get_group(column)) for column in present]
+            if paper:
+                in_brackets = (printed[column] for column in present)
+                cells = [
+                    cell + ("" if pandas.isna(value) else f" ({value:.3f})")
+                    for cell, value in zip(cells, in_brackets, strict=True)
+                ]
+            common = [column for column in papers if ours.count()[column]]
+            mean = _number(ours.mean()[common].mean())
+            if 0 < len(common) < len(papers):
+                mean += f" of {len(common)}"
+            if paper and printed[common].notna().all() and common:
+                mean += f" ({printed[common].mean():.3f})"
+            lines.append([*map(str, group), *cells, mean])
+            if calls:
+                lines[-1].append(f"{rows.calls.mean():,.0f}")
+        return report.markdown(lines)
+
+    def _costs(self, cost: pandas.DataFrame) -> str:
+        present = [column for column in self.columns if column in set(cost.column)]
+        lines = [["", *map(self.label, present)]]
+        for name in cost.columns.drop(["dataset", "model", "column", "seed"]):
+            digits = 0 if name == "examples" or name.startswith("seconds") else 3
+            means = cost.groupby("column")[name].mean()[present]
+            values = ("–" if pandas.isna(mean) else f"{mean:,.{digits}f}" for mean in means)
+            lines.append([name.replace("_", " "), *values])
+        return report.markdown(lines)
+
+
+def _lost(rows: pandas.DataFrame) -> str:
+    """How many vectors are in no distance and no mean."""
+    lost = int(rows.without_direction.sum())
+    return f" ({lost} without direction, all zero, are left out)" * (lost > 0)
+
+
+def _is_main(frame: pandas.DataFrame, utility: str, normalization: str) -> pandas.Series:
+    """Rows of one utility, judged by the same; the normalisation is TRIP-Shapley's alone."""
+    by_utility = (frame.utility == utility) & (frame.truth == utility)
+    return by_utility & ((frame.normalization == normalization) | (frame.method != TRIP))
+
+
+def _with_spread(distances: pandas.Series) -> str:
+    spread = f" ± {_number(distances.std())}" if distances.count() > 1 else ""
+    return _number(distances.mean()) + spread
+
+
+def _number(value: float) -> str:
+    """Three decimals; a vector without direction has no distance and shows as a dash."""
+    return "–" if pandas.isna(value) else f"{value:.3f}"
+
+
+def draw_distances(frame: pandas.DataFrame, what: str, title: str) -> Figure:
+    """Distances by column and series: ours with its range over seeds, the paper's as a cross.
+
+    Args:
+        frame: a row a measurement with column, series, distance and paper.
+    """
+    columns, series = frame.column.unique(), frame.series.unique()
+    figure, (axes,) = report.panels(what, title, 2.9)
+    step = 0.8 / len(series)
+    for k, (name, (colour, marker)) in enumerate(zip(series, report.LOOKS, strict=False)):
+        x = np.arange(len(columns)) + step * (k + 0.5) - 0.4
+        by_column = frame[frame.series == name].groupby("column")
+        ours = by_column.distance.agg(["mean", "min", "max"]).reindex(columns)
+        printed = by_column.paper.first().reindex(columns)
+        axes.vlines(x, ours["min"], ours["max"], color=colour, lw=1)
+        axes.plot(x, ours["mean"], marker, ms=4.5, color=colour, label=name)
+        axes.plot(x, printed, "x", ms=6, mew=1.3, color=colour)
+    if frame.paper.notna().any():
+        axes.plot([], [], "x", ms=6, mew=1.3, color=MUTED, label="the paper's value")
+    for k in range(1, len(columns)):
+        axes.axvline(k - 0.5, color=MUTED, lw=0.4, alpha=0.5)
+    axes.set_xticks(range(len(columns)), columns)
+    if (frame.distance > 0).any():
+        axes.set_yscale("log")
+    axes.set(ylabel="cosine distance", xlim=(-0.5, len(columns) - 0.5))
+    add_legend(axes, ncols=4)
+    return figure
+
+
+def draw_scatter(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], title: str) -> Figure:
+    """phi[i, j] of TRIP-Shapley against the Shapley value, every client's vector at length one.
+
+    The cosine distance, whose mean over clients is written into each panel, is then half the
+    squared distance between a client's two vectors. Zero vectors are left out.
+
+    Args:
+        pairs: TRIP-Shapley's phi [n, n] and the Shapley values [n, n], by what a panel is called.
+    """
+    width = 7.0 if len(pairs) > 2 else 3.5
+    what = "Contributions to each client's final model (accuracy, Eq. 4 as printed)"
+    figure = titled_figure(what, title, width, width / max(len(pairs), 2) + 0.5)
+    shown = figure.subplots(1, len(pairs), sharex=True, sharey=True, squeeze=False)[0]
+    reach: list[float] = [0.0, 1.0]
+    for axes, (column, (trip, truth)) in zip(shown, pairs.items(), strict=True):
+        plain(axes)
+        distances = cosine_distance(trip, truth)
+        directed = np.isfinite(distances)
+        own = np.eye(len(trip), dtype=bool)[directed]
+        trip, truth = trip[directed], truth[directed]
+        trip, truth = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (trip, truth))
+        axes.axline((0, 0), slope=1, color=MUTED, lw=0.6)
+        for which, marker, colour, label in (
+            (~own, "o", HONEST, "of others"),
+            (own, "D", LIAR, "its own"),
+        ):
+            look = {"ms": 2.5, "mew": 0, "alpha": 0.7, "color": colour}
+            axes.plot(truth[which], trip[which], marker, label=label, **look)
+        reach += [*trip.ravel(), *truth.ravel()]
+        mean = f"{distances[directed].mean():.3f}" if directed.any() else "–"
+        axes.text(0.04, 0.96, mean, size=7, va="top", transform=axes.transAxes)
+        axes.set_xlabel(column, size=8)
+        axes.set_box_aspect(1)
+    margin = 0.05 * (max(reach) - min(reach))
+    limits = min(reach) - margin, max(reach) + margin
+    shown[0].set(xlim=limits, ylim=limits)
+    shown[0].set_ylabel("TRIP-Shapley", size=8)
+    figure.supxlabel("Shapley value by re-execution; every client's vector at length one", size=8)
+    # Points lie about the diagonal, so that a corner off it is free.
+    gaps = {"handletextpad": 0.1, "borderaxespad": 0.1, "labelspacing": 0.3}
+    shown[0].legend(loc="lower right", fontsize=5.5, frameon=False, **gaps)
+    return figure
