@@ -316,7 +316,7 @@ def oracle(
 
     def fake(i: int, t: int) -> ref.Params:
         before = trajectory.states[t].models[i : i + 1]
-        keys = round_keys(simulation.fake_key, jnp.array([i]), t)
+        keys = round_keys(simulation.schedule.key, jnp.array([i]), t)
         fakes = FAKES[adversary.fake](before, keys, jnp.zeros(1), simulation.learner)
         return layers(simulation, fakes[0])
 

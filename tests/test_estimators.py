@@ -288,7 +288,7 @@ def test_a_hub_is_sampled_and_nothing_else_changes(estimator: str, budget: int) 
 
 
 def sampling_key(simulation: Simulation) -> jax.Array:
-    return jax.random.fold_in(simulation.fake_key, simulation.n)
+    return jax.random.fold_in(simulation.schedule.key, simulation.n)
 
 
 def test_every_round_draws_anew_and_the_seed_decides(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,10 +21,11 @@ from trip_jax.protocol.contributions import METHODS
 from trip_jax.protocol.defences import AdoptAll
 from trip_jax.protocol.messages import Contributions, Inbox, Messages, Round, State
 from trip_jax.protocol.reports import Reports, Verdict
-from trip_jax.shapley import SEMIVALUES
+from trip_jax.shapley import ESTIMATORS, SEMIVALUES
+from trip_jax.shapley.estimators import after_ends
 
 WORLD = nx.watts_strogatz_graph(6, 4, 0.3, seed=1)
-REGISTRIES = (SEMIVALUES, LIES, AGGREGATIONS, CHANNELS, METHODS)
+REGISTRIES = (SEMIVALUES, ESTIMATORS, LIES, AGGREGATIONS, CHANNELS, METHODS)
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +135,35 @@ def test_a_lossy_channel() -> None:
     assert not np.allclose(simulation.run().phi, tiny(nx.path_graph(6)).run().phi)
 
 
-def test_an_estimator_of_contributions() -> None:
+def test_an_estimator_of_shapley_values() -> None:
+    @dataclass(frozen=True)
+    class Crude:
+        """Random coalitions; a player's value is what those with it have above those without."""
+
+        def minimum(self, m: int) -> int:
+            return 8
+
+        def draw(self, key: Any, m: Any, *, rows: int, slots: int) -> jax.Array:
+            inside = jax.random.bernoulli(key, 0.5, (rows - 2, slots)) & (jnp.arange(slots) < m)
+            return after_ends(inside, m)
+
+        def estimate(self, masks: Any, utilities: Any, m: Any) -> tuple[jax.Array, jax.Array]:
+            inside, outside = masks.astype(float), (~masks & (jnp.arange(len(masks[0])) < m)) * 1.0
+            means = (x.T @ utilities / x.sum(axis=0)[:, None] for x in (inside, outside))
+            values = jnp.nan_to_num(next(means) - next(means))
+            return values, jnp.zeros_like(values)
+
+    ESTIMATORS("crude")(Crude())
+    star = nx.star_graph(5)
+    crude = tiny(star, contribution=Contribution("loss", estimator="crude", budget=24)).run()
+    exact = tiny(star, contribution=Contribution("loss")).run()
+    np.testing.assert_array_equal(crude.models, exact.models)
+    hub, leaves = (result.records.lcv[..., 1] for result in (crude, exact))
+    assert np.isfinite(hub[:, 0]).all() and not np.allclose(hub[:, 0], leaves[:, 0])
+    np.testing.assert_allclose(hub[:, 1:], leaves[:, 1:], atol=1e-6)
+
+
+def test_a_way_to_tell_contributions() -> None:
     @METHODS("gain_by_weight")
     @dataclass(frozen=True)
     class GainByWeight:

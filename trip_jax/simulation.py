@@ -81,15 +81,14 @@ class Simulation:
         mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
         require_precision(precision, mesh.devices.flat[0])
         self.contribution, self.seed = contribution, seed
-        data, self.topology = jax.device_put((data, topology), replicated(mesh))
-        self.root, init_key, self.fake_key = jax.jit(
+        self.root, init_key, key = jax.jit(
             lambda: tuple(jax.random.split(jax.random.key(seed), 3)),
             out_shardings=replicated(mesh),
         )()
         client_batch, coalition_batch = default_batches(jax.default_backend())
         self.learner = Learner(
             model.flat(init_key, data.images.shape[1:]),
-            data,
+            jax.device_put(data, replicated(mesh)),
             training,
             mesh,
             precision,
@@ -110,7 +109,7 @@ class Simulation:
         work = method.work(n_members, self.learner.evaluation_batch)
         # [G] models evaluated a round
         self.coalitions = method.n_models(work, n_members)
-        schedule = Schedule(self.topology, topology.arcs(), work, None, self.fake_key)
+        schedule = Schedule(topology, topology.arcs(), work, liars=None, key=key)
         self.schedule = jax.device_put(schedule, replicated(mesh))
         self._set_adversary(adversary, defence)
 
@@ -142,6 +141,10 @@ class Simulation:
     @property
     def training(self) -> Training:
         return self.learner.training
+
+    @property
+    def topology(self) -> Topology:
+        return self.schedule.topology
 
     def train(
         self, models: Array, clients: Array, keys: Array, data: ClientData

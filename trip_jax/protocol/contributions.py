@@ -39,7 +39,7 @@ class Method(Protocol):
 
 
 METHODS: Registry[Callable[["Contribution"], Method]] = Registry("contribution.estimator")
-"""By what `contribution.estimator` names."""
+"""What `contribution.estimator` may name beside `ESTIMATORS`, with which coalitions are sampled."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Contribution:
         choice("contribution.utility", self.utility, UTILITIES)
         choice("contribution.normalization", self.normalization, ("paper", "efficient"))
         choice("contribution.semivalue", self.semivalue, tuple(SEMIVALUES))
-        choice("contribution.estimator", self.estimator, tuple(METHODS))
+        choice("contribution.estimator", self.estimator, (*ESTIMATORS, *METHODS))
         at_least("contribution.budget", self.budget, 1)
         at_least("contribution.max_coalitions", self.max_coalitions, 1)
         at_least("contribution.coalition_batch", self.coalition_batch, 1)
 
     def method(self) -> Method:
         """What tells contributions."""
-        return METHODS[self.estimator](self)
+        return (ByCoalitions if self.estimator in ESTIMATORS else METHODS[self.estimator])(self)
 
     def samples(self, n_members: np.ndarray) -> np.ndarray:
         """Whether contributions in neighbourhoods of that many members are estimates."""
@@ -105,8 +105,7 @@ class ByCoalitions:
         return Contributions(lcv, error, table[rows.last])
 
 
-for name in (EXACT, *ESTIMATORS):
-    METHODS(name)(ByCoalitions)
+METHODS(EXACT)(ByCoalitions)
 
 
 def coalition_utilities(
