@@ -2,30 +2,28 @@
 
 import jax.numpy as jnp
 from jax import Array, lax, ops
+from jaxtyping import Float, Int
 
 from trip_jax.shapley.coalitions import CoalitionRows
 from trip_jax.shapley.semivalues import marginal_weights
 
 
 def semivalues(
-    utilities: Array,
+    utilities: Float[Array, "R U"],
     rows: CoalitionRows,
-    n_members: Array,
+    n_members: Int[Array, " n"],
     *,
     slots: int,
     normalization: str,
     semivalue: str = "shapley",
-) -> Array:
+) -> Float[Array, "n {slots} U"]:
     """The semivalue of every member of every enumerated neighbourhood.
 
-    Args:
-        utilities: [R, U] the utility of each row, for U utility functions at once.
-        rows: one graph's rows.
-        n_members: [n] players of each client's game.
-        slots: M.
+    It is zero in slots beyond a client's members and for sampled clients.
 
-    Returns:
-        values [n, M, U], zero in slots beyond a client's members and for sampled clients.
+    Args:
+        utilities: of each row, for U utility functions at once.
+        rows: one graph's rows.
     """
     largest = rows.largest
     if not largest:
@@ -37,7 +35,7 @@ def semivalues(
     weight = weights[m, jnp.minimum(size, largest - 1)]
     enumerated = (row < rows.n_rows) & (m <= largest)
 
-    def slot_values(slot: Array) -> Array:
+    def slot_values(slot: Int[Array, ""]) -> Float[Array, "n U"]:
         without = (rows.coalition >> slot) & 1 == 0
         counts = without & (slot < m) & enumerated
         joined = utilities[jnp.where(counts, row + (1 << slot), row)]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float, Float64, Int, Int64
 
 ROUNDING = 1e-9
 """Values this close to zero are zero. In games of accuracies on N' test images they are multiples
@@ -20,11 +21,13 @@ class Game:
 
     Args:
         n: players.
-        utilities: u(S) [K] of the distinct coalitions [K] int64, K > 0. Accuracies are better
+        utilities: u(S) of K > 0 distinct coalitions. Accuracies are better
             divided in float64 than rounded to float32, since methods ask whether values are zero.
     """
 
-    def __init__(self, n: int, utilities: Callable[[np.ndarray], np.ndarray]):
+    def __init__(
+        self, n: int, utilities: Callable[[Int64[np.ndarray, " K"]], Float[np.ndarray, " K"]]
+    ):
         self.n = n
         self._utilities = utilities
         self._known: dict[int, float] = {}
@@ -34,8 +37,8 @@ class Game:
         """Distinct coalitions asked for so far."""
         return len(self._known)
 
-    def __call__(self, coalitions: np.ndarray | int) -> np.ndarray:
-        """The float64 utilities of `coalitions`, in their shape: [K], or [] for a single one."""
+    def __call__(self, coalitions: Int[np.ndarray, "*K"] | int) -> Float64[np.ndarray, "*K"]:
+        """The utilities of `coalitions`, in their shape."""
         asked = np.asarray(coalitions, np.int64)
         new = [s for s in np.unique(asked).tolist() if s not in self._known]
         if new:
@@ -45,8 +48,8 @@ class Game:
             self._known.update(zip(new, found.tolist(), strict=True))
         return np.array([self._known[s] for s in asked.ravel().tolist()]).reshape(asked.shape)
 
-    def table(self) -> np.ndarray:
-        """u(S) [2^n] at row S."""
+    def table(self) -> Float64[np.ndarray, " 2**{self.n}"]:
+        """u(S) at row S."""
         return self(np.arange(2**self.n))
 
     def gain(self) -> float:
@@ -63,7 +66,7 @@ class Game:
 class Attribution:
     """What a method credits each player with, and what that took."""
 
-    values: np.ndarray  # [n] float64
+    values: Float64[np.ndarray, " n"]
     calls: int  # coalitions that the method looked up, even if the games knew them already
     rounds_skipped: int = 0  # rounds that count zero; if it is all of them, there is no direction
     permutations: int = 0  # walked by GTG-Shapley over all rounds
