@@ -15,7 +15,6 @@ import psutil
 from jax import Array
 from jax.sharding import Mesh
 from jax.stages import Compiled
-from jaxtyping import Float
 
 MAX_KEPT = 32
 
@@ -59,9 +58,7 @@ def compiled_when_called(
     return call
 
 
-def planned_bytes(
-    phases: Sequence[Any], models: Float[Array, "n P"], phi: Float[Array, "n n"], mesh: Mesh
-) -> int | None:
+def planned_bytes(phases: Sequence[Any], models: Array, phi: Array, mesh: Mesh) -> int | None:
     """Memory that rounds take at their peak: of this process on a CPU, else of each device.
 
     It is the compiler's own plan (the largest of what phases read, write and use in between, with
@@ -70,7 +67,7 @@ def planned_bytes(
 
     Args:
         phases: training, contributions and coordination.
-        models, phi: the only large arrays that exist by now.
+        models, phi: [n, P] and [n, n] the only large arrays that exist by now.
     """
     plans = [phase.memory_analysis() for phase in phases]
     if None in plans:

@@ -38,12 +38,10 @@ def after_ends(masks: Coalitions, m: Players) -> Bool[Array, "rows+2 slots"]:
     return jnp.concatenate([ends, masks])
 
 
-def in_pairs(
-    first: Bool[Array, "pairs slots"], second: Bool[Array, "pairs slots"], m: Players, rows: int
-) -> Bool[Array, "{rows} slots"]:
+def in_pairs(first: Array, second: Array, m: Players, rows: int) -> Bool[Array, "{rows} slots"]:
     """Rows 2k and 2k + 1: a coalition of `first` and the complement of one of `second`.
 
-    There are rows // 2 - 1 pairs; the last row is empty where the number of rows is odd.
+    Each has rows // 2 - 1 rows; the last row is empty where the number of rows is odd.
     """
     slots = first.shape[1]
     players = jnp.arange(slots) < m

@@ -17,13 +17,9 @@ def semivalues(
     normalization: str,
     semivalue: str = "shapley",
 ) -> Float[Array, "n {slots} U"]:
-    """The semivalue of every member of every enumerated neighbourhood.
+    """The semivalue of every member of every enumerated neighbourhood of one graph.
 
     It is zero in slots beyond a client's members and for sampled clients.
-
-    Args:
-        utilities: of each row, for U utility functions at once.
-        rows: one graph's rows.
     """
     largest = rows.largest
     if not largest:

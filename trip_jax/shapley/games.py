@@ -58,7 +58,7 @@ def sample_game(
 
     Args:
         utility: of coalitions, called once.
-        estimator: as in `draw`.
+        estimator: one of `ESTIMATORS`.
 
     Raises:
         InvalidSetting: a budget too small for the estimator.

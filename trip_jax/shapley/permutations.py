@@ -12,7 +12,7 @@ the rows after the last whole order is not used.
 
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Key
+from jaxtyping import Key
 
 from trip_jax.shapley.estimators import ESTIMATORS, after_ends, in_pairs
 from trip_jax.shapley.ranking import ranks
@@ -63,17 +63,13 @@ def draw_prefixes(key: Key[Array, ""], m: Players, *, count: int, slots: int) ->
 
 
 def estimate_from_prefixes(
-    prefixes: Coalitions,
-    utilities: Utilities,
-    empty: Float[Array, " U"],
-    grand: Float[Array, " U"],
-    m: Players,
+    prefixes: Coalitions, utilities: Utilities, empty: Array, grand: Array, m: Players
 ) -> ValuesAndErrors:
     """Mean marginal contributions and their standard error over the orders.
 
     Args:
         prefixes: as `draw_prefixes` gives them.
-        empty, grand: the utilities of no player and of all.
+        empty, grand: [U] the utilities of no player and of all.
     """
     count, slots = prefixes.shape
     _, position, used = _layout(m, count)

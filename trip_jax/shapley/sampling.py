@@ -20,24 +20,14 @@ from trip_jax.shapley.shapes import Coalitions, Players, Utilities, ValuesAndErr
 def draw(
     key: Key[Array, ""], m: Players | int, *, slots: int, rows: int, estimator: str
 ) -> Bool[Array, "{rows} {slots}"]:
-    """Coalitions whose utilities `estimate` needs.
-
-    Args:
-        m: how many of the slots are players.
-        estimator: one of `ESTIMATORS`.
-    """
+    """Coalitions of m players whose utilities `estimate` needs."""
     return _draw(key, m, slots=slots, rows=rows, estimator=ESTIMATORS[estimator])
 
 
 def estimate(
     masks: Coalitions, utilities: Utilities, m: Players | int, *, estimator: str
 ) -> ValuesAndErrors:
-    """Shapley values from the utilities of drawn coalitions.
-
-    Args:
-        masks: what `draw` gave for the same m and estimator.
-        utilities: for U utility functions at once.
-    """
+    """Shapley values from the utilities of what `draw` gave for the same m and estimator."""
     return _estimate(masks, utilities, m, estimator=ESTIMATORS[estimator])
 
 

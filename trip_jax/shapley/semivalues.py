@@ -8,7 +8,7 @@ from collections.abc import Callable
 from math import comb
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from trip_jax.settings import Registry
 
@@ -38,10 +38,8 @@ def leave_one_out(m: int, s: int) -> float:
     return float(m * (s == m - 1))
 
 
-def marginal_weights(
-    largest: int, normalization: str, semivalue: str = "shapley"
-) -> Float[np.ndarray, "{largest}+1 {largest}"]:
-    """The weight of u(S + j) - u(S) in a game of m players, by m and |S|.
+def marginal_weights(largest: int, normalization: str, semivalue: str = "shapley") -> np.ndarray:
+    """The weight of u(S + j) - u(S) in a game of m players, [largest + 1, largest], by m and |S|.
 
     Over the coalitions without j they sum to one ("efficient"), or to m ("paper").
     """

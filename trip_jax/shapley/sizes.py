@@ -17,7 +17,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Int, Int32, Key
 
 from trip_jax.shapley.ranking import ranks
-from trip_jax.shapley.shapes import Players
+from trip_jax.shapley.shapes import Coalitions, Players
 
 MANY = np.iinfo(np.int32).max  # stands for this many coalitions or more
 
@@ -86,9 +86,7 @@ def draw_by_size(
     return drawn
 
 
-def colexicographic(
-    number: Int[Array, " K"], size: Int[Array, " K"], *, slots: int
-) -> Bool[Array, "K {slots}"]:
+def colexicographic(number: Int[Array, " K"], size: Int[Array, " K"], *, slots: int) -> Coalitions:
     """The coalitions of `size` players that `number` counts up to.
 
     The combinatorial number system: the last player is the largest j with C(j, size) <= number.

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int, Int32
+from jaxtyping import Bool, Float, Int, Int32, Real
 
 from trip_jax.settings import at_least, require
 from trip_jax.topology.weights import WEIGHTS, Weigh, WeightRule
@@ -123,7 +123,7 @@ Graph: TypeAlias = nx.Graph | np.ndarray
 
 def build(
     graphs: Graph | Sequence[Graph],
-    sizes: Int[np.ndarray, " n"],
+    sizes: Real[np.ndarray, " n"],
     *,
     weights: str = "data_size",
     redraw_every: int = 1,

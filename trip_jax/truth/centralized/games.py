@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Float64, Int, Int64
+from jaxtyping import Float64, Int
 
 ROUNDING = 1e-9
 """Values this close to zero are zero. In games of accuracies on N' test images they are multiples
@@ -21,13 +21,11 @@ class Game:
 
     Args:
         n: players.
-        utilities: u(S) of K > 0 distinct coalitions. Accuracies are better
+        utilities: u(S) [K] of the distinct coalitions [K] int64, K > 0. Accuracies are better
             divided in float64 than rounded to float32, since methods ask whether values are zero.
     """
 
-    def __init__(
-        self, n: int, utilities: Callable[[Int64[np.ndarray, " K"]], Float[np.ndarray, " K"]]
-    ):
+    def __init__(self, n: int, utilities: Callable[[np.ndarray], np.ndarray]):
         self.n = n
         self._utilities = utilities
         self._known: dict[int, float] = {}

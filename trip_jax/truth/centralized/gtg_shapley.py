@@ -80,9 +80,7 @@ def walk(game: Game, orders: Int[np.ndarray, "L n"], eps_within: float) -> Float
     return marginals
 
 
-def converged(
-    marginals: Float[np.ndarray, "L n"], tolerance: float, floor: float, window: int
-) -> bool:
+def converged(marginals: np.ndarray, tolerance: float, floor: float, window: int) -> bool:
     """Whether the estimate stood still over the last permutations.
 
     With R_l the mean of the first l marginals, max_l mean_i |R_l - R_last| / |R_last| over the
