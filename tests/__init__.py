@@ -5,7 +5,8 @@ from typing import no_type_check
 from jaxtyping import install_import_hook
 
 PACKAGES = ("data.federation", "learning", "shapley", "topology", "truth")
-install_import_hook([f"trip_jax.{package}" for package in PACKAGES], "beartype.beartype")
+CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"  # an int is a float
+install_import_hook([f"trip_jax.{package}" for package in PACKAGES], CHECKER)
 
 from trip_jax.data.federation import ClientData  # noqa: E402
 from trip_jax.shapley import CoalitionRows  # noqa: E402
