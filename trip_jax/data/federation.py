@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int32, Real
 
 from trip_jax.errors import InvalidSetting
 
@@ -15,12 +16,12 @@ from trip_jax.errors import InvalidSetting
 class ClientData:
     """Each client's training examples, as rows of one shared array, and the common test set."""
 
-    images: Array  # [N, H, W, C] uint8, or float32 in [0, 1]
-    labels: Array  # [N] int32
-    examples: Array  # [n, D] int32 rows of `images` that client i owns, padded with 0
-    sizes: Array  # [n] int32 how many of them are real
-    test_images: Array  # [N', H, W, C]
-    test_labels: Array  # [N'] int32
+    images: Real[Array, "N H W C"]  # uint8, or float32 in [0, 1]
+    labels: Int32[Array, " N"]
+    examples: Int32[Array, "n D"]  # rows of `images` that client i owns, padded with 0
+    sizes: Int32[Array, " n"]  # how many of them are real
+    test_images: Real[Array, "N_test H W C"]
+    test_labels: Int32[Array, " N_test"]
 
 
 def check(data: ClientData) -> None:
@@ -42,7 +43,7 @@ def check(data: ClientData) -> None:
         )
 
 
-def to_float(images: Array) -> Array:
+def to_float(images: Real[Array, "B H W C"]) -> Float[Array, "B H W C"]:
     """Pixels in [0, 1]: bytes are divided by 255, floats taken as they are."""
     if images.dtype == jnp.uint8:
         return images.astype(jnp.float32) / 255

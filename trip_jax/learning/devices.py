@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Int, Real
 
 from trip_jax.errors import InvalidSetting
 from trip_jax.settings import at_least, require
@@ -159,7 +160,7 @@ def gathered_map(mesh: Mesh, work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def balanced_map(
-    mesh: Mesh, work: Callable[[Any, Any], Any], rows: Any, shared: Any, cost: Array
+    mesh: Mesh, work: Callable[[Any, Any], Any], rows: Any, shared: Any, cost: Real[Array, " R"]
 ) -> Any:
     """`work(rows, shared)` with R rows divided among the devices.
 
@@ -169,7 +170,7 @@ def balanced_map(
     Args:
         work: maps arrays [R, ...] to such arrays row by row, and closes over none.
         shared: arrays that all rows need.
-        cost: [R] what a row takes, in any unit.
+        cost: what a row takes, in any unit.
     """
     if mesh.size == 1:
         return work(rows, shared)
@@ -205,7 +206,7 @@ def sharded_map(mesh: Mesh, work: Callable[[Any, Any], Any], rows: Any, shared: 
     return divided(rows, shared)
 
 
-def equal_parts(cost: np.ndarray, n_devices: int) -> np.ndarray:
+def equal_parts(cost: Real[np.ndarray, " R"], n_devices: int) -> Int[np.ndarray, " R"]:
     """An order of R rows, R a multiple of D, whose D parts cost about the same."""
     turn, position = np.divmod(np.arange(len(cost)), n_devices)
     device = np.asarray(_seat(turn, position, n_devices))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import Float, Int32, Real
 
 from trip_jax.data.federation import to_float
 
@@ -17,27 +18,22 @@ N_UTILITIES = len(UTILITIES)
 
 
 def evaluate(
-    models: Array,
-    images: Array,
-    labels: Array,
+    models: Float[Array, "R P"],
+    images: Real[Array, "N_test H W C"],
+    labels: Int32[Array, " N_test"],
     *,
     predict: Callable[[Array, Array], Array],
     batch: int,
-) -> Array:
-    """Eval(theta, D_test) of Algorithm 1 for a stack of models.
+) -> Float[Array, "R 3"]:
+    """Eval(theta, D_test) of Algorithm 1 for a stack of models, in the order of `UTILITIES`.
 
     Args:
-        models: [R, P] parameters.
-        images: [N', H, W, C] test images, uint8 or float32 in [0, 1].
-        labels: [N'] int32.
+        images: uint8 or float32 in [0, 1].
         batch: how many models one `vmap` holds.
-
-    Returns:
-        utilities [R, 3] in the order of `UTILITIES`.
     """
     x = to_float(images)
 
-    def utilities(theta: Array) -> Array:
+    def utilities(theta: Float[Array, " P"]) -> Float[Array, " 3"]:
         log_p = jax.nn.log_softmax(predict(theta, x))
         true = jnp.take_along_axis(log_p, labels[:, None], axis=1)[:, 0]
         correct = jnp.argmax(log_p, axis=1) == labels

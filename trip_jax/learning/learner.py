@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 from jax.sharding import Mesh
+from jaxtyping import Float, Int, Key
 
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.devices import PRECISIONS, balanced_map
 from trip_jax.learning.evaluation import evaluate
 from trip_jax.learning.models import FlatModel
-from trip_jax.learning.training import Training, train_clients
+from trip_jax.learning.training import Trained, Training, train_clients
 
 
 def default_batches(backend: str) -> tuple[int, int]:
@@ -47,24 +48,20 @@ class Learner:
         """The same with these arrays, as a compiled program is given them."""
         return replace(self, data=data)
 
-    def train(self, models: Array, clients: Array, keys: Array) -> tuple[Array, Array]:
-        """Train(theta, D_i) of Algorithm 1 for models [R, P].
+    def train(
+        self, models: Float[Array, "R P"], clients: Int[Array, " R"], keys: Key[Array, " R"]
+    ) -> Trained:
+        """Train(theta, D_i) of Algorithm 1, as in `train_clients`."""
 
-        Args:
-            clients: [R] int32 whose examples each model sees.
-            keys: [R] that decide the order of the examples.
-
-        Returns:
-            models after training [R, P] and the mean loss of each one's last epoch [R].
-        """
-
-        def work(rows: tuple[Array, Array, Array], data: ClientData) -> tuple[Array, Array]:
+        def work(rows: tuple[Array, Array, Array], data: ClientData) -> Trained:
             return self.on(data).train_rows(*rows)
 
         rows, cost = (models, clients, keys), self.data.sizes[clients]
-        return cast(tuple[Array, Array], balanced_map(self.mesh, work, rows, self.data, cost))
+        return cast(Trained, balanced_map(self.mesh, work, rows, self.data, cost))
 
-    def train_rows(self, models: Array, clients: Array, keys: Array) -> tuple[Array, Array]:
+    def train_rows(
+        self, models: Float[Array, "R P"], clients: Int[Array, " R"], keys: Key[Array, " R"]
+    ) -> Trained:
         """`train` on a single device."""
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
             return train_clients(
@@ -79,8 +76,8 @@ class Learner:
                 client_batch=self.client_batch,
             )
 
-    def evaluate(self, models: Array) -> Array:
-        """Eval(theta, D_test) of Algorithm 1: utilities [R, 3] of models [R, P]."""
+    def evaluate(self, models: Float[Array, "R P"]) -> Float[Array, "R 3"]:
+        """Eval(theta, D_test) of Algorithm 1."""
 
         def work(models: Array, data: ClientData) -> Array:
             return self.on(data).evaluate_rows(models)
@@ -88,7 +85,7 @@ class Learner:
         equal = jnp.zeros(len(models))
         return cast(Array, balanced_map(self.mesh, work, models, self.data, cost=equal))
 
-    def evaluate_rows(self, models: Array) -> Array:
+    def evaluate_rows(self, models: Float[Array, "R P"]) -> Float[Array, "R 3"]:
         """`evaluate` on a single device."""
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
             return evaluate(

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array, lax
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Float, Key
 
 from trip_jax.settings import Registry, at_least, choice, require
 
@@ -37,8 +38,8 @@ class Model:
     apply: Callable[[Params, Array], Array]
     predict: Callable[[Params, Array], Array] | None = None
 
-    def flat(self, key: Array, image_shape: Sequence[int]) -> "FlatModel":
-        """Draw theta^(0) by `key` and see every parameter vector as one row [P]."""
+    def flat(self, key: Key[Array, ""], image_shape: Sequence[int]) -> "FlatModel":
+        """Draw theta^(0) by `key` and see every parameter vector as one row."""
         images = jnp.zeros((1, *image_shape))
         theta, unravel = ravel_pytree(jax.jit(self.init)(key, images))  # as one program
         predict = self.predict or self.apply
@@ -55,8 +56,8 @@ class Model:
 class FlatModel:
     """A model whose parameters are one vector [P], so that mixing models is a matrix product."""
 
-    theta: Array  # [P] the common initial parameters
-    draw: Callable[[Array], Array]  # key -> [P] other initial parameters
+    theta: Float[Array, " P"]  # the common initial parameters
+    draw: Callable[[Key[Array, ""]], Float[Array, " P"]]  # other initial parameters
     apply: Callable[[Array, Array], Array]
     predict: Callable[[Array, Array], Array]
     unravel: Callable[[Array], Params]
@@ -68,7 +69,7 @@ class _ShiftConv(nn.Module):
     features: int
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H W {self.features}"]:
         b, h, w, c = x.shape
         kernel = self.param("kernel", nn.initializers.lecun_normal(), (3, 3, c, self.features))
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
@@ -78,14 +79,14 @@ class _ShiftConv(nn.Module):
         return (columns @ kernel.reshape(9 * c, self.features) + bias).reshape(b, h, w, -1)
 
 
-def _pool_by_reshape(x: Array) -> Array:
+def _pool_by_reshape(x: Float[Array, "B H W C"]) -> Float[Array, "B H//2 W//2 C"]:
     """2x2 max-pooling with a cheap gradient; a last odd row or column is dropped."""
     b, h, w, c = x.shape
     x = x[:, : h // 2 * 2, : w // 2 * 2]
     return x.reshape(b, h // 2, 2, w // 2, 2, c).max(axis=(2, 4))
 
 
-def _pool_by_window(x: Array) -> Array:
+def _pool_by_window(x: Float[Array, "B H W C"]) -> Float[Array, "B H//2 W//2 C"]:
     return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
 
 
@@ -103,7 +104,7 @@ class CNN(nn.Module):
     pooling: Literal["reshape", "window"] = "reshape"
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B {self.n_classes}"]:
         pool = _pool_by_reshape if self.pooling == "reshape" else _pool_by_window
         for k, features in enumerate(self.channels):
             if self.convolution == "shifts":
@@ -123,7 +124,7 @@ class MLP(nn.Module):
     hidden: Sequence[int] = (64,)
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B {self.n_classes}"]:
         x = x.reshape(x.shape[0], -1)
         for width in self.hidden:
             x = nn.relu(nn.Dense(width)(x))

@@ -8,14 +8,19 @@ step: neither its parameters nor its optimiser state can change.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array, lax
+from jaxtyping import Float, Int, Key
 
 from trip_jax.data.federation import ClientData, to_float
 from trip_jax.settings import above_zero, at_least, require
+
+Trained: TypeAlias = tuple[Float[Array, "*R P"], Float[Array, "*R"]]
+"""Models after training, and the mean loss of each one's last epoch."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +44,15 @@ class Training:
         )
 
 
-def round_keys(key: Array, clients: Array, t: Array | int) -> Array:
-    """A key for each of the clients [F] in round t, whatever the batching and the device."""
+def round_keys(
+    key: Key[Array, ""], clients: Int[Array, " F"], t: Int[Array, ""] | int
+) -> Key[Array, " F"]:
+    """A key for each of the clients in round t, whatever the batching and the device."""
     return jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(key, i), t))(clients)
 
 
-def epoch_order(key: Array, n_slots: int, size: Array) -> Array:
-    """The order [n_slots] in which one epoch visits the slots 0..size-1; padding comes last.
+def epoch_order(key: Key[Array, ""], n_slots: int, size: Int[Array, ""]) -> Int[Array, " D"]:
+    """The order in which one epoch visits the slots 0..size-1; padding comes last.
 
     The draw of a slot does not depend on how many padding slots follow it.
     """
@@ -55,9 +62,9 @@ def epoch_order(key: Array, n_slots: int, size: Array) -> Array:
 
 
 def train_clients(
-    models: Array,
-    clients: Array,
-    keys: Array,
+    models: Float[Array, "R P"],
+    clients: Int[Array, " R"],
+    keys: Key[Array, " R"],
     data: ClientData,
     *,
     apply: Callable[[Array, Array], Array],
@@ -65,19 +72,13 @@ def train_clients(
     local_epochs: int,
     batch_size: int,
     client_batch: int,
-) -> tuple[Array, Array]:
+) -> Trained:
     """Train(theta_i, D_i) of Algorithm 1 for R models, each on the data of one client.
 
     Args:
-        models: [R, P] parameters before training.
-        clients: [R] int32 whose examples each model sees.
-        keys: [R] keys that decide the order of the examples.
-        data: the clients' examples.
+        clients, keys: whose examples each model sees, and in which order.
         apply: `(parameters [P], images) -> logits`.
         client_batch: how many models one `vmap` holds; groups follow one another.
-
-    Returns:
-        models after training [R, P] and the mean loss of each one's last epoch [R].
     """
     train = partial(
         _train_client,
@@ -98,17 +99,17 @@ def train_clients(
 
 
 def _train_client(
-    theta: Array,
-    examples: Array,
-    size: Array,
-    key: Array,
+    theta: Float[Array, " P"],
+    examples: Int[Array, " D"],
+    size: Int[Array, ""],
+    key: Key[Array, ""],
     *,
     data: ClientData,
     apply: Callable[[Array, Array], Array],
     optimizer: optax.GradientTransformation,
     local_epochs: int,
     batch_size: int,
-) -> tuple[Array, Array]:
+) -> Trained:
     n_slots = examples.shape[0]
     n_steps = (size + batch_size - 1) // batch_size
     padding = -n_slots % batch_size

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jaxtyping import Bool, Int, Int32, Key
 
 from trip_jax.errors import InvalidSetting
 from trip_jax.shapley.estimators import ESTIMATORS
@@ -33,12 +34,12 @@ class CoalitionRows:
     `first[i] + k`. Rows come in blocks of one client each.
     """
 
-    client: Array  # [G, R] int32, padded to whole chunks
-    coalition: Array  # [G, R] int32 the number S, or k
-    first: Array  # [G, n] int32 the row of each client's empty coalition
-    last: Array  # [G, n] int32 the row of each client's grand coalition
-    n_rows: Array  # [G] int32 real rows
-    sampled: Array  # [G, K] int32 clients whose coalitions are sampled, padded with n
+    client: Int32[Array, "*G R"]  # padded to whole chunks
+    coalition: Int32[Array, "*G R"]  # the number S, or k
+    first: Int32[Array, "*G n"]  # the row of each client's empty coalition
+    last: Int32[Array, "*G n"]  # the row of each client's grand coalition
+    n_rows: Int32[Array, "*G"]  # real rows
+    sampled: Int32[Array, "*G K"]  # clients whose coalitions are sampled, padded with n
     block: int = field(metadata={"static": True})  # rows a block, all of one client
     chunk: int = field(metadata={"static": True})  # rows evaluated between two writes
     batch: int = field(metadata={"static": True})  # that the backend likes to evaluate at once
@@ -50,7 +51,7 @@ class CoalitionRows:
     @classmethod
     def of(
         cls,
-        n_members: np.ndarray,
+        n_members: Int[np.ndarray, "G n"],
         *,
         batch: int,
         semivalue: str = "shapley",
@@ -58,7 +59,7 @@ class CoalitionRows:
         budget: int = 1024,
         max_coalitions: int = 2**20,
     ) -> "CoalitionRows":
-        """List the coalitions of neighbourhoods of `n_members` [G, n] members.
+        """List the coalitions of neighbourhoods of `n_members` members.
 
         Args:
             batch: coalition models that the backend likes to evaluate at once.
@@ -116,33 +117,28 @@ class CoalitionRows:
             semivalue=semivalue,
         )
 
-    def draw(self, keys: Array, n_members: Array, *, slots: int) -> Array:
-        """One graph's coalitions of the sampled clients, [K, drawn, slots] bool.
-
-        Args:
-            keys: [K] one for each of `sampled`.
-            n_members: [n] players of each client's game.
-        """
+    def draw(
+        self, keys: Key[Array, " K"], n_members: Int[Array, " n"], *, slots: int
+    ) -> Bool[Array, "K {self.drawn} {slots}"]:
+        """One graph's coalitions of the sampled clients, by a key for each of them."""
         if not len(keys):
             return jnp.zeros((0, self.drawn, slots), bool)
         one = partial(draw, slots=slots, rows=self.drawn, estimator=self.estimator)
         return lax.map(lambda client: one(*client), (keys, n_members[self.sampled]))
 
-    def n_needed(self, n_members: np.ndarray) -> np.ndarray:
-        """[G] models that a round evaluates: rows that the semivalue weighs."""
+    def n_needed(self, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
+        """Models that a round evaluates: rows that the semivalue weighs."""
         if (sizes := self._needed_sizes()) is None:
             return np.asarray(self.n_rows)
         number = [[comb(m, s) for s in range(len(sizes))] for m in range(len(sizes))]
         return np.asarray((sizes * np.array(number)).sum(axis=1)[n_members].sum(axis=1))
 
-    def needed(self, masks: Array, n_members: Array) -> tuple["CoalitionRows", Array | None]:
-        """One graph's rows that the semivalue weighs, before all others, and their numbers [R].
+    def needed(
+        self, masks: Bool[Array, "R slots"], n_members: Int[Array, " n"]
+    ) -> tuple["CoalitionRows", Int[Array, " R"] | None]:
+        """One graph's rows that the semivalue weighs, before all others, and their numbers.
 
         Blocks are single rows then. None instead of numbers where all are needed.
-
-        Args:
-            masks: [R, slots] as `masks` gives them.
-            n_members: [n] players of each client's game.
         """
         if (sizes := self._needed_sizes()) is None:
             return self, None
@@ -159,13 +155,13 @@ class CoalitionRows:
         )
         return listed, order
 
-    def _needed_sizes(self) -> np.ndarray | None:
+    def _needed_sizes(self) -> Bool[np.ndarray, "sizes sizes"] | None:
         """By m, which sizes the semivalue weighs; None if it weighs all."""
         sizes = needed_sizes(self.largest, self.semivalue)
         return None if sizes.all(where=np.tri(len(sizes), dtype=bool)) else sizes
 
-    def masks(self, drawn: Array) -> Array:
-        """One graph's coalitions row by row, bool [R, slots]; `drawn` as `draw` gives it."""
+    def masks(self, drawn: Bool[Array, "K rows slots"]) -> Bool[Array, "R slots"]:
+        """One graph's coalitions row by row; `drawn` as `draw` gives it."""
         slots = drawn.shape[-1]
         bit = jnp.minimum(jnp.arange(slots), 31)  # numbers stay below 2^30
         masks = ((self.coalition[:, None] >> bit) & 1).astype(bool)
@@ -190,8 +186,8 @@ def _require_shapley(most: int, semivalue: str, budget: int) -> None:
 
 
 def _check_number(
-    n_members: np.ndarray,
-    sampled: np.ndarray,
+    n_members: Int[np.ndarray, "G n"],
+    sampled: Bool[np.ndarray, "G n"],
     drawn: int,
     estimator: str,
     budget: int,

@@ -1,13 +1,16 @@
 """What an estimator of Shapley values is, and the rows of coalitions that estimators share."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Key
 
 from trip_jax.settings import Registry
+from trip_jax.shapley.shapes import Coalitions, Players, Utilities, ValuesAndErrors
 
 
+@runtime_checkable
 class Estimator(Protocol):
     """A way to draw coalitions of m players and to estimate Shapley values from them; hashable.
 
@@ -18,32 +21,27 @@ class Estimator(Protocol):
     def minimum(self, m: int) -> int:
         """The fewest coalitions from which m players' values and standard errors can be told."""
 
-    def draw(self, key: Array, m: Array, *, rows: int, slots: int) -> Array:
-        """Coalitions bool [rows, slots]; those that can't be used are empty, or empty and full."""
+    def draw(self, key: Key[Array, ""], m: Players, *, rows: int, slots: int) -> Coalitions:
+        """Coalitions; those that can't be used are empty, or empty and full."""
 
-    def estimate(self, masks: Array, utilities: Array, m: Array) -> tuple[Array, Array]:
-        """From utilities [rows, U]: values [slots, U] that sum to those of row 1 less row 0, and
-        their standard errors [slots, U]."""
+    def estimate(self, masks: Coalitions, utilities: Utilities, m: Players) -> ValuesAndErrors:
+        """From the utilities of what was drawn."""
 
 
 ESTIMATORS: Registry[Estimator] = Registry("contribution.estimator")
 
 
-def after_ends(masks: Array, m: Array) -> Array:
-    """Coalitions [rows - 2, slots] behind the empty and the grand one."""
+def after_ends(masks: Coalitions, m: Players) -> Bool[Array, "rows+2 slots"]:
+    """Coalitions behind the empty and the grand one."""
     slots = masks.shape[1]
     ends = jnp.stack([jnp.zeros(slots, bool), jnp.arange(slots) < m])
     return jnp.concatenate([ends, masks])
 
 
-def in_pairs(first: Array, second: Array, m: Array, rows: int) -> Array:
+def in_pairs(first: Array, second: Array, m: Players, rows: int) -> Bool[Array, "{rows} slots"]:
     """Rows 2k and 2k + 1: a coalition of `first` and the complement of one of `second`.
 
-    Args:
-        first, second: [rows // 2 - 1, slots] bool.
-
-    Returns:
-        bool [rows, slots]; the last is empty where their number is odd.
+    Each has rows // 2 - 1 rows; the last row is empty where the number of rows is odd.
     """
     slots = first.shape[1]
     players = jnp.arange(slots) < m

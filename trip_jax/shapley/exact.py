@@ -2,30 +2,24 @@
 
 import jax.numpy as jnp
 from jax import Array, lax, ops
+from jaxtyping import Float, Int
 
 from trip_jax.shapley.coalitions import CoalitionRows
 from trip_jax.shapley.semivalues import marginal_weights
 
 
 def semivalues(
-    utilities: Array,
+    utilities: Float[Array, "R U"],
     rows: CoalitionRows,
-    n_members: Array,
+    n_members: Int[Array, " n"],
     *,
     slots: int,
     normalization: str,
     semivalue: str = "shapley",
-) -> Array:
-    """The semivalue of every member of every enumerated neighbourhood.
+) -> Float[Array, "n {slots} U"]:
+    """The semivalue of every member of every enumerated neighbourhood of one graph.
 
-    Args:
-        utilities: [R, U] the utility of each row, for U utility functions at once.
-        rows: one graph's rows.
-        n_members: [n] players of each client's game.
-        slots: M.
-
-    Returns:
-        values [n, M, U], zero in slots beyond a client's members and for sampled clients.
+    It is zero in slots beyond a client's members and for sampled clients.
     """
     largest = rows.largest
     if not largest:
@@ -37,7 +31,7 @@ def semivalues(
     weight = weights[m, jnp.minimum(size, largest - 1)]
     enumerated = (row < rows.n_rows) & (m <= largest)
 
-    def slot_values(slot: Array) -> Array:
+    def slot_values(slot: Int[Array, ""]) -> Float[Array, "n U"]:
         without = (rows.coalition >> slot) & 1 == 0
         counts = without & (slot < m) & enumerated
         joined = utilities[jnp.where(counts, row + (1 << slot), row)]

@@ -6,20 +6,18 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float, Float64, Real
 
 from trip_jax.shapley.sampling import draw, estimate, require_budget
 from trip_jax.shapley.semivalues import marginal_weights
 
 
-def game_values(utilities: np.ndarray, semivalue: str = "shapley") -> np.ndarray:
-    """The semivalue of every player of one game, in float64.
+def game_values(
+    utilities: Real[np.ndarray, " coalitions *games"], semivalue: str = "shapley"
+) -> Float64[np.ndarray, " n *games"]:
+    """The semivalue of every player of one game; Shapley values sum to u(N) - u(empty).
 
-    Args:
-        utilities: [2^n, ...] u(S) at row S, bit j of which says that player j belongs to S;
-            further axes are further games.
-
-    Returns:
-        values [n, ...]; Shapley values sum to u(N) - u(empty).
+    u(S) stands at row S, bit j of which says that player j belongs to S.
 
     Raises:
         ValueError: not as many utilities as some number of players has coalitions.
@@ -41,13 +39,13 @@ def game_values(utilities: np.ndarray, semivalue: str = "shapley") -> np.ndarray
 class Estimate:
     """Shapley values of one game for each of its U utility functions."""
 
-    values: np.ndarray  # [n, U] that sum to u(N) - u(empty)
-    standard_error: np.ndarray  # [n, U], 0 where the values are exact
+    values: Float[np.ndarray, "n U"]  # that sum to u(N) - u(empty)
+    standard_error: Float[np.ndarray, "n U"]  # 0 where the values are exact
     evaluations: int  # coalitions whose utilities were asked for
 
 
 def sample_game(
-    utility: Callable[[np.ndarray], np.ndarray],
+    utility: Callable[[Bool[np.ndarray, "K n"]], Real[np.ndarray, "K U"]],
     n: int,
     *,
     budget: int,
@@ -59,15 +57,15 @@ def sample_game(
     All 2^n coalitions are evaluated where the budget allows it.
 
     Args:
-        utility: utilities [K, U] of coalitions [K, n] (bool), called once.
-        estimator: as in `draw`.
+        utility: of coalitions, called once.
+        estimator: one of `ESTIMATORS`.
 
     Raises:
         InvalidSetting: a budget too small for the estimator.
         ValueError: utilities of another shape.
     """
 
-    def utilities_of(coalitions: np.ndarray) -> np.ndarray:
+    def utilities_of(coalitions: Bool[np.ndarray, "K n"]) -> Real[np.ndarray, "K U"]:
         found = np.asarray(utility(coalitions))
         if found.ndim != 2 or len(found) != len(coalitions):
             raise ValueError(f"utilities must be [{len(coalitions)}, U], not {list(found.shape)}")

@@ -15,8 +15,10 @@ depends on the size alone.
 import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import cho_factor, cho_solve
+from jaxtyping import Key
 
 from trip_jax.shapley.estimators import ESTIMATORS, in_pairs
+from trip_jax.shapley.shapes import Coalitions, Players, Utilities, ValuesAndErrors
 from trip_jax.shapley.sizes import draw_sizes, plan
 
 POWERS = (1, 3, 5)
@@ -28,11 +30,11 @@ class KernelSHAP:
     def minimum(self, m: int) -> int:
         return 4 * m
 
-    def draw(self, key: Array, m: Array, *, rows: int, slots: int) -> Array:
+    def draw(self, key: Key[Array, ""], m: Players, *, rows: int, slots: int) -> Coalitions:
         (drawn,) = draw_sizes(key, m, rows // 2 - 1, slots=slots, arcsine=True, sides=1)
         return in_pairs(drawn, drawn, m, rows)
 
-    def estimate(self, masks: Array, utilities: Array, m: Array) -> tuple[Array, Array]:
+    def estimate(self, masks: Coalitions, utilities: Utilities, m: Players) -> ValuesAndErrors:
         even = len(masks) // 2 * 2
         return estimate_by_regression(masks[:even], utilities[:even], m)
 
@@ -42,8 +44,8 @@ for name in ("auto", "kernelshap"):
     ESTIMATORS(name)(KernelSHAP())
 
 
-def estimate_by_regression(masks: Array, utilities: Array, m: Array) -> tuple[Array, Array]:
-    """Values [slots, U] and standard errors [slots, U]; arguments as in `sampling.estimate`."""
+def estimate_by_regression(masks: Coalitions, utilities: Utilities, m: Players) -> ValuesAndErrors:
+    """Arguments as in `sampling.estimate`."""
     pairs, slots = len(masks) // 2 - 1, masks.shape[1]
     counts, population = plan(m, pairs, slots=slots, arcsine=True)
     real = jnp.arange(slots) < m

@@ -12,9 +12,11 @@ the rows after the last whole order is not used.
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Key
 
 from trip_jax.shapley.estimators import ESTIMATORS, after_ends, in_pairs
 from trip_jax.shapley.ranking import ranks
+from trip_jax.shapley.shapes import Coalitions, Players, Utilities, ValuesAndErrors
 
 
 class Permutation:
@@ -23,10 +25,10 @@ class Permutation:
     def minimum(self, m: int) -> int:
         return 2 * m
 
-    def draw(self, key: Array, m: Array, *, rows: int, slots: int) -> Array:
+    def draw(self, key: Key[Array, ""], m: Players, *, rows: int, slots: int) -> Coalitions:
         return after_ends(draw_prefixes(key, m, count=rows - 2, slots=slots), m)
 
-    def estimate(self, masks: Array, utilities: Array, m: Array) -> tuple[Array, Array]:
+    def estimate(self, masks: Coalitions, utilities: Utilities, m: Players) -> ValuesAndErrors:
         return estimate_from_prefixes(masks[2:], utilities[2:], utilities[0], utilities[1], m)
 
 
@@ -36,11 +38,11 @@ class Antithetic:
     def minimum(self, m: int) -> int:
         return 4 * m
 
-    def draw(self, key: Array, m: Array, *, rows: int, slots: int) -> Array:
+    def draw(self, key: Key[Array, ""], m: Players, *, rows: int, slots: int) -> Coalitions:
         prefixes = draw_prefixes(key, m, count=rows // 2 - 1, slots=slots)
         return in_pairs(prefixes, prefixes, m, rows)
 
-    def estimate(self, masks: Array, utilities: Array, m: Array) -> tuple[Array, Array]:
+    def estimate(self, masks: Coalitions, utilities: Utilities, m: Players) -> ValuesAndErrors:
         even = len(masks) // 2 * 2
         odd = (utilities[0:even:2] - utilities[1:even:2]) / 2
         return estimate_from_prefixes(masks[2:even:2], odd[1:], odd[0], -odd[0], m)
@@ -50,8 +52,8 @@ ESTIMATORS("permutation")(Permutation())
 ESTIMATORS("antithetic")(Antithetic())
 
 
-def draw_prefixes(key: Array, m: Array, *, count: int, slots: int) -> Array:
-    """The first 1 to m-1 players of one random order after another, [count, slots] bool.
+def draw_prefixes(key: Key[Array, ""], m: Players, *, count: int, slots: int) -> Coalitions:
+    """The first 1 to m-1 players of one random order after another.
 
     Rows after the last whole order are empty.
     """
@@ -61,17 +63,13 @@ def draw_prefixes(key: Array, m: Array, *, count: int, slots: int) -> Array:
 
 
 def estimate_from_prefixes(
-    prefixes: Array, utilities: Array, empty: Array, grand: Array, m: Array
-) -> tuple[Array, Array]:
+    prefixes: Coalitions, utilities: Utilities, empty: Array, grand: Array, m: Players
+) -> ValuesAndErrors:
     """Mean marginal contributions and their standard error over the orders.
 
     Args:
-        prefixes: [count, slots] as `draw_prefixes` gives them.
-        utilities: [count, U] of the prefixes.
+        prefixes: as `draw_prefixes` gives them.
         empty, grand: [U] the utilities of no player and of all.
-
-    Returns:
-        values [slots, U] that sum to grand - empty, and standard errors [slots, U].
     """
     count, slots = prefixes.shape
     _, position, used = _layout(m, count)
@@ -95,7 +93,7 @@ def estimate_from_prefixes(
     return values, jnp.sqrt(square / jnp.maximum(n_orders - 1, 1) / n_orders)
 
 
-def _layout(m: Array, count: int) -> tuple[Array, Array, Array]:
+def _layout(m: Players, count: int) -> tuple[Array, Array, Array]:
     """Each row's order, its position in it from 0, and whether that order is whole."""
     steps = jnp.maximum(m - 1, 1)
     row = jnp.arange(count)

@@ -3,10 +3,13 @@
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Int, Key
+
+from trip_jax.shapley.shapes import Players
 
 
-def ranks(key: Array, m: Array, *, count: int, slots: int) -> Array:
-    """Uniform random orders: each slot's rank from 0, [count, slots]; padded slots keep theirs.
+def ranks(key: Key[Array, ""], m: Players, *, count: int, slots: int) -> Int[Array, "rows slots"]:
+    """Uniform random orders: each slot's rank from 0; padded slots keep theirs.
 
     Bits are drawn slot after slot, so that further padding changes no draw.
     """

@@ -10,34 +10,24 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Key
 
 from trip_jax.errors import InvalidSetting
 from trip_jax.shapley.estimators import ESTIMATORS, Estimator
+from trip_jax.shapley.shapes import Coalitions, Players, Utilities, ValuesAndErrors
 
 
-def draw(key: Array, m: Array | int, *, slots: int, rows: int, estimator: str) -> Array:
-    """Coalitions bool [rows, slots] whose utilities `estimate` needs.
-
-    Args:
-        m: how many of the slots are players.
-        estimator: one of `ESTIMATORS`.
-    """
+def draw(
+    key: Key[Array, ""], m: Players | int, *, slots: int, rows: int, estimator: str
+) -> Bool[Array, "{rows} {slots}"]:
+    """Coalitions of m players whose utilities `estimate` needs."""
     return _draw(key, m, slots=slots, rows=rows, estimator=ESTIMATORS[estimator])
 
 
 def estimate(
-    masks: Array, utilities: Array, m: Array | int, *, estimator: str
-) -> tuple[Array, Array]:
-    """Shapley values from the utilities of drawn coalitions.
-
-    Args:
-        masks: [rows, slots] what `draw` gave for the same m and estimator.
-        utilities: [rows, U] for U utility functions at once.
-
-    Returns:
-        values [slots, U] that sum to u(N) - u(empty), and their standard errors [slots, U]; zero
-        beyond slot m.
-    """
+    masks: Coalitions, utilities: Utilities, m: Players | int, *, estimator: str
+) -> ValuesAndErrors:
+    """Shapley values from the utilities of what `draw` gave for the same m and estimator."""
     return _estimate(masks, utilities, m, estimator=ESTIMATORS[estimator])
 
 
@@ -60,7 +50,7 @@ def _draw(key: Array, m: Array | int, *, slots: int, rows: int, estimator: Estim
 
 @partial(jax.jit, static_argnames=("estimator",))
 def _estimate(
-    masks: Array, utilities: Array, m: Array | int, *, estimator: Estimator
-) -> tuple[Array, Array]:
+    masks: Coalitions, utilities: Utilities, m: Players | int, *, estimator: Estimator
+) -> ValuesAndErrors:
     with jax.default_matmul_precision("highest"):
         return estimator.estimate(masks, utilities, jnp.asarray(m, jnp.int32))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from math import comb
 
 import numpy as np
+from jaxtyping import Bool
 
 from trip_jax.settings import Registry
 
@@ -49,10 +50,10 @@ def marginal_weights(largest: int, normalization: str, semivalue: str = "shapley
     return weights
 
 
-def needed_sizes(largest: int, semivalue: str) -> np.ndarray:
+def needed_sizes(largest: int, semivalue: str) -> Bool[np.ndarray, "{largest}+1 {largest}+1"]:
     """Whether coalitions of a size have weight in a game of m players, by m and size.
 
-    bool [largest + 1, largest + 1]. That of all players counts: it is the next model.
+    That of all players counts: it is the next model.
     """
     weighs = marginal_weights(largest, "paper", semivalue) != 0
     needed = np.eye(largest + 1, dtype=bool)

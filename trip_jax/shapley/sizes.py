@@ -8,25 +8,28 @@ Players are renamed at random beforehand, so every coalition of a size is equall
 """
 
 from functools import cache, partial
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jaxtyping import Bool, Int, Int32, Key
 
 from trip_jax.shapley.ranking import ranks
+from trip_jax.shapley.shapes import Coalitions, Players
 
 MANY = np.iinfo(np.int32).max  # stands for this many coalitions or more
 
+BySize: TypeAlias = Int32[Array, " sizes"]
+"""By size up to half of the slots, 0 at size 0 and beyond m/2."""
 
-def plan(m: Array, pairs: int, *, slots: int, arcsine: bool) -> tuple[Array, Array]:
+
+def plan(m: Players, pairs: int, *, slots: int, arcsine: bool) -> tuple[BySize, BySize]:
     """How many pairs each size gets, and how many there are.
 
     Args:
         arcsine: sizes in proportion to 1 / sqrt(s (m - s)); else all alike.
-
-    Returns:
-        counts and population [slots // 2 + 1] int32 by size, 0 at size 0 and beyond m/2.
     """
     size = jnp.arange(slots // 2 + 1)
     population = jnp.asarray(binomials(slots))[m, size]
@@ -50,17 +53,19 @@ def plan(m: Array, pairs: int, *, slots: int, arcsine: bool) -> tuple[Array, Arr
     return counts, population
 
 
-def draw_sizes(key: Array, m: Array, pairs: int, *, slots: int, arcsine: bool, sides: int) -> Array:
-    """Independent draws of coalitions of planned sizes, [sides, pairs, slots] bool."""
+def draw_sizes(
+    key: Key[Array, ""], m: Players, pairs: int, *, slots: int, arcsine: bool, sides: int
+) -> Bool[Array, "{sides} {pairs} {slots}"]:
+    """Independent draws of coalitions of planned sizes."""
     sizes = plan(m, pairs, slots=slots, arcsine=arcsine)
     by_size = partial(draw_by_size, pairs=pairs, slots=slots)
     return jax.vmap(lambda key: by_size(key, m, *sizes))(jax.random.split(key, sides))
 
 
 def draw_by_size(
-    key: Array, m: Array, counts: Array, population: Array, *, pairs: int, slots: int
-) -> Array:
-    """Coalitions of up to half of the players, size after size, [pairs, slots] bool.
+    key: Key[Array, ""], m: Players, counts: BySize, population: BySize, *, pairs: int, slots: int
+) -> Bool[Array, "{pairs} {slots}"]:
+    """Coalitions of up to half of the players, size after size.
 
     Rows beyond the planned ones are empty.
     """
@@ -81,8 +86,8 @@ def draw_by_size(
     return drawn
 
 
-def colexicographic(number: Array, size: Array, *, slots: int) -> Array:
-    """The coalitions [K, slots] of `size` players [K] that `number` [K] counts up to.
+def colexicographic(number: Int[Array, " K"], size: Int[Array, " K"], *, slots: int) -> Coalitions:
+    """The coalitions of `size` players that `number` counts up to.
 
     The combinatorial number system: the last player is the largest j with C(j, size) <= number.
     """
@@ -96,7 +101,7 @@ def colexicographic(number: Array, size: Array, *, slots: int) -> Array:
     return lax.scan(decide, (number, size), table, reverse=True)[1].T
 
 
-def _layout(counts: Array, pairs: int) -> tuple[Array, Array]:
+def _layout(counts: BySize, pairs: int) -> tuple[Array, Array]:
     """Each row's size, 0 where none is planned, and its place among the rows of that size."""
     row, ends = jnp.arange(pairs), jnp.cumsum(counts)
     size = jnp.searchsorted(ends, row, side="right")
@@ -105,8 +110,8 @@ def _layout(counts: Array, pairs: int) -> tuple[Array, Array]:
 
 
 @cache
-def binomials(slots: int) -> np.ndarray:
-    """C(j, k) for j to `slots` and k to half of it, cut off at `MANY`; int32."""
+def binomials(slots: int) -> Int32[np.ndarray, "{slots}+1 {slots}//2+1"]:
+    """C(j, k) for j to `slots` and k to half of it, cut off at `MANY`."""
     table = np.zeros((slots + 1, slots // 2 + 1), np.int64)
     table[:, 0] = 1
     for j in range(1, slots + 1):

@@ -12,8 +12,10 @@ shifted to sum to u(N) - u(empty).
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Key
 
 from trip_jax.shapley.estimators import ESTIMATORS, in_pairs
+from trip_jax.shapley.shapes import Coalitions, Players, Utilities, ValuesAndErrors
 from trip_jax.shapley.sizes import draw_sizes, plan
 
 
@@ -23,11 +25,11 @@ class Stratified:
     def minimum(self, m: int) -> int:
         return 4 * m
 
-    def draw(self, key: Array, m: Array, *, rows: int, slots: int) -> Array:
+    def draw(self, key: Key[Array, ""], m: Players, *, rows: int, slots: int) -> Coalitions:
         small, large = draw_sizes(key, m, rows // 2 - 1, slots=slots, arcsine=False, sides=2)
         return in_pairs(small, large, m, rows)
 
-    def estimate(self, masks: Array, utilities: Array, m: Array) -> tuple[Array, Array]:
+    def estimate(self, masks: Coalitions, utilities: Utilities, m: Players) -> ValuesAndErrors:
         even = len(masks) // 2 * 2
         return estimate_by_size(masks[:even], utilities[:even], m)
 
@@ -35,8 +37,8 @@ class Stratified:
 ESTIMATORS("stratified")(Stratified())
 
 
-def estimate_by_size(masks: Array, utilities: Array, m: Array) -> tuple[Array, Array]:
-    """Values [slots, U] and standard errors [slots, U]; arguments as in `sampling.estimate`."""
+def estimate_by_size(masks: Coalitions, utilities: Utilities, m: Players) -> ValuesAndErrors:
+    """Arguments as in `sampling.estimate`."""
     pairs, slots = len(masks) // 2 - 1, masks.shape[1]
     counts, population = plan(m, pairs, slots=slots, arcsine=False)
     real = jnp.arange(slots) < m

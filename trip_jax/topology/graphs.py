@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Float, Int, Int32, Real
 
 from trip_jax.settings import at_least, require
 from trip_jax.topology.weights import WEIGHTS, Weigh, WeightRule
@@ -26,26 +27,26 @@ class Neighbourhoods:
     slot.
     """
 
-    members: Array  # [n, M] int32, padded with the client itself
-    mask: Array  # [n, M] bool, False where padded
-    weights: Array  # [n, M] float32 >= 0, 0 where padded
+    members: Int32[Array, "*G n M"]  # padded with the client itself
+    mask: Bool[Array, "*G n M"]  # False where padded
+    weights: Float[Array, "*G n M"]  # >= 0, 0 where padded
 
     @property
-    def shares(self) -> Array:
-        """w_j / sum_j w_j, [n, M]."""
+    def shares(self) -> Float[Array, "n M"]:
+        """w_j / sum_j w_j."""
         return self.weights / self.weights.sum(axis=1, keepdims=True)
 
     @property
-    def itself(self) -> Array:
-        """Which slot is the client's own, bool [n, M]."""
+    def itself(self) -> Bool[Array, "n M"]:
+        """Which slot is the client's own."""
         return self.mask & (self.members == jnp.arange(len(self.members))[:, None])
 
-    def lost(self, unsent: Array) -> Array:
-        """Which slots [n, M] stand for a model that the clients `unsent` [n] bool did not send."""
+    def lost(self, unsent: Bool[Array, " n"]) -> Bool[Array, "n M"]:
+        """Which slots stand for a model that the clients `unsent` did not send."""
         return self.mask & unsent[self.members] & ~self.itself
 
-    def with_lost(self, lost: Array) -> "Neighbourhoods":
-        """The same with weights of 0 for models that were lost [n, M]; slots stay what they are."""
+    def with_lost(self, lost: Bool[Array, "n M"]) -> "Neighbourhoods":
+        """The same with weights of 0 for models that were lost; slots stay what they are."""
         weights = jnp.where(lost, 0, self.weights)
         # A client that gave its own model no weight keeps it when no other is left.
         alone = ~weights.any(axis=1, keepdims=True)
@@ -57,9 +58,9 @@ class Neighbourhoods:
 class Arcs:
     """The A real (client, slot) pairs of the neighbourhoods, for sparse sums over members."""
 
-    client: Array  # [A] int32
-    slot: Array  # [A] int32
-    real: Array  # [A] bool, False where padded
+    client: Int32[Array, "*G A"]
+    slot: Int32[Array, "*G A"]
+    real: Bool[Array, "*G A"]  # False where padded
 
 
 @jax.tree_util.register_dataclass
@@ -97,8 +98,8 @@ class Topology:
         )
         return replace(self, graphs=graphs)
 
-    def without(self, neighbourhoods: Neighbourhoods, removed: Array) -> Neighbourhoods:
-        """Neighbourhoods once the clients removed [n] bool are gone, and they themselves alone.
+    def without(self, neighbourhoods: Neighbourhoods, removed: Bool[Array, " n"]) -> Neighbourhoods:
+        """Neighbourhoods once the clients removed are gone, and they themselves alone.
 
         Weights that follow the graph are those of the graph that is left.
         """
@@ -122,7 +123,7 @@ Graph: TypeAlias = nx.Graph | np.ndarray
 
 def build(
     graphs: Graph | Sequence[Graph],
-    sizes: np.ndarray,
+    sizes: Real[np.ndarray, " n"],
     *,
     weights: str = "data_size",
     redraw_every: int = 1,
@@ -133,7 +134,7 @@ def build(
         graphs: NetworkX graphs on the nodes 0..n-1 (an arc j -> i of a directed one means that
             j sends to i), or arrays [n, n] whose entry [i, j] > 0 is the weight that i gives to
             j; several take turns, each for `redraw_every` rounds.
-        sizes: [n] examples of each client.
+        sizes: examples of each client.
         weights: one of `WEIGHTS`; arrays bring their own.
 
     Raises:
@@ -177,7 +178,7 @@ def build(
     return Topology(Neighbourhoods(*jax.device_put(stacked)), redraw_every, reweigh)
 
 
-def _members(graph: Graph, n: int) -> list[np.ndarray]:
+def _members(graph: Graph, n: int) -> list[Int[np.ndarray, " m"]]:
     """Those of each client in ascending order."""
     if not isinstance(graph, nx.Graph):
         return [np.flatnonzero((row > 0) | (np.arange(n) == i)) for i, row in enumerate(graph)]
@@ -191,7 +192,7 @@ def _members(graph: Graph, n: int) -> list[np.ndarray]:
     return [np.array(sorted({i, *senders(i)})) for i in range(n)]
 
 
-def _checked(matrix: np.ndarray, n: int) -> np.ndarray:
+def _checked(matrix: np.ndarray, n: int) -> Float[np.ndarray, "{n} {n}"]:
     require(
         matrix.shape == (n, n),
         f"A weight matrix must be [n, n] = [{n}, {n}], not {list(matrix.shape)}.",

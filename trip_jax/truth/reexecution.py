@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
+from jaxtyping import Bool, Float, Int
 
 from trip_jax.data.federation import ClientData
 from trip_jax.errors import InvalidSetting
@@ -36,12 +37,12 @@ class Process:
     """How h models of an execution go from round to round.
 
     Attributes:
-        holder: [n] which of the h models each client trains.
+        holder: which of the h models each client trains.
         mix: `(models [h, P], trained [n, P], trains [n] bool, t, data, topology)` -> the next
             models [h, P]; `trained` holds nothing of use for clients that do not train.
     """
 
-    holder: np.ndarray
+    holder: Int[np.ndarray, " n"]
     mix: Callable[[Array, Array, Array, Array | int, ClientData, Topology], Array]
 
     @property
@@ -98,24 +99,21 @@ class Executor:
     def execute(
         self,
         simulation: Simulation,
-        trains: np.ndarray,
+        trains: Bool[np.ndarray, "K n"],
         *,
-        finished: np.ndarray | None = None,
+        finished: Float[np.ndarray, "F h 3"] | None = None,
         on_chunk: Callable[[np.ndarray], None] | None = None,
         on_progress: Callable[[Progress], None] | None = None,
-    ) -> np.ndarray:
-        """Carry executions through all rounds and evaluate what comes out.
+    ) -> Float[np.ndarray, "K h 3"]:
+        """Carry executions through all rounds: the utilities of their final models.
 
         Args:
             simulation: the federation; it may be another than the programs were made from, of
                 equal settings but for the seed.
-            trains: [K, n] bool, which clients train.
-            finished: [F, h, 3] the first F executions' utilities, kept from an interrupted call.
+            trains: which clients train.
+            finished: the first F executions' utilities, kept from an interrupted call.
             on_chunk: called with all finished utilities after each chunk.
             on_progress: called after each round of each chunk.
-
-        Returns:
-            utilities [K, h, 3] of the final models.
 
         Raises:
             InvalidSetting: a model is no longer finite.

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float
 
 from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.aggregation import aggregate
@@ -31,10 +32,10 @@ class GroundTruth:
     u_i(N) - u_i(empty); with a server, i is 0.
     """
 
-    values: np.ndarray  # [h, n, 3] for each of `UTILITIES`
-    standard_error: np.ndarray  # [h, n, 3], zero where all coalitions were executed
-    inside: np.ndarray  # [K, n] bool, who trained
-    utilities: np.ndarray  # [K, h, 3] u_i(S)
+    values: Float[np.ndarray, "h n 3"]  # for each of `UTILITIES`
+    standard_error: Float[np.ndarray, "h n 3"]  # zero where all coalitions were executed
+    inside: Bool[np.ndarray, "K n"]  # who trained
+    utilities: Float[np.ndarray, "K h 3"]  # u_i(S)
 
 
 def decentralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:

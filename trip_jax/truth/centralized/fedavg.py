@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import matmul
@@ -19,29 +20,28 @@ from trip_jax.truth.centralized.games import Game
 class History:
     """What a server has seen: the global model before every round and the clients' updates."""
 
-    models: Array  # [T + 1, P] M^0 to M^T
-    updates: Array  # [T, n, P] Delta_i^t, from the model that was broadcast
-    sizes: Array  # [n] d_i
+    models: Float[Array, "_ P"]  # M^0 to M^T
+    updates: Float[Array, "T n P"]  # Delta_i^t, from the model that was broadcast
+    sizes: Int[Array, " n"]  # d_i
 
-    def round_models(self, t: int, inside: Array) -> Array:
-        """M^t + sum_{i in S} (d_i / d_S) Delta_i^t for coalitions [K, n] bool: [K, P]."""
+    def round_models(self, t: int, inside: Bool[Array, "K n"]) -> Float[Array, "K P"]:
+        """M^t + sum_{i in S} (d_i / d_S) Delta_i^t for coalitions."""
         return server_step(self.models[t], self.updates[t], self.sizes, inside)
 
-    def reconstructed_models(self, inside: Array) -> Array:
-        """M^0 + sum_t sum_{i in S} (d_i / d_S) Delta_i^t for coalitions [K, n] bool: [K, P]."""
+    def reconstructed_models(self, inside: Bool[Array, "K n"]) -> Float[Array, "K P"]:
+        """M^0 + sum_t sum_{i in S} (d_i / d_S) Delta_i^t for coalitions."""
         return server_step(self.models[0], self.updates.sum(axis=0), self.sizes, inside)
 
 
-def server_step(model: Array, updates: Array, sizes: Array, inside: Array) -> Array:
+def server_step(
+    model: Float[Array, " P"],
+    updates: Float[Array, "n P"],
+    sizes: Int[Array, " n"],
+    inside: Bool[Array, "*K n"],
+) -> Float[Array, "*K P"]:
     """The server's next model where only S takes part; weights are renormalised inside S.
 
-    Args:
-        model: [P].
-        updates: [n, P].
-        inside: [..., n] bool; an empty coalition leaves the model as it is.
-
-    Returns:
-        models [..., P].
+    An empty coalition leaves the model as it is.
     """
     weights = jnp.where(inside, sizes, 0).astype(model.dtype)
     shares = weights / jnp.maximum(weights.sum(axis=-1, keepdims=True), 1)
@@ -70,8 +70,8 @@ def fedavg(simulation: Simulation) -> History:
 
 
 MAX_AT_ONCE = 32  # coalition models
-Evaluate = Callable[[Array], Array | np.ndarray]
-"""Utilities [K] of models [K, P]."""
+Evaluate = Callable[[Float[Array, "K P"]], Float[Array | np.ndarray, " K"]]
+"""Utilities of models."""
 
 
 def round_games(history: History, evaluate: Evaluate) -> list[Game]:
@@ -88,7 +88,7 @@ def reconstructed_game(history: History, evaluate: Evaluate) -> Game:
 def _game(history: History, models: Callable[[Array], Array], evaluate: Evaluate) -> Game:
     n = len(history.sizes)
 
-    def utilities(coalitions: np.ndarray) -> np.ndarray:
+    def utilities(coalitions: Int[np.ndarray, " K"]) -> Float[np.ndarray, " K"]:
         # Chunks of a power of two bound the memory, and a compiled `evaluate` meets few shapes.
         chunk = min(MAX_AT_ONCE, 2 ** int(np.ceil(np.log2(len(coalitions)))))
         padded = np.resize(coalitions, -(-len(coalitions) // chunk) * chunk)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float64, Int
 
 ROUNDING = 1e-9
 """Values this close to zero are zero. In games of accuracies on N' test images they are multiples
@@ -34,8 +35,8 @@ class Game:
         """Distinct coalitions asked for so far."""
         return len(self._known)
 
-    def __call__(self, coalitions: np.ndarray | int) -> np.ndarray:
-        """The float64 utilities of `coalitions`, in their shape: [K], or [] for a single one."""
+    def __call__(self, coalitions: Int[np.ndarray, "*K"] | int) -> Float64[np.ndarray, "*K"]:
+        """The utilities of `coalitions`, in their shape."""
         asked = np.asarray(coalitions, np.int64)
         new = [s for s in np.unique(asked).tolist() if s not in self._known]
         if new:
@@ -45,8 +46,8 @@ class Game:
             self._known.update(zip(new, found.tolist(), strict=True))
         return np.array([self._known[s] for s in asked.ravel().tolist()]).reshape(asked.shape)
 
-    def table(self) -> np.ndarray:
-        """u(S) [2^n] at row S."""
+    def table(self) -> Float64[np.ndarray, " 2**{self.n}"]:
+        """u(S) at row S."""
         return self(np.arange(2**self.n))
 
     def gain(self) -> float:
@@ -63,7 +64,7 @@ class Game:
 class Attribution:
     """What a method credits each player with, and what that took."""
 
-    values: np.ndarray  # [n] float64
+    values: Float64[np.ndarray, " n"]
     calls: int  # coalitions that the method looked up, even if the games knew them already
     rounds_skipped: int = 0  # rounds that count zero; if it is all of them, there is no direction
     permutations: int = 0  # walked by GTG-Shapley over all rounds

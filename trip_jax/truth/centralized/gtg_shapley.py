@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from trip_jax.truth.centralized.games import SLACK, Attribution, Game
 
@@ -54,14 +55,14 @@ def gtg_shapley(
     return Attribution(values, calls, skipped, permutations)
 
 
-def sweep(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Permutations [n, n] of the players: row j starts with j and goes on at random."""
+def sweep(n: int, rng: np.random.Generator) -> Int[np.ndarray, "{n} {n}"]:
+    """Permutations of the players: row j starts with j and goes on at random."""
     rest = [rng.permutation(np.delete(np.arange(n), j)) for j in range(n)]
     return np.column_stack([np.arange(n), np.array(rest, np.int64).reshape(n, n - 1)])
 
 
-def walk(game: Game, orders: np.ndarray, eps_within: float) -> np.ndarray:
-    """The marginals [P, n] of every player along the permutations [P, n], which walk abreast.
+def walk(game: Game, orders: Int[np.ndarray, "L n"], eps_within: float) -> Float[np.ndarray, "L n"]:
+    """The marginals of every player along L permutations, which walk abreast.
 
     What a truncated permutation assumes of a coalition stays out of the game's memory.
     """

@@ -1,0 +1,12 @@
+"""What estimators take and give."""
+
+from typing import TypeAlias
+
+from jax import Array
+from jaxtyping import Bool, Float, Int
+
+Players: TypeAlias = Int[Array, ""]
+Coalitions: TypeAlias = Bool[Array, "rows slots"]
+Utilities: TypeAlias = Float[Array, "rows U"]
+ValuesAndErrors: TypeAlias = tuple[Float[Array, "slots U"], Float[Array, "slots U"]]
+"""Values that sum to u(N) - u(empty), and their standard errors; zero beyond slot m."""
