@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jaxtyping import Float, Key
 
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import ACCURACY
@@ -16,22 +17,26 @@ from trip_jax.protocol.messages import Messages, Round
 from trip_jax.settings import Registry, at_least, choice, fraction
 
 
+@runtime_checkable
 class Lie(Protocol):
     """What liars do; hashable. Of an honest client neither method changes anything."""
 
     def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
         """What clients send who have `own`."""
 
-    def report(self, lcv: Array, here: Round) -> Array:
-        """What clients tell [n, M] of the contributions lcv [n, M] that they found."""
+    def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
+        """What clients tell of the contributions that they found."""
 
 
 LIES: Registry[Callable[["Adversary", float, bool], Lie]] = Registry("adversary.kind")
 """From the settings, C1's threshold, and whether contributions are divided by m."""
 
-Fake = Callable[[Array, Array, Array, Learner], Array]
-"""(true models [F, P], a key for each liar and round [F], the accuracy [F] that C1 tolerates in a
-neighbour of a receiver as good as the liar, the learner) -> fakes [F, P]."""
+Models: TypeAlias = Float[Array, "F P"]
+Keys: TypeAlias = Key[Array, " F"]
+Floor: TypeAlias = Float[Array, " F"]
+Fake = Callable[[Models, Keys, Floor, Learner], Models]
+"""(true models, a key for each liar and round, the accuracy that C1 tolerates in a neighbour of a
+receiver as good as the liar, the learner) -> fakes."""
 
 FAKES: Registry[Fake] = Registry("adversary.fake")
 
@@ -75,7 +80,7 @@ class Honest:
     def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
         return own
 
-    def report(self, lcv: Array, here: Round) -> Array:
+    def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
         return lcv
 
 
@@ -102,7 +107,7 @@ class FalseReports(Honest):
     collude: bool
     divided: bool  # the amount, by m, as the entries are
 
-    def report(self, lcv: Array, here: Round) -> Array:
+    def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
         nearby, lying = here.neighbourhoods, here.liars.mask
         lies = lying[:, None] & nearby.mask
         raised = lying[nearby.members] if self.collude else nearby.itself
@@ -122,7 +127,7 @@ class Both:
     def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
         return self.models.send(own, here, learner)
 
-    def report(self, lcv: Array, here: Round) -> Array:
+    def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
         return self.reports.report(lcv, here)
 
 
@@ -139,7 +144,7 @@ class Garbage:
             altered=who,
         )
 
-    def report(self, lcv: Array, here: Round) -> Array:
+    def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
         return jnp.where(here.liars.mask[:, None], jnp.nan, lcv)
 
 
@@ -155,49 +160,45 @@ LIES("garbage")(lambda settings, v_threshold, divided: Garbage())
 
 
 @FAKES("reinitialised")
-def reinitialised(true: Array, keys: Array, tolerated: Array, learner: Learner) -> Array:
+def reinitialised(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
     """Untrained parameters."""
     return jax.vmap(learner.model.draw)(keys)
 
 
 @FAKES("noise")
-def noise(true: Array, keys: Array, tolerated: Array, learner: Learner) -> Array:
+def noise(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
     """Gaussian, with the mean and deviation of the true model's parameters."""
     mean, deviation = true.mean(axis=1, keepdims=True), true.std(axis=1, keepdims=True)
     return mean + deviation * jax.vmap(lambda key: jax.random.normal(key, true.shape[1:]))(keys)
 
 
 @FAKES("sign_flipped")
-def sign_flipped(true: Array, keys: Array, tolerated: Array, learner: Learner) -> Array:
+def sign_flipped(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
     """The true parameters negated."""
     return -true
 
 
 @FAKES("evasive")
-def evasive(true: Array, keys: Array, tolerated: Array, learner: Learner) -> Array:
+def evasive(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
     """Untrained parameters, mixed with the true ones until C1 lets them pass."""
     fakes = reinitialised(true, keys, tolerated, learner)
     return evade(true, fakes, tolerated, lambda models: learner.evaluate(models)[:, ACCURACY])
 
 
 def evade(
-    true: Array,
-    fakes: Array,
-    floor: Array,
+    true: Models,
+    fakes: Models,
+    floor: Floor,
     accuracy: Callable[[Array], Array],
     steps: int = 8,
-) -> Array:
+) -> Models:
     """The mixtures of true and fake models that are as false as C1 lets pass.
 
     Args:
-        true: [F, P] the liars' true pre-training models.
-        fakes: [F, P].
-        floor: [F] the accuracy that is tolerated.
+        true: the liars' true pre-training models; they stay where no mixture is good enough.
+        floor: the accuracy that is tolerated.
         accuracy: of models [b, P].
         steps: how many mixtures are tried.
-
-    Returns:
-        models [F, P]; a true one where no mixture is good enough.
     """
     shares = jnp.arange(1, steps + 1) / steps
 

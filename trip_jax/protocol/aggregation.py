@@ -5,10 +5,11 @@ In float32 on any device: accelerators would by default round models that differ
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import Bool, Float, Int
 
 from trip_jax.settings import Registry
 from trip_jax.topology import Neighbourhoods
@@ -16,27 +17,32 @@ from trip_jax.topology import Neighbourhoods
 matmul = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
 
+@runtime_checkable
 class Rule(Protocol):
     """A way to mix models; hashable."""
 
-    def __call__(self, weights: Array, models: Array) -> Array:
-        """Mixtures [..., P] of models [m, P] by weights [..., m] that sum to one.
+    def __call__(
+        self, weights: Float[Array, "*K m"], models: Float[Array, "m P"]
+    ) -> Float[Array, "*K P"]:
+        """Mixtures of models by weights that sum to one.
 
         A model of weight 0 has no part in a mixture.
         """
 
-    def traced(self, here: Neighbourhoods) -> Array:
-        """The weights [n, M] by which contributions are inherited (Eq. 3)."""
+    def traced(self, here: Neighbourhoods) -> Float[Array, "n M"]:
+        """The weights by which contributions are inherited (Eq. 3)."""
 
 
 @dataclass(frozen=True)
 class WeightedMean:
     """Eq. 2 as printed: a matrix product."""
 
-    def __call__(self, weights: Array, models: Array) -> Array:
+    def __call__(
+        self, weights: Float[Array, "*K m"], models: Float[Array, "m P"]
+    ) -> Float[Array, "*K P"]:
         return matmul(weights, models)
 
-    def traced(self, here: Neighbourhoods) -> Array:
+    def traced(self, here: Neighbourhoods) -> Float[Array, "n M"]:
         return here.weights
 
 
@@ -44,15 +50,17 @@ AGGREGATIONS: Registry[Rule] = Registry("aggregation")
 AGGREGATIONS("weighted_mean")(WeightedMean())
 
 
-def aggregate(mix: Rule, trained: Array, here: Neighbourhoods, own: Array | None = None) -> Array:
+def aggregate(
+    mix: Rule,
+    trained: Float[Array, "n P"],
+    here: Neighbourhoods,
+    own: Float[Array, "n P"] | None = None,
+) -> Float[Array, "n P"]:
     """theta_i^(t+1): every client's mixture of its neighbourhood's models (Eq. 2).
 
     Args:
-        trained: [n, P] models after training, as they are sent.
-        own: [n, P] as their owners have them, if that is not the same.
-
-    Returns:
-        the next round's models [n, P].
+        trained: models after training, as they are sent.
+        own: as their owners have them, if that is not the same.
     """
 
     def mixture(client: tuple[Array, Array, Array]) -> Array:
@@ -62,33 +70,35 @@ def aggregate(mix: Rule, trained: Array, here: Neighbourhoods, own: Array | None
     return lax.map(mixture, (jnp.arange(len(trained)), here.shares, here.members))
 
 
-def members_models(i: Array, members: Array, sent: Array, own: Array | None) -> Array:
-    """The models [M, P] of its members as client i has them; arguments as in `aggregate`."""
+def members_models(
+    i: Int[Array, ""],
+    members: Int[Array, " M"],
+    sent: Float[Array, "n P"],
+    own: Float[Array, "n P"] | None,
+) -> Float[Array, "M P"]:
+    """The models of its members as client i has them; the others as in `aggregate`."""
     models = sent[members]
     return models if own is None else jnp.where((members == i)[:, None], own[i], models)
 
 
 def coalition_models(
     mix: Rule,
-    coalitions: Array,
-    shares: Array,
-    trained: Array,
-    before: Array,
-    own: Array,
-    accepted: Array,
-) -> Array:
+    coalitions: Bool[Array, "b M"],
+    shares: Float[Array, " M"],
+    trained: Float[Array, "M P"],
+    before: Float[Array, "M P"],
+    own: Float[Array, " P"],
+    accepted: Bool[Array, " M"],
+) -> Float[Array, "b P"]:
     """theta_i^(t+1)(S) for coalitions of one neighbourhood (Eq. 5).
 
     Args:
-        coalitions: [b, M] bool, whether a slot belongs to the coalition.
-        shares: [M] normalised weights.
-        trained: [M, P] post-training models of the members.
-        before: [M, P] pre-training models as they were received.
-        own: [P] the client's own true pre-training model.
-        accepted: [M] bool, whether a received pre-training model is used; else `own` stands for it.
-
-    Returns:
-        models [b, P].
+        coalitions: whether a slot belongs to the coalition.
+        shares: normalised weights.
+        trained: post-training models of the members.
+        before: pre-training models as they were received.
+        own: the client's own true pre-training model.
+        accepted: whether a received pre-training model is used; else `own` stands for it.
     """
     inside = coalitions * shares
     outside = shares - inside

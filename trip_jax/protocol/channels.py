@@ -1,12 +1,13 @@
 """What becomes of models between sender and receiver."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from trip_jax.protocol.messages import Messages, Round
 from trip_jax.settings import Registry
 
 
+@runtime_checkable
 class Channel(Protocol):
     """A way to transmit models; hashable."""
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jaxtyping import Bool, Float, Int
 
 from trip_jax.learning.devices import gathered_map
 from trip_jax.learning.evaluation import N_UTILITIES, UTILITIES
@@ -21,18 +22,19 @@ from trip_jax.shapley.coalitions import EXACT, is_sampled
 from trip_jax.topology import Neighbourhoods
 
 
+@runtime_checkable
 class Method(Protocol):
     """A way to tell contributions; hashable."""
 
-    def work(self, n_members: np.ndarray, batch: int) -> Any:
-        """What is evaluated in neighbourhoods of n_members [G, n], as a pytree of arrays [G, ...].
+    def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
+        """What is evaluated in neighbourhoods of so many members, as a pytree of arrays [G, ...].
 
         Raises:
             InvalidSetting: it is too much.
         """
 
-    def n_models(self, work: Any, n_members: np.ndarray) -> np.ndarray:
-        """How many models are evaluated in a round, [G]."""
+    def n_models(self, work: Any, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
+        """How many models are evaluated in a round."""
 
     def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
         """Everyone's contributions in a round."""
@@ -78,7 +80,7 @@ class ByCoalitions:
 
     settings: Contribution
 
-    def work(self, n_members: np.ndarray, batch: int) -> CoalitionRows:
+    def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> CoalitionRows:
         """The coalitions."""
         return CoalitionRows.of(
             n_members,
@@ -89,7 +91,9 @@ class ByCoalitions:
             max_coalitions=self.settings.max_coalitions,
         )
 
-    def n_models(self, work: CoalitionRows, n_members: np.ndarray) -> np.ndarray:
+    def n_models(
+        self, work: CoalitionRows, n_members: Int[np.ndarray, "G n"]
+    ) -> Int[np.ndarray, " G"]:
         return work.n_needed(n_members)
 
     def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
@@ -112,17 +116,17 @@ def coalition_utilities(
     inbox: Inbox,
     here: Neighbourhoods,
     rows: CoalitionRows,
-    masks: Array,
+    masks: Bool[Array, "R M"],
     mix: Rule,
     learner: Learner,
-) -> Array:
+) -> Float[Array, "R U"]:
     """u^(i,t)(S) for every row (i, S), streamed in chunks that are dealt to the devices in turn.
 
     Args:
-        masks: [R, M] bool, the coalition of each row.
+        masks: the coalition of each row.
 
     Returns:
-        utilities [R, U], 0 for rows that the semivalue does not weigh.
+        utilities, 0 for rows that the semivalue does not weigh.
     """
     n_devices, n_rows = learner.mesh.size, len(rows.client)
     rows, order = rows.needed(masks, here.mask.sum(axis=1))
@@ -168,17 +172,20 @@ def coalition_utilities(
 
 
 def local_contributions(
-    table: Array, drawn: Array, rows: CoalitionRows, here: Neighbourhoods, normalization: str
-) -> tuple[Array, Array]:
+    table: Float[Array, "R U"],
+    drawn: Bool[Array, "K drawn M"],
+    rows: CoalitionRows,
+    here: Neighbourhoods,
+    normalization: str,
+) -> tuple[Float[Array, "n M U"], Float[Array, "n M U"]]:
     """psi^(i,t) of every client for every utility (Eq. 4), by slot.
 
     Args:
-        table: [R, U] u^(i,t)(S) as `coalition_utilities` gives it.
-        drawn: [K, drawn, M] bool, the coalitions of the sampled clients.
+        table: u^(i,t)(S) as `coalition_utilities` gives it.
+        drawn: the coalitions of the sampled clients.
 
     Returns:
-        contributions and their standard errors [n, M, U], whose errors are 0 where all coalitions
-        were evaluated.
+        contributions and their standard errors, which are 0 where all coalitions were evaluated.
     """
     n_members = here.mask.sum(axis=1)
     lcv = semivalues(
@@ -205,11 +212,13 @@ def local_contributions(
     return lcv.at[who].set(values, mode="drop"), error.at[who].set(errors, mode="drop")
 
 
-def rescale_to_arrived(values: Array, mask: Array, lost: Array) -> Array:
-    """Values [n, M, U] of Eq. 4 as printed, which are m times a mean, by the m that is left.
+def rescale_to_arrived(
+    values: Float[Array, "n M U"], mask: Bool[Array, "n M"], lost: Bool[Array, "n M"]
+) -> Float[Array, "n M U"]:
+    """Values of Eq. 4 as printed, which are m times a mean, by the m that is left.
 
-    A member whose model is lost [n, M] has no weight and so is a null player: the mean itself is
-    that of the game without it.
+    A member whose model is lost has no weight and so is a null player: the mean itself is that of
+    the game without it.
     """
     m = mask.sum(axis=1)
     return ((m - lost.sum(axis=1)) / m)[:, None, None] * values

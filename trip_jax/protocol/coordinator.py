@@ -11,6 +11,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import Array, lax, ops
+from jaxtyping import Bool, Float
 
 from trip_jax.protocol.defences import Audit, Defence
 from trip_jax.protocol.reports import Reports, Verdict
@@ -22,8 +23,8 @@ ARCS_AT_ONCE = 256
 """Arcs whose rows of phi are gathered together: [256, n] is held at once, not [A, n]."""
 
 
-def propagate(phi: Array, reports: Reports) -> Array:
-    """phi^(t+1) from phi^(t) [n, n]: inherited plus new contributions (Eq. 3)."""
+def propagate(phi: Float[Array, "n n"], reports: Reports) -> Float[Array, "n n"]:
+    """phi^(t+1) from phi^(t): inherited plus new contributions (Eq. 3)."""
     n = len(phi)
     weight = jnp.where(reports.real, reports.weight, 0)
     total = ops.segment_sum(weight, reports.client, num_segments=n)
@@ -42,25 +43,27 @@ def propagate(phi: Array, reports: Reports) -> Array:
     return inherited.at[reports.client, reports.member].add(jnp.where(reports.real, reports.lcv, 0))
 
 
-def refuse_garbage(reports: Reports, n: int) -> tuple[Reports, Array]:
+def refuse_garbage(reports: Reports, n: int) -> tuple[Reports, Bool[Array, " {n}"]]:
     """Reports whose vectors are 0 where they held anything but numbers up to `LARGEST`.
 
     Returns:
-        the reports, and which clients' [n] bool were refused.
+        the reports, and which clients' were refused.
     """
     garbage = reports.real & ~(jnp.abs(reports.lcv) <= LARGEST)
     refused = ops.segment_max(garbage.astype(jnp.int32), reports.client, num_segments=n) > 0
     return replace(reports, lcv=jnp.where(refused[reports.client], 0, reports.lcv)), refused
 
 
-def coordinate(phi: Array, reports: Reports, audit: Audit) -> tuple[Array, Verdict]:
+def coordinate(
+    phi: Float[Array, "n n"], reports: Reports, audit: Audit
+) -> tuple[Float[Array, "n n"], Verdict]:
     """One round of the coordinator: the audit of reports (C2), then Eq. 3.
 
     A report that is no number, or absurdly large, counts as zero and is flagged whatever the audit
     is; it is not shown to it.
 
     Args:
-        phi: [n, n] contributions so far, phi[i, j] of client j to client i's model.
+        phi: contributions so far, phi[i, j] of client j to client i's model.
 
     Returns:
         the next phi and what was found.

@@ -1,7 +1,7 @@
 """Defences: C1 filters received pre-training models, C2 corrects outlying reports."""
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jax import Array
@@ -14,6 +14,7 @@ from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.settings import above_zero, at_least, choice, require
 
 
+@runtime_checkable
 class Filter(Protocol):
     """What receivers accept; hashable."""
 
@@ -21,6 +22,7 @@ class Filter(Protocol):
         """Whether a received pre-training model is used, bool [n, M]; always one's own."""
 
 
+@runtime_checkable
 class Audit(Protocol):
     """What the coordinator makes of a round's reports; hashable."""
 

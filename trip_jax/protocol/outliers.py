@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 from jax import Array, lax, ops
+from jaxtyping import Bool, Float, Int
 
 from trip_jax.protocol.reports import Reports, Verdict
 
@@ -50,22 +51,28 @@ class DetectOutliers:
 
 
 def robust_location(
-    p: Array, member: Array, real: Array, n: int, *, penalty: float, thresholding: str
-) -> Array:
+    p: Float[Array, " A"],
+    member: Int[Array, " A"],
+    real: Bool[Array, " A"],
+    n: int,
+    *,
+    penalty: float,
+    thresholding: str,
+) -> Float[Array, " n"]:
     """The consensus v_j on each member's contribution.
 
     The soft minimiser is not unique where a member's reports split evenly more than lambda apart;
     then the one closest to their mean is returned, as by iterating from the mean.
 
     Args:
-        p: [A] reported contributions.
-        member: [A] int32 the member j that each one is about.
-        real: [A] bool, False where padded.
+        p: reported contributions.
+        member: the member j that each one is about.
+        real: False where padded.
         penalty: lambda.
         thresholding: "soft" (the paper's; starts at the mean) or "hard" (starts at the median).
 
     Returns:
-        v [n], 0 for a member that nobody reports on.
+        v, 0 for a member that nobody reports on.
     """
     count = ops.segment_sum(real.astype(p.dtype), member, num_segments=n)
 
