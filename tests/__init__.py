@@ -1,5 +1,6 @@
 """Shapes are checked in the packages whose functions state them."""
 
+import sys
 from dataclasses import is_dataclass
 from typing import Any, cast, no_type_check
 
@@ -9,11 +10,10 @@ PACKAGES = ("data.federation", "learning", "protocol", "shapley", "topology", "t
 CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"  # an int is a float
 install_import_hook([f"trip_jax.{package}" for package in PACKAGES], CHECKER)
 
-from trip_jax.data.federation import ClientData  # noqa: E402
-from trip_jax.protocol import messages, reports  # noqa: E402
-from trip_jax.shapley import CoalitionRows  # noqa: E402
-from trip_jax.topology import Arcs, Neighbourhoods, Topology  # noqa: E402
+import trip_jax  # noqa: E402, F401
 
-passed = [one for one in (vars(messages) | vars(reports)).values() if is_dataclass(one)]
-for tree in (Arcs, ClientData, CoalitionRows, Neighbourhoods, Topology, *passed):
-    no_type_check(cast(Any, tree).__init__)  # JAX rebuilds them with leaves that are no arrays
+# JAX rebuilds classes of arrays with leaves that are no arrays; settings check themselves.
+for module in [module for name, module in sys.modules.items() if name.startswith("trip_jax.")]:
+    for one in vars(module).values():
+        if isinstance(one, type) and is_dataclass(one):
+            no_type_check(cast(Any, one).__init__)

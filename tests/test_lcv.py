@@ -1,6 +1,7 @@
 """Local contribution vectors on scripted models whose utilities can be computed by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import pytest
 
 from tests import reference as ref
 from trip_jax.learning.devices import mesh_of
+from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import WeightedMean, aggregate
 from trip_jax.protocol.contributions import coalition_utilities, local_contributions
 from trip_jax.protocol.coordinator import trace
@@ -25,15 +27,13 @@ def first_entry(models: jax.Array) -> jax.Array:
     return jnp.tile(models[:, :1], (1, 3))
 
 
-class Scripted:
+class Scripted(Learner):
     """A learner whose models say what they are worth."""
 
-    data = None
-
     def __init__(self, devices: list[jax.Device]):
-        self.mesh = mesh_of(devices)
+        vars(self).update(mesh=mesh_of(devices), data=None)
 
-    def on(self, data: None) -> "Scripted":
+    def on(self, data: Any) -> "Scripted":
         return self
 
     def evaluate(self, models: jax.Array) -> jax.Array:
