@@ -319,14 +319,14 @@ def test_where_a_result_came_from_is_told(whole: Path) -> None:
     assert summary["seed"] == 0 and summary["devices"] == 1
     assert len(summary["settings_sha256"]) == 64
     assert "float32" in summary["precision"]
-    assert {"python", "jax", "orbax-checkpoint"} <= summary["versions"].keys()
+    assert {"python", "jax", "flax"} <= summary["versions"].keys()
     checkout = (Path(trip_jax.__file__).parent.parent / ".git").exists()
     assert (summary["revision"] is not None) == checkout
     assert summary["resumed_after_round"] is None
 
 
 def test_nothing_is_unpickled(interrupted: Path, command: Command) -> None:
-    """Orbax, NetCDF and JSON are all that going on reads."""
+    """Arrays, NetCDF and JSON are all that going on reads."""
     unpickled: list[Any] = []
     sys.addaudithook(
         lambda event, arguments: unpickled.append(arguments) if event.startswith("pickle") else None

@@ -15,7 +15,7 @@ import numpy as np
 from trip_jax.config import Config
 from trip_jax.simulation import Simulation
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "networkx", "hydra-core", "orbax-checkpoint")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "networkx", "hydra-core")
 
 WITHOUT_EFFECT = (
     "checkpoint.",
