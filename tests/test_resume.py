@@ -24,7 +24,7 @@ from trip_jax.errors import Interrupted
 from trip_jax.history import Past, Result
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.launch import run
-from trip_jax.runs.progress import Progress
+from trip_jax.runs.progress import RoundProgress
 from trip_jax.runs.resume import RunCheckpoints, locked
 
 RUN = (*TINY, "training.rounds=6", "adversary=d1d2", "defence=both", "n_clients=5", "devices=1")
@@ -69,14 +69,14 @@ def interrupted(interrupted_once: Path, tmp_path: Path) -> Path:
 
 def signalling(patch: pytest.MonkeyPatch, number: int, at: int) -> None:
     """Send this process a signal while a round is reported."""
-    report = Progress.report
+    report = RoundProgress.report
 
-    def signalled(self: Progress, t: int, *news: Any) -> None:
+    def signalled(self: RoundProgress, t: int, *news: Any) -> None:
         report(self, t, *news)
         if t + 1 == at:
             os.kill(os.getpid(), number)
 
-    patch.setattr(Progress, "report", signalled)
+    patch.setattr(RoundProgress, "report", signalled)
 
 
 @pytest.mark.parametrize(

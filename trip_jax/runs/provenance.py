@@ -62,7 +62,7 @@ def versions() -> dict[str, str]:
 
 def git_revision() -> str | None:
     """The commit of a checkout, with "-dirty" where files differ from it; None elsewhere."""
-    checkout = Path(__file__).parent.parent
+    checkout = Path(__file__).parents[2]
     if not (checkout / ".git").exists():
         return None
     command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=40"]
