@@ -6,6 +6,7 @@ import pickle
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from trip_jax import Adversary, Contribution, Defence
 from trip_jax.config import Training
 from trip_jax.errors import Interrupted
 from trip_jax.history import Past, Result
+from trip_jax.runs import figures
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.launch import run
 from trip_jax.runs.progress import RoundProgress
@@ -41,6 +43,19 @@ def assert_same(found: Path, expected: Path) -> None:
     summaries = [trip_jax.load_run(folder).summary for folder in (found, expected)]
     for name in ("status", "rounds", "scores", "final_accuracy", "liars", "settings_sha256"):
         assert summaries[0][name] == summaries[1][name]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_figures() -> Iterator[None]:
+    """Figures take as long as all else, and others test them."""
+
+    def draw(_: xarray.Dataset, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "phi.png").touch()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "draw_all", draw)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +106,7 @@ def signalling(patch: pytest.MonkeyPatch, number: int, at: int) -> None:
     ],
 )
 def test_going_on_from_any_round_gives_the_same(settings: dict[str, Any], tmp_path: Path) -> None:
-    training = Training(rounds=4, local_epochs=1, batch_size=4, learning_rate=0.2)
+    training = Training(rounds=3, local_epochs=1, batch_size=4, learning_rate=0.2)
     graphs = [nx.cycle_graph(6), nx.star_graph(5)]
     federation = tiny(graphs, training=training, **settings)
     pasts: list[Past] = []
