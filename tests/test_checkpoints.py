@@ -1,8 +1,9 @@
 """Checkpoints are whole, or passed over for the one before."""
 
-import platform
+import os
 import random
 import shutil
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def arrays(step: int) -> Arrays:
             "round": np.array(step, np.int32),
         },
         "records": {"flagged": rng.random((step, 3)) < 0.5, "loss": np.full((step,), np.nan)},
+        "finished": None,
     }
 
 
@@ -134,13 +136,40 @@ def test_no_checkpoint_left_is_said(saved: Path, tmp_path: Path) -> None:
         checkpoints(tmp_path).newest()
 
 
+def test_one_of_an_older_version_is_told(saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved / "c", tmp_path / "c")
+    (tmp_path / "c" / "4" / "arrays").mkdir(parents=True)
+    with pytest.raises(InvalidSetting, match=r"4 is a checkpoint of an older version: go on with"):
+        checkpoints(tmp_path).newest()
+
+
 def test_what_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "c").write_text("a file where the directory would be")
     with pytest.raises(InvalidSetting, match=r"can't be written to .*; those before are kept"):
         checkpoints(tmp_path).save(1, arrays(1))
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc alone")
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_disk_that_fails_late_leaves_those_before(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    """The last bytes of a file may be the ones that find no room."""
+    shutil.copytree(saved / "c", tmp_path / "c")
+    synced: list[int] = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append(descriptor)
+        if len(synced) == nth:
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(InvalidSetting, match=r"No space left on device\); those before are kept"):
+        checkpoints(tmp_path).save(4, arrays(4))
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["2", "3"]
+    found, damaged_steps = checkpoints(tmp_path).newest()
+    assert found is not None and same(found, arrays(3)) and damaged_steps == []
+
+
 def test_a_saved_checkpoint_leaves_no_copy_in_memory(saved: Path, tmp_path: Path) -> None:
     large = {"models": np.random.default_rng(0).normal(size=2**24)}  # 128 MiB
     before = psutil.Process().memory_info().rss

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from flax.traverse_util import flatten_dict
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
@@ -25,6 +26,7 @@ from trip_jax.config import (
 )
 from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.defences import CALIBRATED
+from trip_jax.runs.provenance import result_settings
 from trip_jax.runs.schema import register
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -64,7 +66,7 @@ def leading_comment(path: Path) -> str:
 
 def test_every_group_belongs_to_the_schema() -> None:
     groups = {f.name for f in fields(Config) if is_dataclass(f.type)}
-    assert set(GROUPS) - {"experiment"} == groups - {"checkpoint"}  # of which there is one kind
+    assert set(GROUPS) - {"experiment", "execution"} == groups - {"checkpoint"}
 
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES)
@@ -87,7 +89,7 @@ def test_every_choice_composes(group: str, choice: str) -> None:
 def test_every_choice_goes_into_every_experiment(experiment: str, group: str) -> None:
     for choice in GROUPS[group]:
         config = composed(f"+experiment={experiment}", f"{group}={choice}", *needed(choice))
-        part = getattr(config, group)
+        part = getattr(config, group, None)
         if (said := getattr(part, "kind", getattr(part, "name", None))) is not None:
             assert said == choice
 
@@ -120,7 +122,18 @@ DIFFERENT = {
 }
 
 
-@pytest.mark.parametrize(("group", "choice"), [c for c in CHOICES if c[0] != "experiment"])
+def test_what_no_result_depends_on_is_one_group() -> None:
+    """The file of the group names the fields that are marked so, with their defaults."""
+    written = flatten_dict(OmegaConf.to_container(OmegaConf.load(CONF / "execution" / "here.yaml")))
+    everything = flatten_dict(asdict(Config()))
+    of_results = {tuple(name.split(".")) for name in result_settings(Config())}
+    assert of_results <= everything.keys()
+    rest = everything.keys() - of_results
+    assert written == {name: everything[name] for name in rest if name[0] != "distributed"}
+    assert {("distributed", field.name) for field in fields(Distributed)} <= rest
+
+
+@pytest.mark.parametrize(("group", "choice"), [c for c in CHOICES if c[0] in CLASSES])
 def test_files_and_dataclasses_assume_the_same(group: str, choice: str) -> None:
     said = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{choice}.yaml"))
     assert isinstance(said, dict)

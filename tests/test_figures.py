@@ -170,7 +170,7 @@ def test_bars_descend_and_liars_are_marked(name: str) -> None:
         assert bool(bar.get_hatch()) == liar
     assert legend_of(figure) == ["honest", "liar"]
     labels = [label.get_text() for label in axes_of(figure).get_xticklabels()]
-    if len(bars) <= figures.MOST_NAMED:
+    if len(bars) <= figures.MAX_NAMED:
         assert labels == [str(client) for client in order]
     else:
         assert len(labels) < 15
@@ -250,7 +250,7 @@ def test_outliers_do_not_flatten_a_large_matrix() -> None:
 def test_a_matrix_of_more_than_a_thousand_clients_is_averaged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(figures, "MOST_DETAILED", 10)
+    monkeypatch.setattr(figures, "MAX_DETAILED", 10)
     run = make_run(25)
     figure = figures.phi(run)
     (image,) = axes_of(figure).images

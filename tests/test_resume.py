@@ -6,6 +6,7 @@ import pickle
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,10 @@ from trip_jax import Adversary, Contribution, Defence
 from trip_jax.config import Training
 from trip_jax.errors import Interrupted
 from trip_jax.history import Past, Result
+from trip_jax.runs import figures
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.launch import run
-from trip_jax.runs.progress import Progress
+from trip_jax.runs.progress import RoundProgress
 from trip_jax.runs.resume import RunCheckpoints, locked
 
 RUN = (*TINY, "training.rounds=6", "adversary=d1d2", "defence=both", "n_clients=5", "devices=1")
@@ -41,6 +43,19 @@ def assert_same(found: Path, expected: Path) -> None:
     summaries = [trip_jax.load_run(folder).summary for folder in (found, expected)]
     for name in ("status", "rounds", "scores", "final_accuracy", "liars", "settings_sha256"):
         assert summaries[0][name] == summaries[1][name]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_figures() -> Iterator[None]:
+    """Figures take as long as all else, and others test them."""
+
+    def draw(_: xarray.Dataset, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "phi.png").touch()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "draw_all", draw)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +84,14 @@ def interrupted(interrupted_once: Path, tmp_path: Path) -> Path:
 
 def signalling(patch: pytest.MonkeyPatch, number: int, at: int) -> None:
     """Send this process a signal while a round is reported."""
-    report = Progress.report
+    report = RoundProgress.report
 
-    def signalled(self: Progress, t: int, *news: Any) -> None:
+    def signalled(self: RoundProgress, t: int, *news: Any) -> None:
         report(self, t, *news)
         if t + 1 == at:
             os.kill(os.getpid(), number)
 
-    patch.setattr(Progress, "report", signalled)
+    patch.setattr(RoundProgress, "report", signalled)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +106,7 @@ def signalling(patch: pytest.MonkeyPatch, number: int, at: int) -> None:
     ],
 )
 def test_going_on_from_any_round_gives_the_same(settings: dict[str, Any], tmp_path: Path) -> None:
-    training = Training(rounds=4, local_epochs=1, batch_size=4, learning_rate=0.2)
+    training = Training(rounds=3, local_epochs=1, batch_size=4, learning_rate=0.2)
     graphs = [nx.cycle_graph(6), nx.star_graph(5)]
     federation = tiny(graphs, training=training, **settings)
     pasts: list[Past] = []
@@ -319,14 +334,14 @@ def test_where_a_result_came_from_is_told(whole: Path) -> None:
     assert summary["seed"] == 0 and summary["devices"] == 1
     assert len(summary["settings_sha256"]) == 64
     assert "float32" in summary["precision"]
-    assert {"python", "jax", "orbax-checkpoint"} <= summary["versions"].keys()
+    assert {"python", "jax", "flax"} <= summary["versions"].keys()
     checkout = (Path(trip_jax.__file__).parent.parent / ".git").exists()
     assert (summary["revision"] is not None) == checkout
     assert summary["resumed_after_round"] is None
 
 
 def test_nothing_is_unpickled(interrupted: Path, command: Command) -> None:
-    """Orbax, NetCDF and JSON are all that going on reads."""
+    """Arrays, NetCDF and JSON are all that going on reads."""
     unpickled: list[Any] = []
     sys.addaudithook(
         lambda event, arguments: unpickled.append(arguments) if event.startswith("pickle") else None

@@ -24,7 +24,7 @@ from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.messages import Record
 from trip_jax.runs.directory import COLUMNS
 from trip_jax.runs.prepare import prepare
-from trip_jax.runs.progress import Progress
+from trip_jax.runs.progress import RoundProgress
 
 FINISHED = (*TINY, "n_clients=4", "training.rounds=2", "adversary=d1d2", "defence=both", "seed=5")
 
@@ -76,7 +76,7 @@ def test_a_run_is_read_back_whole(finished: FinishedRun) -> None:
     assert summary["status"] == "finished" and summary["message"] == ""
     assert summary["config"]["seed"] == 5 and summary["config"]["adversary"]["kind"] == "d1d2"
     assert summary["rounds"] == 2 == len(rounds) == data.sizes["round"]
-    assert tuple(rounds.columns) == COLUMNS
+    assert tuple(rounds.columns) == ("round", *COLUMNS)
     assert rounds["round"].tolist() == data["round"].values.tolist() == [1, 2]
 
     assert data["phi"].dims == ("client", "contributor") and data["phi"].shape == (4, 4)
@@ -147,7 +147,7 @@ def test_progress_is_one_line_a_round_where_there_is_no_terminal(finished: Finis
 @pytest.mark.parametrize("content", [(), ("rounds.csv",), ("rounds.csv", "results.nc")])
 def test_an_unfinished_run_is_not_read(tmp_path: Path, content: tuple[str, ...]) -> None:
     for name in content:
-        (tmp_path / name).write_text(",".join(COLUMNS))
+        (tmp_path / name).write_text(",".join(("round", *COLUMNS)))
     with pytest.raises(InvalidSetting, match="holds no finished run") as caught:
         trip_jax.load_run(tmp_path)
     assert str(tmp_path) in str(caught.value)
@@ -187,12 +187,12 @@ def news(accuracy: tuple[float, ...]) -> Record:
 
 
 def test_progress_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress(rounds=1000, n_clients=10) as progress:
+    with RoundProgress(rounds=1000, n_clients=10) as progress:
         progress.report(0, news((0.4, 0.6)), Timing(2.0, 1.0, 1.0, coalitions=5000))
         progress.report(1, news((0.7, 0.7)), Timing(1.0, 0.5, 0.5, coalitions=5000))
         progress.report(998, news((1.0, 1.0)), Timing(10.0, 10.0, 1972.0, coalitions=50))
         progress.report(999, news((1.0, 1.0)), Timing(10.0, 10.0, 0.0, coalitions=50))
-    with Progress(rounds=1000, n_clients=10, done=900) as progress:
+    with RoundProgress(rounds=1000, n_clients=10, done=900) as progress:
         progress.report(900, news((0.4, 0.6)), Timing(2.0, 1.0, 1.0, coalitions=5000))
     out, err = capsys.readouterr()
     assert out.splitlines() == [
@@ -216,7 +216,7 @@ def test_progress_is_a_bar_on_a_terminal(
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "150")
-    with Progress(rounds=2, n_clients=10) as progress:
+    with RoundProgress(rounds=2, n_clients=10) as progress:
         for t in range(2):
             progress.report(t, news((0.4, 0.6)), Timing(2.0, 1.0, 1.0, coalitions=5000))
     shown = terminal.getvalue()
@@ -431,7 +431,7 @@ def test_a_sweep_runs_every_combination(
 ) -> None:
     jobs: list[tuple[int, str, Path, str]] = []
 
-    def note(config: Config, folder: Path, name: str) -> dict[str, Any]:
+    def note(config: Config, folder: Path, name: str, *_: Any) -> dict[str, Any]:
         jobs.append((config.seed, config.topology.kind, folder, name))
         return {"final_accuracy": {"mean": 0.5}}
 
@@ -455,7 +455,7 @@ def test_a_run_goes_to_a_dated_directory(
     arguments: tuple[str, ...],
     name: str,
 ) -> None:
-    jobs: list[tuple[Config, Path, str]] = []
+    jobs: list[tuple[Any, ...]] = []
 
     def note(*job: Any) -> dict[str, Any]:
         jobs.append(job)
@@ -463,7 +463,7 @@ def test_a_run_goes_to_a_dated_directory(
 
     monkeypatch.setattr(trip_jax.cli.run, "run", note)
     assert command(*arguments).code == 0
-    ((_, folder, called),) = jobs
+    ((_, folder, called, *_),) = jobs
     assert called == name
     assert re.fullmatch(
         r"outputs/\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d", str(folder.relative_to(tmp_path))

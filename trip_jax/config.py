@@ -17,7 +17,7 @@ from trip_jax.protocol.aggregation import AGGREGATIONS
 from trip_jax.protocol.channels import CHANNELS
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
-from trip_jax.settings import at_least, choice, require
+from trip_jax.settings import EXECUTION, at_least, choice, execution, require
 from trip_jax.topology import TopologyConfig
 
 
@@ -39,11 +39,11 @@ class Config:
 
     n_clients: int = 8
     seed: int = 0
-    devices: int | str | None = "all"  # None: all
+    devices: int | str | None = execution("all")  # None: all
     precision: str = "float32"  # of matrix products in training and evaluation
-    resume: str | None = None  # the directory of a run to go on with, or "auto"
-    checkpoint: Checkpoint = field(default_factory=Checkpoint)
-    distributed: Distributed = field(default_factory=Distributed)
+    resume: str | None = execution(None)  # the directory of a run to go on with, or "auto"
+    checkpoint: Checkpoint = field(default_factory=Checkpoint, metadata=EXECUTION)
+    distributed: Distributed = field(default_factory=Distributed, metadata=EXECUTION)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
     distribution: Distribution = field(default_factory=Distribution)
     topology: TopologyConfig = field(default_factory=TopologyConfig)

@@ -1,12 +1,16 @@
 """What settings are made of: named choices, and checks that tell a user what to mend."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
 from math import inf
 from typing import Generic, TypeVar
 
 from trip_jax.errors import InvalidSetting
 
 T = TypeVar("T")
+
+EXECUTION = {"execution": True}
+"""Metadata of fields and sections that change results by no more than rounding."""
 
 
 class Registry(Generic[T]):
@@ -37,6 +41,11 @@ class Registry(Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._named)
+
+
+def execution(default: T) -> T:
+    """A field of EXECUTION."""
+    return field(default=default, metadata=EXECUTION)
 
 
 def require(condition: bool, message: str) -> None:

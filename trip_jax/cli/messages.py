@@ -2,11 +2,12 @@
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from flax.traverse_util import flatten_dict
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
@@ -44,9 +45,8 @@ def refuse_unknown(settings: DictConfig) -> None:
     Raises:
         InvalidSetting: a setting that does not exist.
     """
-    known = set(_names("", asdict(Config())))
-    given: Any = OmegaConf.to_container(settings)
-    for name in _names("", given):
+    known = _names(asdict(Config()))
+    for name in _names(OmegaConf.to_container(settings)):
         if name not in known:
             raise InvalidSetting(_unknown(name))
 
@@ -62,7 +62,7 @@ def no_choice(arguments: Sequence[str], conf: Path) -> str:
 
 
 def _unknown(name: str) -> str:
-    names = list(_names("", asdict(Config())))
+    names = _names(asdict(Config()))
     meant = {full.rpartition(".")[2]: full for full in names} | {full: full for full in names}
     close = difflib.get_close_matches(name, meant, n=1)
     hint = f"did you mean {meant[close[0]]}?" if close else f"there are {', '.join(names)}."
@@ -74,10 +74,6 @@ def _not_among(group: str, choice: str, conf: Path) -> str:
     return f"{group} must be one of {', '.join(choices)}, not {choice!r}."
 
 
-def _names(prefix: str, settings: dict[str, Any]) -> Iterator[str]:
+def _names(settings: Any) -> list[str]:
     """The dotted names of all settings."""
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            yield from _names(f"{prefix}{name}.", value)
-        else:
-            yield prefix + name
+    return list(flatten_dict(settings, sep="."))

@@ -7,6 +7,7 @@ python -m trip_jax.run --verify DIR
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,7 +24,7 @@ from trip_jax.config import Config
 from trip_jax.errors import Diverged, Interrupted, InvalidSetting
 from trip_jax.runs.directory import is_over
 from trip_jax.runs.interruption import EXIT_CODE
-from trip_jax.runs.launch import leads, refuse_over, run
+from trip_jax.runs.launch import run
 from trip_jax.runs.provenance import result_settings
 from trip_jax.runs.resume import FOLDER
 from trip_jax.runs.schema import CONF, config_from, register
@@ -42,10 +43,8 @@ def _hydra_main(settings: DictConfig) -> float:
         refuse_unknown(settings)
         config = config_from(settings)
         folder = _folder(config, folder, hydra_config)
-        refuse_over(folder, config)
-        if leads(config):
-            _save_settings(settings, hydra_config, folder / ".hydra")
-        summary = run(config, folder, name)
+        save_settings = partial(_save_settings, settings, hydra_config, folder / ".hydra")
+        summary = run(config, folder, name, save_settings)
     except Interrupted as end:  # of a sweep, too
         where = hydra_config.sweep.dir
         of_sweep = f" Give it hydra.sweep.dir={where}." if hydra_config.mode != RunMode.RUN else ""
@@ -79,10 +78,8 @@ def _folder(config: Config, folder: Path, hydra_config: Any) -> Path:
     if chosen is None:
         return folder
     with suppress(OSError):  # what Hydra made, unless it is in use
-        folder.rmdir()
-        if dated:
-            folder.parent.rmdir()
-            folder.parent.parent.rmdir()
+        for made in (folder, *folder.parents)[: 3 if dated else 1]:
+            made.rmdir()
     return chosen
 
 

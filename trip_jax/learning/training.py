@@ -17,7 +17,7 @@ from jax import Array, lax
 from jaxtyping import Float, Int, Key
 
 from trip_jax.data.federation import ClientData, to_float
-from trip_jax.settings import above_zero, at_least, require
+from trip_jax.settings import above_zero, at_least, execution, require
 
 Trained: TypeAlias = tuple[Float[Array, "*R P"], Float[Array, "*R"]]
 """Models after training, and the mean loss of each one's last epoch."""
@@ -32,7 +32,7 @@ class Training:
     batch_size: int = 32
     learning_rate: float = 0.01
     momentum: float = 0.9
-    client_batch: int | None = None  # clients trained in one vmap; None: by backend
+    client_batch: int | None = execution(None)  # clients trained in one vmap; None: by backend
 
     def __post_init__(self) -> None:
         for name in ("rounds", "local_epochs", "batch_size", "client_batch"):

@@ -16,7 +16,7 @@ from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import Rule, coalition_models, members_models
 from trip_jax.protocol.messages import Contributions, Inbox, Round
-from trip_jax.settings import Registry, at_least, choice
+from trip_jax.settings import Registry, at_least, choice, execution
 from trip_jax.shapley import ESTIMATORS, SEMIVALUES, CoalitionRows, estimate, semivalues
 from trip_jax.shapley.coalitions import EXACT, is_sampled
 from trip_jax.topology import Neighbourhoods
@@ -53,8 +53,8 @@ class Contribution:
     semivalue: str = "shapley"
     estimator: str = "auto"
     budget: int = 1024  # a neighbourhood and round; more coalitions than these are sampled
-    max_coalitions: int = 2**20  # a round, over all clients
-    coalition_batch: int | None = None  # coalition models evaluated in one vmap; None: by backend
+    max_coalitions: int = execution(2**20)  # a round, over all clients
+    coalition_batch: int | None = execution(None)  # evaluated in one vmap; None: by backend
 
     def __post_init__(self) -> None:
         choice("contribution.utility", self.utility, UTILITIES)

@@ -1,33 +1,29 @@
 """Checkpoints: trees of arrays that are on disk whole, or not at all.
 
-Orbax writes each into a directory that takes its name when it is complete, so that a kill at any
-instant leaves the ones before. Hashes of its files tell whether they are what was saved; nothing of
-a damaged one is parsed.
+Each is written into a directory that takes its name when it is complete, so that a kill at any
+instant leaves the ones before. A hash tells whether its arrays are what was saved; nothing of a
+damaged one is parsed.
 """
 
-import ctypes
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from errno import ENOSPC
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import jax
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from trip_jax.config import Config
 from trip_jax.errors import InvalidSetting
 from trip_jax.runs.provenance import json_hash, result_settings
 
-Arrays = dict[str, Any]  # of NumPy arrays, or of such dictionaries
+Arrays = dict[str, Any]  # of NumPy arrays or None, or of such dictionaries
 
-SPARE_BYTES = 2**17
-"""What a checkpoint takes on disk beyond its arrays, with something to spare."""
-
-_ARRAYS, _MANIFEST = "arrays", "manifest.json"
+_ARRAYS, _MANIFEST = "arrays.npz", "manifest.json"
 
 
 class Checkpoints:
@@ -51,20 +47,22 @@ class Checkpoints:
             InvalidSetting: they can't be written; the checkpoints before stay.
         """
         unfinished, path = self.folder / f"{step}.unfinished", self.folder / str(step)
+        named = flatten_dict(arrays, sep="/")
+        none = [name for name, array in named.items() if array is None]
         try:
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(parents=True)
-            _require_space(unfinished, sum(array.nbytes for array in jax.tree.leaves(arrays)))
-            with _orbax() as checkpointer:
-                checkpointer.save(unfinished / _ARRAYS, arrays)
-            _return_memory()
-            (unfinished / _MANIFEST).write_text(json.dumps(_manifest(self._about, unfinished)))
+            with _on_disk(unfinished / _ARRAYS) as file:
+                there = {name: array for name, array in named.items() if name not in none}
+                np.savez(file, allow_pickle=False, **there)
+            with _on_disk(unfinished / _MANIFEST) as file:
+                file.write(json.dumps(_manifest(self._about, none, unfinished)).encode())
             shutil.rmtree(path, ignore_errors=True)  # of the same step, but damaged
             unfinished.rename(path)
-        except Exception as error:  # Orbax and TensorStore raise many types
-            reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        except OSError as error:
+            shutil.rmtree(unfinished, ignore_errors=True)  # it takes space
             raise InvalidSetting(
-                f"The checkpoint can't be written to {self.folder} ({reason}); those before are "
+                f"The checkpoint can't be written to {self.folder} ({error}); those before are "
                 "kept: mend the cause and go on from them."
             ) from error
         newest = sorted((one for one in self._steps() if one <= step), reverse=True)[: self._keep]
@@ -76,20 +74,26 @@ class Checkpoints:
         """The newest that is whole, and the steps of newer ones that are not.
 
         Raises:
-            InvalidSetting: it is of something else, or none is whole.
+            InvalidSetting: it is of something else or of an older version, or none is whole.
         """
         damaged: list[int] = []
         for step in sorted(self._steps(), reverse=True):
             path = self.folder / str(step)
             try:
                 manifest = json.loads((path / _MANIFEST).read_text())
-                whole = manifest == _manifest(manifest["about"], path)
+                whole = manifest == _manifest(manifest["about"], manifest["none"], path)
             except (OSError, ValueError, LookupError, TypeError):
                 whole = False
             if whole:
                 self._refuse_other(manifest["about"])
-                with _orbax() as checkpointer:
-                    return checkpointer.restore(path / _ARRAYS), damaged
+                with np.load(path / _ARRAYS, allow_pickle=False) as arrays:
+                    named = dict.fromkeys(manifest["none"]) | dict(arrays)
+                return unflatten_dict(named, sep="/"), damaged
+            if (path / "arrays").is_dir():
+                raise InvalidSetting(
+                    f"{path} is a checkpoint of an older version: go on with that version, or "
+                    f"remove {self.folder} to start afresh."
+                )
             damaged.append(step)
         if damaged:
             raise InvalidSetting(
@@ -131,38 +135,18 @@ def refuse_changes(folder: Path, then: dict[str, Any], now: dict[str, Any]) -> N
             )
 
 
-def _manifest(about: dict[str, Any], path: Path) -> dict[str, Any]:
-    """What a checkpoint is about, and the hashes of its files and of this."""
-    files = {
-        str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in sorted((path / _ARRAYS).rglob("*"))
-        if file.is_file()
-    }
-    return {"about": about, "files": files, "sha256": json_hash([about, files])}
-
-
-def _require_space(folder: Path, n_bytes: int) -> None:
-    """Find a full disk before Orbax does, which reports it at length."""
-    if shutil.disk_usage(folder).free < n_bytes + SPARE_BYTES:
-        raise OSError(ENOSPC, os.strerror(ENOSPC))
-
-
-def _return_memory() -> None:
-    """Let go of what Orbax has freed: glibc would keep it for its threads, a copy of the arrays."""
-    with suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
+def _manifest(about: dict[str, Any], none: list[str], path: Path) -> dict[str, Any]:
+    """What a checkpoint is about, what in it is None, and the hashes of its arrays and of this."""
+    with (path / _ARRAYS).open("rb") as file:
+        arrays = hashlib.file_digest(file, "sha256").hexdigest()
+    manifest = {"about": about, "none": none, "arrays_sha256": arrays}
+    return manifest | {"sha256": json_hash(manifest)}
 
 
 @contextmanager
-def _orbax() -> Iterator[Any]:
-    """A checkpointer that waits for no other process: the first alone keeps checkpoints."""
-    from orbax import checkpoint
-
-    alone = checkpoint.options.MultiprocessingOptions()
-    if jax.process_count() > 1:
-        alone = checkpoint.options.MultiprocessingOptions(
-            primary_host=0, active_processes={0}, barrier_sync_key_prefix="first"
-        )
-    handler = checkpoint.PyTreeCheckpointHandler(multiprocessing_options=alone)
-    with checkpoint.Checkpointer(handler, multiprocessing_options=alone) as checkpointer:
-        yield checkpointer
+def _on_disk(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which outlives a power cut once it is closed."""
+    with path.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())

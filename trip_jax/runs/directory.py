@@ -9,7 +9,8 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,22 +30,6 @@ from trip_jax.runs.provenance import git_revision, versions
 if TYPE_CHECKING:
     import pandas
     import xarray
-
-COLUMNS = (
-    "round",
-    "accuracy_mean",
-    "accuracy_std",
-    "accuracy_min",
-    "accuracy_max",
-    "loss_mean",
-    "train_loss_mean",
-    "filtered_models",
-    "unsent_models",
-    "flagged_reports",
-    "seconds_training",
-    "seconds_evaluation",
-    "seconds_coordination",
-)
 
 
 @dataclass(frozen=True)
@@ -70,7 +55,7 @@ class RoundLog:
     def __enter__(self) -> "RoundLog":
         self._file = self._path.open("w", newline="", buffering=1)
         self._writer = csv.writer(self._file)
-        self._writer.writerow(COLUMNS)
+        self._writer.writerow(("round", *COLUMNS))
         if self._past:
             for t, news in enumerate(zip(self._past.records, self._past.timings, strict=True)):
                 self.write(t, *news)
@@ -81,22 +66,29 @@ class RoundLog:
 
     def write(self, t: int, record: Record, timing: Timing) -> None:
         """Append round t, counted from 0 and written from 1."""
-        accuracy = np.asarray(record.utility)[:, ACCURACY]
-        numbers = (
-            accuracy.mean(),
-            accuracy.std(),
-            accuracy.min(),
-            accuracy.max(),
-            -np.asarray(record.utility)[:, LOSS].mean(),
-            np.nanmean(record.train_loss),  # a liar's own training may fail
-            (~record.accepted).sum(),
-            (~record.arrived).sum(),
-            record.flagged.sum(),
-            timing.training,
-            timing.evaluation,
-            timing.coordination,
-        )
+        numbers = (number(record, timing) for number in COLUMNS.values())
         self._writer.writerow((t + 1, *(f"{number:.6g}" for number in numbers)))
+
+
+def _of_accuracy(statistic: Callable[[np.ndarray], Any]) -> Callable[[Record, Timing], Any]:
+    return lambda record, _: statistic(np.asarray(record.utility)[:, ACCURACY])
+
+
+COLUMNS: dict[str, Callable[[Record, Timing], Any]] = {
+    "accuracy_mean": _of_accuracy(np.mean),
+    "accuracy_std": _of_accuracy(np.std),
+    "accuracy_min": _of_accuracy(np.min),
+    "accuracy_max": _of_accuracy(np.max),
+    "loss_mean": lambda record, _: -np.asarray(record.utility)[:, LOSS].mean(),
+    "train_loss_mean": lambda record, _: np.nanmean(record.train_loss),  # a liar's own may fail
+    "filtered_models": lambda record, _: (~record.accepted).sum(),
+    "unsent_models": lambda record, _: (~record.arrived).sum(),
+    "flagged_reports": lambda record, _: record.flagged.sum(),
+    "seconds_training": lambda _, timing: timing.training,
+    "seconds_evaluation": lambda _, timing: timing.evaluation,
+    "seconds_coordination": lambda _, timing: timing.coordination,
+}
+"""What rounds.csv says of a round beside its number."""
 
 
 def save_run(
@@ -123,14 +115,11 @@ def save_run(
         for t, timing in enumerate(result.timings):
             log.write(t, jax.tree.map(lambda rounds, t=t: rounds[t], result.records), timing)
     data = to_dataset(result, federation, title)
-    unfinished = folder / "results.nc.partial"
-    data.to_netcdf(unfinished, engine="h5netcdf")
-    os.replace(unfinished, folder / "results.nc")
+    with _whole(folder / "results.nc") as path:
+        data.to_netcdf(path, engine="h5netcdf")
     summary = {"title": title, "status": "finished"} | about | summarise(result)
-    text = json.dumps(summary, indent=2)
-    partial = folder / "summary.json.partial"
-    partial.write_text(text + "\n")
-    os.replace(partial, folder / "summary.json")
+    with _whole(folder / "summary.json") as path:
+        path.write_text(json.dumps(summary, indent=2) + "\n")
     shutil.rmtree(folder / "figures", ignore_errors=True)  # of fewer rounds
     draw_figures(folder, data)
     return summary
@@ -142,10 +131,17 @@ def draw_figures(folder: Path, data: "xarray.Dataset") -> None:
 
     if (folder / "figures").exists():
         return
-    unfinished = folder / "figures.partial"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    draw_all(data, unfinished)
-    unfinished.rename(folder / "figures")
+    with _whole(folder / "figures") as path:
+        shutil.rmtree(path, ignore_errors=True)
+        draw_all(data, path)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Another name to write to; the file or folder takes its own when it is complete."""
+    partial = path.with_name(f"{path.name}.partial")
+    yield partial
+    os.replace(partial, path)
 
 
 def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Dataset":
@@ -155,8 +151,9 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
     records, graphs = result.records, result.topology.graphs
     n_rounds, n = records.train_loss.shape
     utilities = np.asarray(records.utility)
-    is_liar = np.zeros(n, bool)
-    is_liar[result.liars] = True
+    graph_of_round = np.array([result.topology.graph_of(t) for t in range(n_rounds)])
+    of_lcv = "round", "client", "member", "utility"
+    of_graph = "graph", "client", "member"
 
     def client_values(values: Any, long_name: str) -> tuple[tuple[str, ...], Any, dict[str, str]]:
         return ("client",), values, {"long_name": long_name}
@@ -169,28 +166,25 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
                 {"long_name": "contribution of the contributor to the client's final model"},
             ),
             "score": client_values(result.scores, "mean contribution to all clients' final models"),
-            "liar": client_values(is_liar, "dishonest client"),
+            "liar": client_values(np.isin(np.arange(n), result.liars), "dishonest client"),
             "level": client_values(federation.levels, federation.level_name),
             "examples": client_values(np.asarray(federation.data.sizes), "training examples"),
             "accuracy": (("round", "client"), utilities[..., ACCURACY]),
             "loss": (("round", "client"), -utilities[..., LOSS]),
             "probability": (("round", "client"), utilities[..., PROBABILITY]),
             "train_loss": (("round", "client"), records.train_loss),
-            "lcv": (("round", "client", "member", "utility"), records.lcv),
-            "lcv_standard_error": (("round", "client", "member", "utility"), records.lcv_error),
+            "lcv": (of_lcv, records.lcv),
+            "lcv_standard_error": (of_lcv, records.lcv_error),
             "reported": (("round", "client", "member"), records.reported),
             "adopted": (("round", "client", "member"), records.adopted),
             "filtered": (("round", "client", "member"), ~records.accepted),
             "flagged": (("round", "client"), records.flagged),
             "distance": (("round", "client"), records.distance),
             "unsent": (("round", "client"), ~records.arrived),
-            "members": (("graph", "client", "member"), np.asarray(graphs.members)),
-            "mask": (("graph", "client", "member"), np.asarray(graphs.mask)),
-            "weights": (("graph", "client", "member"), np.asarray(graphs.weights)),
-            "graph_of_round": (
-                ("round",),
-                np.array([result.topology.graph_of(t) for t in range(n_rounds)]),
-            ),
+            "members": (of_graph, np.asarray(graphs.members)),
+            "mask": (of_graph, np.asarray(graphs.mask)),
+            "weights": (of_graph, np.asarray(graphs.weights)),
+            "graph_of_round": ("round", graph_of_round),
         },
         coords={
             "round": np.arange(1, n_rounds + 1),
@@ -225,12 +219,8 @@ def summarise(result: Result) -> dict[str, Any]:
         "unsent_models": int((~result.records.arrived).sum()),
         "flagged_reports": int(result.records.flagged.sum()),
         **_sampling(result),
-        "seconds": {
-            "compilation": result.compile_seconds,
-            "training": timing.training,
-            "evaluation": timing.evaluation,
-            "coordination": timing.coordination,
-        },
+        "seconds": {"compilation": result.compile_seconds}
+        | {phase: getattr(timing, phase) for phase in ("training", "evaluation", "coordination")},
         "per_second": {
             "rounds": len(result.accuracy) / timing.seconds,
             "samples": timing.samples / timing.training,
@@ -294,12 +284,13 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     import xarray
 
     folder = Path(path)
-    if not (folder / "summary.json").is_file():
+    summary = folder / "summary.json"
+    if not summary.is_file():
         raise InvalidSetting(
             f"{folder} holds no finished run: a run directory has a summary.json once it is over."
         )
     return Run(
-        summary=json.loads((folder / "summary.json").read_text()),
+        summary=json.loads(summary.read_text()),
         rounds=pandas.read_csv(folder / "rounds.csv"),
         data=xarray.load_dataset(folder / "results.nc", engine="h5netcdf"),
     )
@@ -309,11 +300,9 @@ def describe_scores(scores: Sequence[float], liars: Sequence[int], most: int = 5
     """The highest and lowest scores as a line of text."""
     order = np.argsort(scores)[::-1]
 
-    def name(i: int) -> str:
-        return f"{i}{' (liar)' if i in liars else ''} {scores[i]:.3f}"
+    def listed(clients: np.ndarray) -> str:
+        return ", ".join(f"{i}{' (liar)' * (i in liars)} {scores[i]:.3f}" for i in clients)
 
     if len(order) <= 2 * most:
-        return "scores by client: " + ", ".join(name(int(i)) for i in order)
-    top = ", ".join(name(int(i)) for i in order[:most])
-    bottom = ", ".join(name(int(i)) for i in order[-most:])
-    return f"scores by client: {top}, ... {bottom}"
+        return f"scores by client: {listed(order)}"
+    return f"scores by client: {listed(order[:most])}, ... {listed(order[-most:])}"

@@ -29,10 +29,10 @@ UNITS = {
     "loss": "decrease of test loss, nats",
     "probability": "probability of the true class",
 }
-MOST_WRITTEN = 12  # clients whose contributions are written into the cells of a heat map
-MOST_NAMED = 40  # clients whose numbers fit along an axis 7 inches wide, or into nodes
-MOST_DISTINCT = 100  # clients whose bars or nodes can be told apart in one column
-MOST_DETAILED = 1000  # clients whose graph is laid out by forces and whose matrix is drawn whole
+MAX_WRITTEN = 12  # clients whose contributions are written into the cells of a heat map
+MAX_NAMED = 40  # clients whose numbers fit along an axis 7 inches wide, or into nodes
+MAX_DISTINCT = 100  # clients whose bars or nodes can be told apart in one column
+MAX_DETAILED = 1000  # clients whose graph is laid out by forces and whose matrix is drawn whole
 CLIPPED = 0.5  # per cent of a large matrix beyond either end of the colour scale
 
 
@@ -67,10 +67,10 @@ def accuracy(run: xarray.Dataset) -> Figure:
 def phi(run: xarray.Dataset) -> Figure:
     """The contribution matrix as a heat map, with numbers in the cells of a small one."""
     n = run.sizes["client"]
-    block = -(-n // MOST_DETAILED)
-    written = n <= MOST_WRITTEN
+    block = -(-n // MAX_DETAILED)
+    written = n <= MAX_WRITTEN
     what = "Contribution of each client to each final model"
-    width = 5.0 if 8 < n <= MOST_WRITTEN else 3.5
+    width = 5.0 if 8 < n <= MAX_WRITTEN else 3.5
     figure, axes = _new_figure(what, _contribution_title(run), width, 0.8 * width + 0.1)
     values = run.phi.coarsen(client=block, contributor=block, boundary="pad").mean().values
     mean = f", mean of {block} × {block}" if block > 1 else ""
@@ -91,24 +91,24 @@ def phi(run: xarray.Dataset) -> Figure:
 def scores(run: xarray.Dataset) -> Figure:
     """Every client's score with its deviation over models, the highest first; liars hatched."""
     n = run.sizes["client"]
-    width = 3.5 if n <= MOST_WRITTEN else 7.0
+    width = 3.5 if n <= MAX_WRITTEN else 7.0
     figure, axes = _new_figure("Score of each client", _contribution_title(run), width, 2.6)
     order = np.argsort(-run.score.values, kind="stable")
     score, liar = run.score.values[order], run.liar.values[order].astype(bool)
     rank = np.arange(1, n + 1)
-    wide = 0.8 if n <= MOST_DISTINCT else 1.0
+    wide = 0.8 if n <= MAX_DISTINCT else 1.0
     for name, who, colour, hatch in (("honest", ~liar, HONEST, ""), ("liar", liar, LIAR, "/////")):
         if who.any():
             axes.bar(rank[who], score[who], wide, fc=colour, ec="w", lw=0, hatch=hatch, label=name)
     error: dict[str, Any] = {"ecolor": "black", "elinewidth": 0.7, "zorder": 3}
-    if n > MOST_DISTINCT:  # in front of the bars they would hide them
+    if n > MAX_DISTINCT:  # in front of the bars they would hide them
         error = {"ecolor": "silver", "elinewidth": 0.4, "zorder": 0}
     axes.errorbar(rank, score, run.phi.values.std(axis=0)[order], fmt="none", **error)
     axes.axhline(0, color="black", linewidth=0.6)
-    axes.set(xlim=(0.3, n + 0.7), xlabel="client" if n <= MOST_NAMED else "rank of the client")
+    axes.set(xlim=(0.3, n + 0.7), xlabel="client" if n <= MAX_NAMED else "rank of the client")
     axes.set_ylabel(f"contribution, mean ± s.d. over models\n({UNITS[run.contribution_utility]})")
     axes.xaxis.set_major_locator(_whole_numbers(10))
-    if n <= MOST_NAMED:
+    if n <= MAX_NAMED:
         axes.set_xticks(rank, run.client.values[order].astype(str))
     if liar.any():
         add_legend(axes)
@@ -121,16 +121,16 @@ def graph(run: xarray.Dataset) -> Figure:
     what = "Communication graph" + (f" in round 1 of {run.sizes['round']}" if varies else "")
     score, liar = run.score.values, run.liar.values.astype(bool)
     n = len(score)
-    width = 3.5 if n <= MOST_DISTINCT else 7.0
+    width = 3.5 if n <= MAX_DISTINCT else 7.0
     figure, axes = _new_figure(what, _contribution_title(run), width, width - 0.5)
     first = run.isel(graph=int(run.graph_of_round[0]))
     receiver, slot = np.nonzero(first["mask"].values)
     arcs = np.stack([first.members.values[receiver, slot], receiver], axis=1)
     arcs = arcs[arcs[:, 0] != arcs[:, 1]]
     at = _positions(arcs, n)
-    diameter = 12 if n <= MOST_NAMED else max(1, 11 * width / np.sqrt(n))  # points
+    diameter = 12 if n <= MAX_NAMED else max(1, 11 * width / np.sqrt(n))  # points
     line = float(np.clip(3.5 * width / np.sqrt(len(arcs) + 1), 0.1, 0.7))
-    grey = MUTED if n <= MOST_DISTINCT else "silver"
+    grey = MUTED if n <= MAX_DISTINCT else "silver"
     if set(map(tuple, arcs)) == set(map(tuple, arcs[:, ::-1])):
         axes.add_collection(LineCollection(at[arcs], colors=grey, linewidths=line, zorder=1))
     else:
@@ -144,10 +144,10 @@ def graph(run: xarray.Dataset) -> Figure:
     node: dict[str, Any] = {"edgecolors": "black", "linewidths": diameter / 20, "zorder": 2}
     drawn = axes.scatter(x, y, diameter**2, score, **_colours(score, 0), **node)
     if liar.any():
-        ring = node | {"facecolors": "none", "linewidths": 1.2 if n <= MOST_DISTINCT else 0.5}
+        ring = node | {"facecolors": "none", "linewidths": 1.2 if n <= MAX_DISTINCT else 0.5}
         axes.scatter(x[liar], y[liar], (1.4 * diameter + 1) ** 2, **ring)
         axes.plot([], [], "o", mfc="none", mec="black", ms=6, label="liar")
-    if n <= MOST_NAMED:
+    if n <= MAX_NAMED:
         for i in range(n):
             _write_on(axes, x[i], y[i], str(i), drawn.to_rgba(score[i]))
     axes.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal")
@@ -165,10 +165,10 @@ def _positions(arcs: np.ndarray, n: int) -> np.ndarray:
     drawn = nx.empty_graph(n)
     drawn.add_edges_from(arcs.tolist())
     around = sum(drawn.has_edge(i, (i + 1) % n) for i in range(n))
-    if n > MOST_DETAILED or (n <= MOST_DISTINCT and around >= 0.8 * n):
+    if n > MAX_DETAILED or (n <= MAX_DISTINCT and around >= 0.8 * n):
         angle = np.pi / 2 - 2 * np.pi * np.arange(n) / n  # client 0 on top, then clockwise
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    if n <= MOST_DISTINCT and nx.is_connected(drawn):
+    if n <= MAX_DISTINCT and nx.is_connected(drawn):
         placed = nx.kamada_kawai_layout(drawn)
     else:
         placed = nx.spring_layout(drawn, seed=0, method="energy")

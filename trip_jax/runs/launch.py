@@ -1,6 +1,7 @@
 """A configured run carried out: from its configuration to its directory."""
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,19 +24,25 @@ from trip_jax.runs.directory import (
 )
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.prepare import describe, prepare
-from trip_jax.runs.progress import Progress
+from trip_jax.runs.progress import RoundProgress
 from trip_jax.runs.provenance import json_hash, result_settings
 from trip_jax.runs.resume import FOLDER, RunCheckpoints, anyone, locked, shared
 from trip_jax.runs.schema import config_from
 
 
-def run(config: Config, folder: Path, name: str = "run") -> dict[str, Any]:
+def run(
+    config: Config,
+    folder: Path,
+    name: str = "run",
+    on_claimed: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
     """Carry a configured run out and write its directory.
 
     With `config.resume` an unfinished run in the directory goes on, and a finished one is left.
 
     Args:
         name: what the run is called in its title.
+        on_claimed: called once the directory is known to be free for the run.
 
     Returns:
         what summary.json says.
@@ -45,9 +52,13 @@ def run(config: Config, folder: Path, name: str = "run") -> dict[str, Any]:
         Diverged: a model is no longer finite; the rounds before it are written.
         Interrupted: by SIGTERM or SIGINT; the rounds before are written.
     """
-    if leads(config):
+    join(config.distributed)
+    available(config.devices)
+    if jax.process_index() == 0:
         with locked(folder):
-            return _run_alone_or_first(config, folder, name)
+            _refuse_taken(folder, config)
+            on_claimed()
+            return _over(config, folder) or _run_alone_or_first(config, folder, name)
     simulation, _ = prepare(config)
     with Interruption("the round") as interruption:  # the first process prints and writes
         past = shared(None, simulation)
@@ -58,17 +69,34 @@ def run(config: Config, folder: Path, name: str = "run") -> dict[str, Any]:
     return summarise(result)
 
 
-def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, Any]:
-    refuse_over(folder, config)
+def _refuse_taken(folder: Path, config: Config) -> None:
+    """Refuse a directory that holds a run, unless it is to go on."""
+    if config.resume:
+        return
     if is_over(folder):
-        over = load_run(folder)
-        then = config_from(over.summary["config"]).calibrated()
-        refuse_changes(folder, result_settings(then), result_settings(config.calibrated()))
-        if over.summary["status"] == "stopped":
-            raise InvalidSetting(over.summary["message"])
-        draw_figures(folder, over.data)
-        print(f"the run is over already: results in {folder}")
-        return over.summary
+        raise InvalidSetting(f"{folder} holds a run already: choose another hydra.run.dir.")
+    if (folder / FOLDER).exists():
+        raise InvalidSetting(
+            f"{folder} holds an unfinished run: go on with resume=auto, or choose another "
+            "hydra.run.dir."
+        )
+
+
+def _over(config: Config, folder: Path) -> dict[str, Any] | None:
+    """What summary.json says of a run that is over, after its figures are seen to."""
+    if not is_over(folder):
+        return None
+    over = load_run(folder)
+    then = config_from(over.summary["config"]).calibrated()
+    refuse_changes(folder, result_settings(then), result_settings(config.calibrated()))
+    if over.summary["status"] == "stopped":
+        raise InvalidSetting(over.summary["message"])
+    draw_figures(folder, over.data)
+    print(f"the run is over already: results in {folder}")
+    return over.summary
+
+
+def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, Any]:
     began = time.perf_counter()
     simulation, federation = prepare(config)
     seconds_loading_data = time.perf_counter() - began
@@ -89,7 +117,7 @@ def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, An
     stopped: Diverged | Interrupted | None = None
     with (
         RoundLog(folder, past) as log,
-        Progress(rounds, config.n_clients, done) as progress,
+        RoundProgress(rounds, config.n_clients, done) as progress,
         Interruption("the round") as interruption,
     ):
 
@@ -144,25 +172,3 @@ def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, An
     print(describe_scores(summary["scores"], summary["liars"]))
     print(f"results in {folder}")
     return summary
-
-
-def leads(config: Config) -> bool:
-    """Start JAX; whether this is the first of the processes that share the run."""
-
-    join(config.distributed)
-    available(config.devices)
-    return jax.process_index() == 0
-
-
-def refuse_over(folder: Path, config: Config) -> None:
-    """Refuse a directory that holds a run, unless it is to go on."""
-
-    if config.resume:
-        return
-    if is_over(folder):
-        raise InvalidSetting(f"{folder} holds a run already: choose another hydra.run.dir.")
-    if (folder / FOLDER).exists():
-        raise InvalidSetting(
-            f"{folder} holds an unfinished run: go on with resume=auto, or choose another "
-            "hydra.run.dir."
-        )

@@ -9,7 +9,7 @@ from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.messages import Record
 
 
-class Progress:
+class RoundProgress:
     """Reports each round with its mean accuracy, rates and the time left; a context manager."""
 
     def __init__(self, rounds: int, n_clients: int, done: int = 0):
@@ -17,7 +17,7 @@ class Progress:
         self._spent = 0.0
         self._bar = None
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "RoundProgress":
         if sys.stderr.isatty():
             from tqdm import tqdm
 

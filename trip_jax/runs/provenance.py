@@ -4,7 +4,7 @@ import hashlib
 import json
 import platform
 import subprocess
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,38 +12,27 @@ from typing import Any
 import jax
 import numpy as np
 
-from trip_jax.config import Config
 from trip_jax.simulation import Simulation
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "networkx", "hydra-core", "orbax-checkpoint")
-
-WITHOUT_EFFECT = (
-    "checkpoint.",
-    "contribution.coalition_batch",
-    "contribution.max_coalitions",
-    "devices",
-    "distributed.",
-    "resume",
-    "training.client_batch",
-)
-"""Settings that change results by no more than rounding; groups end in a dot."""
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "networkx", "hydra-core")
 
 
-def result_settings(config: Config) -> dict[str, Any]:
-    """The settings that results depend on, by their names on the command line."""
-    return {
-        name: value
-        for name, value in _flat(asdict(config)).items()
-        if not name.startswith(WITHOUT_EFFECT)
-    }
+def result_settings(config: Any, prefix: str = "") -> dict[str, Any]:
+    """The settings that results depend on, by their names on the command line.
 
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        nested = isinstance(value, dict)
-        flat |= _flat(value, f"{prefix}{name}.") if nested else {prefix + name: value}
-    return flat
+    Args:
+        config: a `Config`, or a section of one with its name and a dot as prefix.
+    """
+    settings: dict[str, Any] = {}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if "execution" in field.metadata:
+            continue
+        if is_dataclass(value):
+            settings |= result_settings(value, f"{prefix}{field.name}.")
+        else:
+            settings[prefix + field.name] = value
+    return settings
 
 
 def json_hash(value: Any) -> str:
@@ -73,7 +62,7 @@ def versions() -> dict[str, str]:
 
 def git_revision() -> str | None:
     """The commit of a checkout, with "-dirty" where files differ from it; None elsewhere."""
-    checkout = Path(__file__).parent.parent
+    checkout = Path(__file__).parents[2]
     if not (checkout / ".git").exists():
         return None
     command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=40"]

@@ -1,9 +1,9 @@
 """Where an interrupted run goes on: its directory, its checkpoints, its lock."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -50,38 +50,28 @@ class RunCheckpoints:
             return None
         past = _from_arrays(arrays)
         for step in damaged:
-            print(
-                f"the checkpoint after round {step} is damaged: going on from round "
-                f"{len(past.records)}",
-                flush=True,
-            )
+            going_on = f"going on from round {len(past.records)}"
+            print(f"the checkpoint after round {step} is damaged: {going_on}", flush=True)
         return past
 
 
 def arrays_of(state: State) -> Arrays:
     """A state as arrays that can be saved."""
-    arrays = {field.name: getattr(state, field.name) for field in fields(State)}
-    arrays["key"] = jax.random.key_data(state.key)
-    return jax.tree.map(np.asarray, arrays)
+    return jax.tree.map(np.asarray, vars(state) | {"key": jax.random.key_data(state.key)})
 
 
 def state_of(arrays: Arrays) -> State:
     """The inverse of `arrays_of`."""
-    values = {name: jnp.asarray(value) for name, value in arrays.items()}
+    values = jax.tree.map(jnp.asarray, arrays)
     return State(**values | {"key": jax.random.wrap_key_data(values["key"])})
 
 
 def _to_arrays(past: Past) -> Arrays:
-    records = jax.tree.map(lambda *rounds: np.stack(rounds), *past.records)
-    timings = {
-        field.name: np.array([getattr(one, field.name) for one in past.timings])
-        for field in fields(Timing)
-    }
-    return {
-        "state": arrays_of(past.state),
-        "records": {field.name: getattr(records, field.name) for field in fields(Record)},
-        "timings": timings,
-    }
+    def stacked(rounds: Sequence[Record | Timing]) -> Arrays:
+        return jax.tree.map(lambda *values: np.stack(values), *map(vars, rounds))
+
+    state, records, timings = arrays_of(past.state), stacked(past.records), stacked(past.timings)
+    return {"state": state, "records": records, "timings": timings}
 
 
 def _from_arrays(arrays: Arrays) -> Past:
