@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import filelock
 import jax
 import jax.numpy as jnp
 import networkx as nx
@@ -76,6 +77,25 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def thorough(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("thorough"))
+
+
+Once = Callable[[str, Callable[[Path], object]], Path]
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """A folder that is made for all of pytest's processes, and that tests leave as it is."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        with filelock.FileLock(root / f"{name}.lock"):
+            if not (root / name).exists():
+                make(root / name)
+        return root / name
+
+    return folder
 
 
 TINY = (
