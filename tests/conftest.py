@@ -80,14 +80,14 @@ def thorough(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("thorough"))
 
 
-Once = Callable[[str, Callable[[Path], None]], Path]
+Once = Callable[[str, Callable[[Path], object]], Path]
 
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
     """Fills a folder in one of pytest's processes for all of them, each of which has a copy."""
 
-    def copy_of(name: str, fill: Callable[[Path], None]) -> Path:
+    def copy_of(name: str, fill: Callable[[Path], object]) -> Path:
         shared = Path(os.environ["TRIP_JAX_TEST_PROGRAMS"]) / "folders"
         shared.mkdir(exist_ok=True)
         with FileLock(shared / f"{name}.lock"):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TINY, Command, config_of
+from tests.conftest import TINY, Command, Once, config_of
 from tests.test_resume import assert_same
 from trip_jax.runs.launch import run
 
@@ -23,11 +23,9 @@ LONGEST = 120.0  # seconds of a run, with much to spare
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(once: Once) -> Path:
     """A run that nothing interrupts."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    run(config_of(*RUN), folder)
-    return folder
+    return once("whole_with_checkpoints", lambda folder: run(config_of(*RUN), folder))
 
 
 def in_its_rounds(run: Path, chance: random.Random) -> Callable[[], bool]:

@@ -18,7 +18,7 @@ import pytest
 import xarray
 
 import trip_jax
-from tests.conftest import TINY, Command, config_of, tiny
+from tests.conftest import TINY, Command, Once, config_of, tiny
 from trip_jax import Adversary, Contribution, Defence
 from trip_jax.config import Training
 from trip_jax.errors import Interrupted
@@ -59,27 +59,22 @@ def quick_figures() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(once: Once) -> Path:
     """A run that nothing interrupts."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    run(config_of(*RUN), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def interrupted_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("interrupted") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        signalling(patch, signal.SIGTERM, at=3)
-        with pytest.raises(Interrupted):
-            run(config_of(*RUN), folder)
-    return folder
+    return once("whole", lambda folder: run(config_of(*RUN), folder))
 
 
 @pytest.fixture
-def interrupted(interrupted_once: Path, tmp_path: Path) -> Path:
+def interrupted(once: Once, tmp_path: Path) -> Path:
     """A run that was asked to end in its third round."""
-    return Path(shutil.copytree(interrupted_once, tmp_path / "run"))
+
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            signalling(patch, signal.SIGTERM, at=3)
+            with pytest.raises(Interrupted):
+                run(config_of(*RUN), folder)
+
+    return Path(shutil.copytree(once("interrupted", make), tmp_path / "run"))
 
 
 def signalling(patch: pytest.MonkeyPatch, number: int, at: int) -> None:
