@@ -33,11 +33,12 @@ from experiments.paper.topologies import BEYOND_THE_PAPER, topologies
 from experiments.paper.vs_shapley import vs_shapley
 from tests import reference as ref
 from tests.conftest import Once
-from trip_jax import Config, Contribution, execution
+from trip_jax import Config, Contribution
 from trip_jax.errors import Interrupted, InvalidSetting
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.checkpoints import Checkpoints
 from trip_jax.runs.resume import locked
+from trip_jax.truth import reexecution
 from trip_jax.truth.metrics import cosine_distance
 from trip_jax.truth.reexecution import Progress
 
@@ -181,7 +182,7 @@ def test_an_interrupted_re_execution_goes_on(
 ) -> None:
     config = cell_config([*FEW, "distribution=iid"])
     whole = Cell(few / "cells", config, "test").decentralised()
-    monkeypatch.setattr(execution, "_memory", lambda mesh: 1.0)  # a coalition at a time
+    monkeypatch.setattr(reexecution, "_memory", lambda mesh: 1.0)  # a coalition at a time
     cell = Cell(tmp_path, config, "test")
     save, saved = Checkpoints.save, []
 
@@ -199,13 +200,13 @@ def test_an_interrupted_re_execution_goes_on(
     assert names == {".lock", "settings.json", "decentralised.checkpoints"}
 
     executed: list[int] = []
-    original = execution._programs
+    original = reexecution._programs
 
     def counting(*arguments: Any) -> Any:
         first, *others = original(*arguments)
         return (lambda *chunk: (executed.append(1), first(*chunk))[1], *others)
 
-    monkeypatch.setattr(execution, "_programs", counting)
+    monkeypatch.setattr(reexecution, "_programs", counting)
     continued = Cell(tmp_path, config, "test").decentralised()
     assert saved == [1, 2, 3] and len(executed) == 5  # of eight coalitions
     np.testing.assert_array_equal(continued["values"], whole["values"])

@@ -12,17 +12,18 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from tests.conftest import tiny
+from tests.conftest import follow, tiny
 from trip_jax import Adversary, Contribution
 from trip_jax.protocol.adversaries import LIES, Honest
-from trip_jax.protocol.aggregation import AGGREGATIONS, WeightedMean
+from trip_jax.protocol.aggregation import AGGREGATIONS, aggregate
 from trip_jax.protocol.channels import CHANNELS
 from trip_jax.protocol.contributions import METHODS
 from trip_jax.protocol.defences import AdoptAll
-from trip_jax.protocol.messages import Contributions, Inbox, Messages, Round, State
+from trip_jax.protocol.messages import Contributions, Inbox, Learned, Messages, Round, State
 from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.shapley import ESTIMATORS, SEMIVALUES
 from trip_jax.shapley.estimators import after_ends
+from trip_jax.simulation import Simulation
 
 WORLD = nx.watts_strogatz_graph(6, 4, 0.3, seed=1)
 REGISTRIES = (SEMIVALUES, ESTIMATORS, LIES, AGGREGATIONS, CHANNELS, METHODS)
@@ -32,6 +33,10 @@ REGISTRIES = (SEMIVALUES, ESTIMATORS, LIES, AGGREGATIONS, CHANNELS, METHODS)
 def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     for registry in REGISTRIES:
         monkeypatch.setattr(registry, "_named", dict(registry._named))
+
+
+def learning_of(simulation: Simulation, state: State) -> Learned:
+    return simulation.on_its_data(simulation.compile(state)).learn(state)
 
 
 def test_a_semivalue() -> None:
@@ -102,7 +107,7 @@ def test_an_aggregation_rule() -> None:
     AGGREGATIONS("trimmed_mean")(TrimmedMean())
     simulation = tiny(WORLD, aggregation="trimmed_mean")
     state = simulation.start()
-    learned = simulation.learn(simulation.data, simulation.schedule, state)
+    learned = learning_of(simulation, state)
     here = simulation.topology.at(0)
     for i in range(6):
         members = np.asarray(here.members[i])[np.asarray(here.mask[i])]
@@ -125,7 +130,7 @@ def test_a_lossy_channel() -> None:
     CHANNELS("rounded")(Rounded())
     simulation = tiny(nx.path_graph(6), channel="rounded")
     state = simulation.start()
-    learned = simulation.learn(simulation.data, simulation.schedule, state)
+    learned = learning_of(simulation, state)
     here, trained = simulation.topology.at(0), np.asarray(learned.trained)
     received = np.round(32 * trained) / 32
     assert np.abs(received - trained).max() > 0.01
@@ -179,8 +184,8 @@ def test_a_way_to_tell_contributions() -> None:
 
         def __call__(self, inbox: Inbox, here: Round, mix: Any, learner: Any) -> Contributions:
             nearby = here.neighbourhoods
-            mixed = WeightedMean()(nearby.shares[:, None], inbox.sent.trained[nearby.members])
-            after, before = (learner.evaluate(x) for x in (mixed[:, 0], inbox.own.before))
+            mixed = aggregate(mix, inbox.sent.trained, nearby)
+            after, before = (learner.evaluate(models) for models in (mixed, inbox.own.before))
             lcv = nearby.shares[..., None] * (after - before)[:, None]
             return Contributions(lcv, jnp.zeros_like(lcv), after)
 
@@ -202,15 +207,12 @@ def test_weights_that_follow_contributions() -> None:
         return replace(here, neighbourhoods=replace(nearby, weights=weights))
 
     simulation, fixed = tiny(WORLD, rules={"weigh": trusting}), tiny(WORLD)
-    states = [simulation.start()]
-    for _ in range(2):
-        states.append(simulation.step(states[-1])[0])
-    same = fixed.step(fixed.start())[0]
-    np.testing.assert_array_equal(states[1].models, same.models)
+    states, same = follow(simulation).states, follow(fixed).states
+    np.testing.assert_array_equal(states[1].models, same[1].models)
     here, phi = simulation.topology.at(0), np.asarray(states[1].phi)
     i, members = 2, np.asarray(here.members[2])
     weights = np.asarray(here.weights[i]) * np.maximum(phi[i, members], 0.01)
-    learned = simulation.learn(simulation.data, simulation.schedule, states[1])
+    learned = learning_of(simulation, states[1])
     expected = weights / weights.sum() @ np.asarray(learned.trained)[members]
     np.testing.assert_allclose(states[2].models[i], expected, atol=1e-6)
-    assert not np.allclose(states[2].models, fixed.step(same)[0].models)
+    assert not np.allclose(states[2].models, same[2].models)

@@ -16,6 +16,7 @@ from tests.conftest import TINY, Command, follow, tiny, tiny_data
 from trip_jax import Adversary, Contribution, Defence, load_run
 from trip_jax.config import Checkpoint, Config, Distribution, ModelConfig, TopologyConfig, Training
 from trip_jax.errors import Diverged, InvalidSetting
+from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.coordinator import LARGEST, coordinate, propagate
 from trip_jax.protocol.reports import Reports
@@ -101,17 +102,17 @@ def test_a_liar_who_sends_garbage_is_left_out(defence: Defence, contribution: Co
     assert (lied.phi[np.ix_(honest, LIARS)] == 0).all()
 
 
-class Failing(Simulation):
+class Failing(Learner):
     """The training of client 1 fails in every round."""
 
-    def local_training(self, *arguments: Any) -> tuple[jax.Array, jax.Array]:
-        models, losses = super().local_training(*arguments)
+    def train(self, *arguments: Any) -> tuple[jax.Array, jax.Array]:
+        models, losses = super().train(*arguments)
         return models.at[1].set(jnp.nan), losses
 
 
 def failing(**settings: Any) -> Simulation:
     simulation = tiny(nx.path_graph(6), **settings)
-    simulation.__class__ = Failing
+    simulation.learner = Failing(**vars(simulation.learner))
     return simulation
 
 
@@ -124,7 +125,7 @@ def test_a_liar_whose_training_fails_is_left_out() -> None:
     assert (~result.records.arrived).sum() == 2  # rounds
     before = liar.start()
     keys = round_keys(liar.root, jnp.arange(6), 0)
-    trained = np.array(liar.local_training(before.models, jnp.arange(6), keys, liar.data)[0])
+    trained = np.array(liar.learner.train(before.models, jnp.arange(6), keys)[0])
     assert np.isnan(trained[1]).all()
     trained[1] = before.models[1]
     sizes = np.asarray(liar.data.sizes)

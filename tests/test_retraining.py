@@ -14,6 +14,7 @@ from tests.conftest import oracle_inputs, tiny, tiny_data
 from trip_jax import Adversary, Training
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import ACCURACY, UTILITIES
+from trip_jax.learning.learner import Learner
 from trip_jax.simulation import Simulation
 from trip_jax.truth.centralized import fedavg, reconstructed_game, round_games
 from trip_jax.truth.reexecution import Progress
@@ -196,15 +197,14 @@ def test_only_members_train_and_every_program_is_compiled_once(
     simulation = small(devices=jax.devices()[:n_devices])
     traced: list[int] = []
     trained: list[int] = []
-    original = Simulation.train_rows
+    original = Learner.train_rows
 
-    def counting(self: Simulation, rows: Any, data: Any) -> Any:
-        models, clients, _ = rows
+    def counting(self: Learner, models: Any, clients: Any, keys: Any) -> Any:
         traced.append(len(models))
         jax.debug.callback(lambda clients: trained.extend(np.ravel(clients).tolist()), clients)
-        return original(self, rows, data)
+        return original(self, models, clients, keys)
 
-    monkeypatch.setattr(Simulation, "train_rows", counting)
+    monkeypatch.setattr(Learner, "train_rows", counting)
     chunks: list[int] = []
     memory = 4 * EXECUTION_MODELS * simulation.learner.model.theta.nbytes
     decentralised_truth(simulation, memory=memory, on_chunk=lambda done: chunks.append(len(done)))

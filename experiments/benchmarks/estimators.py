@@ -89,7 +89,7 @@ def lcv_games(n: int, rounds: tuple[int, ...] = (1, 3, 6)) -> list[TabulatedGame
     )
     train, evaluate = jax.jit(simulation.train), jax.jit(simulation.evaluate)
     here = simulation.topology.at(0)
-    coalitions = jnp.arange(2**n)[:, None] >> clients & 1
+    coalitions = (jnp.arange(2**n)[:, None] >> clients & 1).astype(bool)
     mix, models, games = WeightedMean(), simulation.start().models, []
     for t in range(max(rounds)):
         trained, _ = train(models, clients, round_keys(simulation.root, clients, t), data)

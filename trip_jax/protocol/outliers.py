@@ -56,7 +56,7 @@ def robust_location(
     real: Bool[Array, " A"],
     n: int,
     *,
-    penalty: float,
+    penalty: float | Float[Array, ""],
     thresholding: str,
 ) -> Float[Array, " n"]:
     """The consensus v_j on each member's contribution.

@@ -123,7 +123,7 @@ Graph: TypeAlias = nx.Graph | np.ndarray
 
 def build(
     graphs: Graph | Sequence[Graph],
-    sizes: Real[np.ndarray, " n"],
+    sizes: Real[Array | np.ndarray, " n"],
     *,
     weights: str = "data_size",
     redraw_every: int = 1,
