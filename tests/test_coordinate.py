@@ -141,9 +141,9 @@ def test_integer_names_in_a_table_of_the_users_own() -> None:
     """Client 10 sorts after 2, and a table without line numbers serves as it is."""
     rows = [(5, 10, 10, 1.0, 0.5), (5, 2, 10, 3.0, 0.25), (5, 2, 2, 1.0, 0.125)]
     frame = pd.DataFrame(rows, columns=["round", "client", "member", "weight", "lcv"])
-    stacked, names, rounds = read_reports(frame)
-    assert names == ["2", "10"] and rounds == [5]
-    phi, _ = trace(stacked, len(names))
+    found = read_reports(frame)
+    assert found.names == ["2", "10"] and found.rounds == [5]
+    phi, _ = trace(found.reports, 2)
     np.testing.assert_array_equal(phi, [[0.125, 0.25], [0, 0.5]])
 
 

@@ -5,14 +5,15 @@
 The table of reports (CSV or Parquet) has the columns round, client, member, weight and lcv: one
 line for each member of each reporter's neighbourhood, the client itself included. In Python:
 
-    reports, names, rounds = read_reports(read_table(path))
-    phi, verdict = coordinator.trace(reports, len(names), defence)
+    reported = read_reports(read_table(path))
+    phi, verdict = coordinator.trace(reported.reports, len(reported.names), defence)
 """
 
 import argparse
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -66,9 +67,16 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     return frame.set_axis(pd.RangeIndex(1, len(frame) + 1, name="row"), axis="index")
 
 
-def read_reports(
-    frame: pd.DataFrame, *, missing: str = "refuse"
-) -> tuple[Reports, list[str], list[int]]:
+@dataclass(frozen=True)
+class Reported:
+    """A table of reports in the coordinator's form."""
+
+    reports: Reports  # fields [T, A]
+    names: list[str]  # of the n clients: integers by value, then strings
+    rounds: list[int]  # their T numbers
+
+
+def read_reports(frame: pd.DataFrame, *, missing: str = "refuse") -> Reported:
     """The reports of T rounds in the coordinator's form, whatever the order of the lines.
 
     Raises InvalidSetting, naming the lines, where the table is wrong.
@@ -77,9 +85,6 @@ def read_reports(
         frame: has the columns of COLUMNS; messages call its lines by the index.
         missing: "refuse" a round that lacks a reporter, or take its report as "zero": an LCV of 0
             with self weight 1. A round without any report then changes nothing and is left out.
-
-    Returns:
-        reports [T, A], names of the n clients (integers by value, then strings), T round numbers.
     """
     for name in COLUMNS:
         if list(frame.columns).count(name) != 1:
@@ -137,7 +142,7 @@ def read_reports(
         padded = np.zeros((len(rounds), a.max() + 1), dtype)
         padded[t, a] = arcs[name]
         fields[name] = jnp.asarray(padded)
-    return Reports(**fields), names, rounds.tolist()
+    return Reported(Reports(**fields), names, rounds.tolist())
 
 
 def _names(frame: pd.DataFrame, column: str) -> pd.Series:
@@ -164,12 +169,12 @@ def _at(lines: pd.Index) -> str:
     return f"{lines.name or 'row'}{'s' * (len(lines) > 1)} {shown}"
 
 
-def write(out: Path, phi: Array, verdict: Verdict, names: list[str], rounds: list[int]) -> None:
+def write(out: Path, phi: Array, verdict: Verdict, reported: Reported) -> None:
     """Make the directory `out` with phi.csv, scores.csv (phi [n, n]) and flagged.csv."""
-    name = np.array(names, dtype=object)
-    pairs = {"client": name.repeat(len(names)), "contributor": np.tile(name, len(names))}
+    name, n = np.array(reported.names, dtype=object), len(reported.names)
+    pairs = {"client": name.repeat(n), "contributor": np.tile(name, n)}
     t, i = np.nonzero(verdict.flagged)
-    flagged = {"round": np.array(rounds)[t], "client": name[i]}
+    flagged = {"round": np.array(reported.rounds)[t], "client": name[i]}
     tables = {
         "phi.csv": pairs | {"contribution": np.ravel(phi)},
         "scores.csv": {"client": name, "score": np.asarray(phi, float).mean(axis=0)},
@@ -205,10 +210,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise InvalidSetting(f"--{min(chosen)} is a setting of --c2; add --c2 or remove it.")
         defence = Defence(c2=args.c2, **chosen)
         where = args.reports
-        reports, names, rounds = read_reports(read_table(args.reports), missing=args.missing)
-        phi, verdict = trace(reports, len(names), defence)
+        reported = read_reports(read_table(args.reports), missing=args.missing)
+        phi, verdict = trace(reported.reports, len(reported.names), defence)
         where = args.out
-        write(args.out, phi, verdict, names, rounds)
+        write(args.out, phi, verdict, reported)
         return 0
     except InvalidSetting as error:
         print(f"{where}: {error}", file=sys.stderr)

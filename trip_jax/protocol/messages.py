@@ -91,13 +91,13 @@ class Messages:
         Returns:
             the messages, and whose [n] bool is as it was.
         """
+        readable = jnp.ones(len(self.before), bool)
+        if not len(self.altered):
+            return self, readable
         models = self.before[self.altered]
         finite = jnp.isfinite(models).all(axis=1)
-        models = jnp.where(finite[:, None], models, 0)
-        before = self.before.at[self.altered].set(models)
-        return replace(self, before=before), jnp.ones(len(before), bool).at[self.altered].set(
-            finite
-        )
+        before = self.before.at[self.altered].set(jnp.where(finite[:, None], models, 0))
+        return replace(self, before=before), readable.at[self.altered].set(finite)
 
 
 @jax.tree_util.register_dataclass

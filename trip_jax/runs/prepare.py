@@ -1,5 +1,7 @@
 """A configuration made into a federation that is ready to run."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from trip_jax.config import Config
@@ -18,11 +20,11 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         InvalidSetting: a setting that cannot work.
     """
     devices = available(config.devices)
-    model, federation, topology = lay_out(config)
+    parts = lay_out(config)
     simulation = Simulation(
-        model,
-        federation.data,
-        topology,
+        parts.model,
+        parts.federation.data,
+        parts.topology,
         training=config.training,
         contribution=config.contribution,
         adversary=config.adversary,
@@ -33,11 +35,20 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         devices=devices,
         precision=config.precision,
     )
-    return simulation, federation
+    return simulation, parts.federation
 
 
-def lay_out(config: Config) -> tuple[Model, Federation, Topology]:
-    """What a federation is made of.
+@dataclass(frozen=True)
+class Parts:
+    """What a simulation is made of."""
+
+    model: Model
+    federation: Federation
+    topology: Topology
+
+
+def lay_out(config: Config) -> Parts:
+    """The configured parts.
 
     Raises:
         InvalidSetting: a network that can't take the images, data that can't be divided so, or a
@@ -52,7 +63,7 @@ def lay_out(config: Config) -> tuple[Model, Federation, Topology]:
         rounds=config.training.rounds,
         seed=config.seed,
     )
-    return model, federation, topology
+    return Parts(model, federation, topology)
 
 
 def describe(config: Config) -> str:

@@ -89,7 +89,7 @@ class Executor:
         n_devices = self._n_devices = simulation.learner.mesh.size
         most = max(1, min(MAX_AT_ONCE // n_devices, fitting))
         self.most_at_once = n_devices * 2 ** int(np.log2(most))
-        self._first_round, self._next_round, self._evaluate = _programs(simulation, process)
+        self._programs = _programs(simulation, process)
 
     def at_once(self, n_executions: int) -> int:
         """Executions in a chunk, a power of two on each device."""
@@ -136,9 +136,9 @@ class Executor:
             chunk[: last - first] = trains[first:last]
             order = equal_parts(chunk @ sizes, self._n_devices)
             chunk = chunk[order]
-            models = self._first_round(theta, root, chunk, data, topology)
+            models = self._programs.first_round(theta, root, chunk, data, topology)
             for t in range(1, self._rounds):
-                models = self._next_round(models, root, chunk, t, data, topology)
+                models = self._programs.next_round(models, root, chunk, t, data, topology)
                 if on_progress:
                     jax.block_until_ready(models)
                     done_now = work[start:first].sum() * later_rounds + work[first:last].sum() * t
@@ -150,7 +150,7 @@ class Executor:
                             seconds=time.perf_counter() - began,
                         )
                     )
-            utilities = np.asarray(self._evaluate(models, data))[np.argsort(order)]
+            utilities = np.asarray(self._programs.evaluate(models, data))[np.argsort(order)]
             utilities = utilities[: last - first]
             if not np.isfinite(utilities).all():
                 raise InvalidSetting(
@@ -163,13 +163,17 @@ class Executor:
         return np.concatenate(parts)
 
 
-def _programs(
-    simulation: Simulation, process: Process
-) -> tuple[Callable[..., Array], Callable[..., Array], Callable[..., Array]]:
-    """The first round of a chunk, any later one, and the evaluation.
+@dataclass(frozen=True)
+class _Programs:
+    """The first round of a chunk, any later one, and the evaluation."""
 
-    Every device has executions of its own.
-    """
+    first_round: Callable[..., Array]
+    next_round: Callable[..., Array]
+    evaluate: Callable[..., Array]
+
+
+def _programs(simulation: Simulation, process: Process) -> _Programs:
+    """Every device has executions of its own."""
     n, h, learner = simulation.n, process.n_models, simulation.learner
     mesh = learner.mesh
     holder = process.holder
@@ -229,7 +233,7 @@ def _programs(
 
         return sharded_map(mesh, work, models, data)
 
-    return (
+    return _Programs(
         compiled_when_called(first_round, mesh),
         compiled_when_called(next_round, mesh, donate=(0,)),
         compiled_when_called(evaluate, mesh),
