@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import follow, tiny
-from trip_jax import Adversary, Contribution
+from trip_jax import Adversary, Contribution, InvalidSetting, decentralised_truth
 from trip_jax.protocol.adversaries import LIES, Honest
 from trip_jax.protocol.aggregation import AGGREGATIONS, aggregate
 from trip_jax.protocol.channels import CHANNELS
@@ -87,6 +87,11 @@ def test_a_defence() -> None:
     np.testing.assert_array_equal(cut.records.flagged, (open_.records.reported > 0.05).any(axis=2))
 
 
+def test_a_rule_that_does_not_exist_is_told() -> None:
+    with pytest.raises(InvalidSetting, match=r"no rule 'audits': there are weigh, .*audit"):
+        tiny(rules={"audits": AdoptAll()})
+
+
 @dataclass(frozen=True)
 class TrimmedMean:
     """The mean of each parameter without its largest and smallest value; counts, not weights."""
@@ -138,6 +143,8 @@ def test_a_lossy_channel() -> None:
     expected = np.asarray(here.shares[0])[:2] @ np.stack(models)
     np.testing.assert_allclose(learned.models[0], expected, atol=1e-6)
     assert not np.allclose(simulation.run().phi, tiny(nx.path_graph(6)).run().phi)
+    with pytest.raises(InvalidSetting, match="set channel=none"):
+        decentralised_truth(simulation)
 
 
 def test_an_estimator_of_shapley_values() -> None:
@@ -216,3 +223,5 @@ def test_weights_that_follow_contributions() -> None:
     expected = weights / weights.sum() @ np.asarray(learned.trained)[members]
     np.testing.assert_allclose(states[2].models[i], expected, atol=1e-6)
     assert not np.allclose(states[2].models, same[2].models)
+    with pytest.raises(InvalidSetting, match="leave out the rule weigh"):
+        decentralised_truth(simulation)

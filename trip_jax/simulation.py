@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, cast
 
@@ -103,6 +103,9 @@ class Simulation:
             "contribute": contribution.method(),
             "utility": UTILITIES.index(contribution.utility),
         }
+        if unknown := set(rules or {}) - {field.name for field in fields(Rules)}:
+            names = ", ".join(field.name for field in fields(Rules))
+            raise InvalidSetting(f"There is no rule {min(unknown)!r}: there are {names}.")
         self._rules |= rules or {}
         n_members = np.asarray(topology.graphs.mask).sum(axis=-1)
         method = self._rules["contribute"]

@@ -25,6 +25,9 @@ from trip_jax.learning.devices import equal_parts, sharded_map
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.programs import compiled_when_called
 from trip_jax.learning.training import round_keys
+from trip_jax.protocol.aggregation import Rule
+from trip_jax.protocol.channels import Lossless
+from trip_jax.protocol.rules import as_scheduled
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology
 
@@ -49,6 +52,21 @@ class Process:
     def n_models(self) -> int:
         """h."""
         return int(self.holder.max()) + 1
+
+
+def mixing_rule(simulation: Simulation) -> Rule:
+    """How the federation mixes models.
+
+    Raises:
+        InvalidSetting: what is mixed depends on more than models and graph.
+    """
+    rules = simulation.rules
+    if rules.channel != Lossless() or rules.weigh is not as_scheduled:
+        raise InvalidSetting(
+            "Repeated executions exchange models as they are, by the weights of the graph: set "
+            "channel=none and leave out the rule weigh."
+        )
+    return rules.aggregate
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import numpy as np
 
 from trip_jax.protocol.aggregation import aggregate
 from trip_jax.simulation import Simulation
-from trip_jax.truth.reexecution import Process
+from trip_jax.truth.reexecution import Process, mixing_rule
 
 
 def removal_process(simulation: Simulation, *, relays: bool = False) -> Process:
@@ -17,7 +17,7 @@ def removal_process(simulation: Simulation, *, relays: bool = False) -> Process:
         relays: they stay instead, and exchange and aggregate without training.
     """
 
-    rule = simulation.rules.aggregate
+    rule = mixing_rule(simulation)
 
     def mix(models, trained, trains, t, data, topology):
         models = jnp.where(trains[:, None], trained, models)

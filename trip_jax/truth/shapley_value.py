@@ -18,7 +18,7 @@ from trip_jax.shapley import game_values
 from trip_jax.shapley.sampling import draw, estimate, require_budget
 from trip_jax.simulation import Simulation
 from trip_jax.truth.centralized.fedavg import server_step
-from trip_jax.truth.reexecution import Executor, Process
+from trip_jax.truth.reexecution import Executor, Process, mixing_rule
 
 SAMPLED_BY = "kernelshap"
 """The estimator of sampled ground truths; it draws coalitions in pairs with their complements."""
@@ -66,7 +66,7 @@ def centralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
 def decentralised_process(simulation: Simulation) -> Process:
     """Every client trains its own model and averages its neighbourhood's (Eq. 2)."""
 
-    rule = simulation.rules.aggregate
+    rule = mixing_rule(simulation)
 
     def mix(models, trained, trains, t, data, topology):
         return aggregate(rule, jnp.where(trains[:, None], trained, models), topology.at(t))
