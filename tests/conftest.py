@@ -20,6 +20,7 @@ from filelock import FileLock
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
+from jax._src.lru_cache import LRUCache
 
 import trip_jax.cli.run
 from tests import reference as ref
@@ -49,6 +50,9 @@ for name, value in (
 ):
     jax.config.update(name, value)
     os.environ[name.upper()] = str(value)
+# Before it keeps a program, JAX looks at all that it keeps: a third of a second for thousands.
+LRUCache._evict_if_needed = lambda *_, **__: None  # type: ignore[method-assign]
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"  # of commands, which do look
 jax.config.update("jax_num_cpu_devices", 4)  # commands that tests start take the cores there are
 
 settings.register_profile("usual", max_examples=25, deadline=None)
