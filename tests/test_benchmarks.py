@@ -28,10 +28,11 @@ def test_forms_of_convolution_are_timed_and_the_one_taken_is_named(
         monkeypatch.setattr(timed, name, value)
     monkeypatch.setattr(timing, "SHORT", 1e-9)
     convolutions(["clients=1", "repeats=2", f"out={tmp_path}"])
-    table = pandas.read_csv(tmp_path / "convolutions.csv")
+    (report,) = tmp_path.glob("convolutions_*.csv")
+    table = pandas.read_csv(report)
     assert (table.groupby("work").size() == 2).all()
     assert table[table.taken].convolution.tolist() == ["shifts", "direct"]
-    assert (tmp_path / "convolutions.md").read_text().count("taken by trip_jax") == 2
+    assert report.with_suffix(".md").read_text().count("taken by trip_jax") == 2
     assert ((table.least > 0) & (table.least <= table["median"])).all()
 
 
@@ -71,7 +72,7 @@ def test_scaling_keeps_its_points_and_memory_is_as_planned(tmp_path: Path, thoro
     arguments += ["examples=8", "dataset.test_size=20", "topology=ring", f"out={tmp_path}"]
     arguments.append("checkpoint.every=1")
     scaling(arguments)
-    (report,) = tmp_path.glob("scaling_digits_mlp_*.csv")
+    (report,) = tmp_path.glob("scaling_*.csv")
     (point,) = pandas.read_csv(report).to_dict("records")
     assert point["coalitions"] == 150 * 2**3
     models = 150 * (64 * 4000 + 4000 + 4000 * 10 + 10) * 4

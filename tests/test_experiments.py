@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from PIL import Image
 
 from experiments.benchmarks.benchmark import benchmark
 from experiments.benchmarks.retraining_speed import retraining_speed
@@ -23,6 +25,7 @@ from experiments.harness import kept_runs
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import Arrays, compose_config, read, write
 from experiments.harness.progress import ExecutionProgress
+from experiments.harness.report import Report
 from experiments.harness.study import setting_of
 from experiments.paper import cells, tables
 from experiments.paper.cells import SCALES, Cell, CellStudy
@@ -46,7 +49,16 @@ FEW = ("n_clients=3", "topology=star", "training.rounds=2", "dataset.train_size=
 FEW += ("dataset.test_size=50", "dataset=digits", "model=mlp", "training.learning_rate=0.05")
 
 cell_config = partial(compose_config, "vs_shapley")
-REPORT = "vs_shapley_smoke_digits_mlp_devices=1"
+COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
+    "vs_shapley": {"distributions": DISTRIBUTIONS},
+    "topologies": {"topologies": (*TOPOLOGIES, *BEYOND_THE_PAPER)},
+}
+
+
+def reported(experiment: str, *arguments: str, out: Path) -> Report:
+    """Where a table at scale=smoke is written."""
+    smoke = ("scale=smoke", "devices=1", f"out={out}", *arguments)
+    return CellStudy(experiment, smoke, **COLUMNS[experiment]).report("digits", "mlp")
 
 
 @pytest.fixture(scope="module")
@@ -63,21 +75,28 @@ def few(once: Once) -> Path:
 
 
 def test_table_1_is_written_with_its_scale_beside_every_number(folder: Path) -> None:
-    text = (folder / f"{REPORT}.md").read_text()
+    report = reported("vs_shapley", out=folder)
+    text = report.file(".md").read_text()
+    command = (
+        "python -m experiments.vs_shapley scale=smoke dataset=digits model=mlp seed=0 devices=1"
+    )
+    assert f"\n\nCommand: `{command}`\n\nSetting: " in text
     assert "scale=smoke (smaller than the paper's setting): 252 to 384 training examples" in text
     assert "| method | iid | non iid | sizes | noisy images | noisy labels | mean |" in text
-    frame = pandas.read_csv(folder / f"{REPORT}.csv")
+    frame = pandas.read_csv(report.file(".csv"))
+    assert set(frame.command) == {command}
     assert set(frame.method) == {"TRIP-Shapley", "MR", "TMR", "GTG-Shapley", "OR"}
     # TRIP by three utilities and two normalisations against its own utility, two utilities
     # against accuracy as well; four baselines by three utilities; five distributions.
     assert len(frame) == 5 * (2 * (3 + 2) + 4 * 3)
     assert frame.paper.isna().all()  # the paper has no digits
-    for name in (f"{REPORT}.png", f"{REPORT}_scatter.png"):
-        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+    for ending in (".png", "_scatter.png"):
+        with Image.open(report.file(ending)) as figure:
+            assert figure.format == "PNG" and figure.info["Description"] == command
 
 
 def test_distances_are_those_of_the_kept_arrays(folder: Path) -> None:
-    frame = pandas.read_csv(folder / f"{REPORT}.csv")
+    frame = pandas.read_csv(reported("vs_shapley", out=folder).file(".csv"))
     config = cell_config(["dataset=digits", "model=mlp", *SCALES.smoke, "distribution=sizes"])
     cell = Cell(folder / "cells", config, "test")
     assert cell.folder.is_dir()
@@ -102,7 +121,9 @@ def test_baselines_are_judged_by_the_shapley_value_of_fedavg(folder: Path) -> No
     everyone = truth["utilities"][truth["inside"].all(axis=1), 0]
     np.testing.assert_allclose(rounds[-1, -1], everyone[0], atol=1e-5)
     games = {"MR": rounds, "OR": cell.fedavg_tables()["reconstructed"][None]}
-    frame = pandas.read_csv(folder / f"{REPORT}.csv").query("vs_shapley == 'sizes'")
+    frame = pandas.read_csv(reported("vs_shapley", out=folder).file(".csv")).query(
+        "vs_shapley == 'sizes'"
+    )
     for (method, utilities), (k, utility) in product(games.items(), enumerate(UTILITIES)):
         values = np.zeros(6)
         for table in utilities[..., k]:
@@ -120,14 +141,14 @@ def test_finished_cells_are_not_run_again(folder: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(kept_runs, "prepare", refuse)
     monkeypatch.setattr(kept_runs, "run", refuse)
-    before = (folder / f"{REPORT}.csv").read_text()
+    kept = reported("vs_shapley", out=folder).file(".csv")
+    before = kept.read_text()
     vs_shapley(["scale=smoke", "devices=1", f"out={folder}"])
-    assert (folder / f"{REPORT}.csv").read_text() == before
+    assert kept.read_text() == before
     # Table II shares the cells of Table I.
     chosen = ["topology=regular", "utility=accuracy", "normalization=paper"]
     topologies(["scale=smoke", "devices=1", f"out={folder}", *chosen])
-    (report,) = folder.glob("topologies_smoke_digits_mlp_*topology=regular*.csv")
-    frame = pandas.read_csv(report)
+    frame = pandas.read_csv(reported("topologies", *chosen, out=folder).file(".csv"))
     assert frame[["topologies", "utility", "normalization"]].values.tolist() == [
         ["regular", "accuracy", "paper"]
     ]
@@ -135,11 +156,11 @@ def test_finished_cells_are_not_run_again(folder: Path, monkeypatch: pytest.Monk
 
 def test_table_2_has_the_papers_graphs_and_two_more(folder: Path) -> None:
     topologies(["scale=smoke", "devices=1", f"out={folder}"])  # one cell is Table I's
-    stem = "topologies_smoke_digits_mlp_devices=1"
-    frame = pandas.read_csv(folder / f"{stem}.csv")
+    report = reported("topologies", out=folder)
+    frame = pandas.read_csv(report.file(".csv"))
     assert len(frame) == 5 * 2 * (3 + 2)
     assert frame.distance.between(0, 2).all()
-    text = (folder / f"{stem}.md").read_text()
+    text = report.file(".md").read_text()
     assert "regular | star | line | directed* | time varying* |" in text
     graphs = []
     for column in ("regular", "directed", "time_varying"):
@@ -438,12 +459,65 @@ def test_as_a_program(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_long_commands_that_differ_late_have_reports_of_their_own() -> None:
-    names = {
-        Request("", [f"contribution.budget={'1' * 150}", f"training.rounds={t}"], ()).variation
-        for t in "23"
-    }
-    assert len(names) == 2 and max(map(len, names)) < 170
+NAMED = ("scale", "dataset", "model", "seed", "k", "out")
+
+
+def named(*arguments: str, **of: str) -> tuple[str, str]:
+    """What a report is called, and the command that it says to be of."""
+    request = Request("client_removal", arguments, NAMED)
+    for name, default in {"scale": "cpu", "dataset": "digits", "model": "cnn", "k": "1"}.items():
+        request.several(name, default)
+    request.numbers("seed", 0)
+    return request.report_name(**of), request.command(**of)
+
+
+DEFAULT = "python -m experiments.client_removal scale=cpu dataset=digits model=cnn seed=0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "same", "command"),
+    [
+        ((), ("out=elsewhere", "model=cnn", "seed=0", "k=1"), DEFAULT),
+        (
+            ("seed=1,0", "training.rounds=2", "n_clients=9"),
+            ("n_clients=9", "+training.rounds=2", "seed=1,0"),
+            DEFAULT.replace("seed=0", "seed=1,0 n_clients=9 training.rounds=2"),
+        ),
+        (
+            ("k=2", "training.rounds=2", "training.rounds=3"),
+            ("training.rounds=3", "k=2"),
+            f"{DEFAULT} k=2 training.rounds=3",
+        ),
+        (("topology.files=[a b.txt]",), ("topology.files=[a b.txt]",), None),
+    ],
+)
+def test_the_same_command_has_the_same_report(
+    arguments: tuple[str, ...], same: tuple[str, ...], command: str | None
+) -> None:
+    name, said = named(*arguments)
+    assert named(*same)[0] == name
+    assert command is None or said == command
+    assert (name == "client_removal_cpu") == (arguments == ())
+    again = shlex.split(said)[3:]  # the command that stands in the report leads back to it
+    assert named(*again) == (name, said)
+
+
+def test_reports_that_differ_have_short_names_of_their_own() -> None:
+    late = [f"contribution.budget={'1' * 150}", "training.rounds=2"]
+    commands: list[list[str]] = [
+        [],
+        ["seed=1"],
+        ["seed=0,1"],
+        ["seed=1,0"],
+        ["k=1,2"],
+        ["model=mlp"],
+    ]
+    commands += [["scale=smoke"], late, [late[0], "training.rounds=3"], ["topology=star"]]
+    names = {named(*command)[0] for command in commands}
+    assert len(names) == len(commands)
+    assert max(map(len, names)) + len("_scatter.png") <= 40
+    # A command that asks for several has the reports of those that ask for one.
+    assert named("model=mlp,cnn", "seed=1", model="mlp") == named("model=mlp", "seed=1")
 
 
 def test_a_run_under_other_defaults_is_not_taken_for_this_one(few: Path, tmp_path: Path) -> None:
@@ -493,7 +567,7 @@ def test_executions_tell_rate_and_time_left(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("scale", "model", "overrides", "said"),
     [
-        ("paper", "cnn", ("devices=1",), "scale=paper"),
+        ("paper", "cnn", ("devices=1", "+checkpoint.every=2", "checkpoint.keep=1"), "scale=paper"),
         ("paper", "cnn", ("training.rounds=2",), "scale=paper (changed from the paper's setting)"),
         ("paper", "mlp", (), "scale=paper (the paper's setting but for the network)"),
         ("cpu", "cnn", (), "scale=cpu (smaller than the paper's setting)"),

@@ -31,6 +31,7 @@ from experiments.benchmarks.timing import OURS, Work, compared, rate, timed, wri
 from experiments.benchmarks.unbatched import Unbatched
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import compose_config
+from experiments.harness.report import Report
 from trip_jax.config import Config, Defence
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.training import round_keys
@@ -59,15 +60,16 @@ def benchmark(arguments: Sequence[str]) -> None:
     request = Request("benchmark", arguments, names)
     works = request.among("works", tuple(WORKS))
     repeats, examples = request.number("repeats", 3), request.number("examples", 32)
+    clients = request.numbers("clients", 8, 100, 1000)
     if not repeats or not examples:
         raise InvalidSetting("repeats and examples must be at least 1.")
     from experiments.benchmarks.torch_federation import refuse_what_pytorch_lacks, setup, wait
 
     dataset, model = request.one("dataset", "fashion_mnist"), request.one("model", "cnn")
-    stem = request.stem(request.folder("outputs/benchmark"), dataset, model)
+    written = Report.of(request, request.folder("outputs/benchmark"))
     rows: list[dict[str, Any]] = []
     text = ""
-    for n in request.numbers("clients", 8, 100, 1000):
+    for n in clients:
         topology = "watts_strogatz" if n >= 20 else "regular"
         settings = [f"dataset={dataset}", f"model={model}", f"topology={topology}"]
         settings += [f"n_clients={n}", f"dataset.train_size={n * examples}"]
@@ -85,7 +87,7 @@ def benchmark(arguments: Sequence[str]) -> None:
                 print(f"{n} clients, {name}, {row['who']}: {speed}", flush=True)
             rows += of_work
             title = f"{dataset}, {model}, {examples} examples a client; {setup(simulation)}"
-            text = write_comparison(rows, "Throughput", request.titled(title), stem)
+            text = write_comparison(rows, "Throughput", title, written)
     print(text)
 
 

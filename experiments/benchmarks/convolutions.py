@@ -23,6 +23,7 @@ import pandas
 from experiments.benchmarks.timing import spread, timed
 from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
+from experiments.harness.report import Report
 from trip_jax.data.federation import ClientData
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import evaluate
@@ -79,8 +80,8 @@ def convolutions(arguments: Sequence[str]) -> None:
         fastest_first,
     )
     title = f"{n} clients, one {jax.devices()[0].device_kind} device, jax {jax.__version__}"
-    stem = request.folder("outputs/benchmark") / request.experiment
-    print(report.write(stem, frame, "Convolution and pooling", title, lines, number=None))
+    written = Report.of(request, request.folder("outputs/benchmark"))
+    print(written.write(frame, "Convolution and pooling", title, lines, number=None))
 
 
 def _random_data(shape: tuple[int, int, int], n: int) -> ClientData:

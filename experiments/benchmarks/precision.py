@@ -30,6 +30,7 @@ from scipy.stats import spearmanr
 from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import compose_config
+from experiments.harness.report import Report
 from experiments.paper.measures import mean_distance
 from trip_jax.data.federation import to_float
 from trip_jax.history import Past, Result, Timing
@@ -67,7 +68,7 @@ def precision(arguments: Sequence[str]) -> None:
     for name in asked:
         require_precision(name, device)
     dataset, model = request.one("dataset", "fashion_mnist"), request.one("model", "cnn")
-    stem = request.stem(request.folder("outputs/precision"), dataset, model)
+    written = Report.of(request, request.folder("outputs/precision"))
     overrides = [f"dataset={dataset}", f"model={model}", *request.overrides]
     config = compose_config("ws100", overrides)
     title = f"{describe(config)}, seed {config.seed}; {device.device_kind}, jax {jax.__version__}"
@@ -93,8 +94,8 @@ def precision(arguments: Sequence[str]) -> None:
         idle = ("" if np.isnan(row["idle"]) else f"{row['idle']:.1%}" for row in rows)
         lines = report.table(HEAD, LINE, frame.assign(said_idle=list(idle)).to_dict("records"))
         heading = "Precision of matrix products"
-        text = report.write(stem, frame, heading, request.titled(title), lines)
-        print(f"{text}\nreport in {stem.parent}")
+        text = written.write(frame, heading, title, lines)
+        print(f"{text}\nreport in {written.stem.parent}")
 
 
 def matmul_ceiling(name: str, device: jax.Device) -> float:

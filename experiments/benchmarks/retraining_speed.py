@@ -22,6 +22,7 @@ import numpy as np
 
 from experiments.benchmarks.timing import OURS, Work, compared, timed, write_comparison
 from experiments.harness.command_line import run_as_command
+from experiments.harness.report import Report
 from experiments.paper.cells import CellStudy
 from trip_jax.errors import InvalidSetting
 from trip_jax.runs.prepare import describe, prepare
@@ -77,9 +78,9 @@ def retraining_speed(arguments: Sequence[str]) -> None:
     seconds = timed(ways, repeats, wait)
     rows = compared("re-execution", n, "coalitions/s", len(inside), seconds)
     title = f"{describe(config)}; {2**n} coalitions a cell; {setup(simulation)}"
-    stem = request.stem(request.folder("outputs/benchmark"), study.scale, dataset, model)
+    written = Report.of(request, request.folder("outputs/benchmark"))
     heading = "Re-execution of coalitions"
-    print(write_comparison(rows, heading, request.titled(title), stem))
+    print(write_comparison(rows, heading, title, written))
 
 
 if __name__ == "__main__":

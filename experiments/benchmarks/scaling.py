@@ -29,6 +29,7 @@ from matplotlib.ticker import LogLocator
 
 from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
+from experiments.harness.report import Report
 from trip_jax import load_run
 from trip_jax.errors import Interrupted, InvalidSetting
 from trip_jax.runs.figures import MUTED
@@ -47,7 +48,6 @@ def scaling(arguments: Sequence[str]) -> None:
         raise InvalidSetting("examples must be at least 1.")
     dataset, model = request.one("dataset", "fashion_mnist"), request.one("model", "cnn")
     folder = request.folder("outputs/scaling")
-    stem = request.stem(folder, dataset, model)
     rows: list[dict[str, Any]] = []
     settings = (f"dataset={dataset}", f"model={model}", *ROUNDS, *request.overrides)
     clients = request.numbers("clients", 100, 200, 500, 1000)
@@ -62,15 +62,16 @@ def scaling(arguments: Sequence[str]) -> None:
     title += "".join(f", {one}" for one in request.overrides)
     lines = [[column.replace("_", " ") for column in frame.columns]]
     lines += [[f"{value:,.4g}" for value in row] for row in frame.itertuples(index=False)]
-    text = report.write(stem, frame, "Scaling", title, report.markdown(lines))
+    written = Report.of(request, folder)
+    text = written.write(frame, "Scaling", title, report.markdown(lines))
     print(f"{text}\nreport in {folder}")
-    report.draw(stem, partial(_draw, frame, title))
+    written.draw(partial(_draw, frame, title))
 
 
 def _run(runs: Path, *settings: str) -> dict[str, Any]:
     """summary.json of a command, with its last round and the seconds before its first."""
     folder = runs / hashlib.sha256(" ".join(settings).encode()).hexdigest()[:8]
-    kept = report.beside(folder, ".json")
+    kept = folder.with_name(f"{folder.name}.json")
     if not kept.exists():
         command = [sys.executable, "-m", "trip_jax.run", "+experiment=ws100", *settings]
         command.append(f"hydra.run.dir='{folder}'")

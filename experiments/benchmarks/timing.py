@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,6 +9,7 @@ import numpy as np
 import pandas
 
 from experiments.harness import report
+from experiments.harness.report import Report
 
 Work = Callable[[], Any]
 
@@ -61,7 +61,9 @@ def compared(
     ]
 
 
-def write_comparison(rows: Sequence[dict[str, Any]], heading: str, title: str, stem: Path) -> str:
+def write_comparison(
+    rows: Sequence[dict[str, Any]], heading: str, title: str, written: Report
+) -> str:
     """Rows of `compared` as CSV and Markdown.
 
     Returns:
@@ -79,7 +81,7 @@ def write_comparison(rows: Sequence[dict[str, Any]], heading: str, title: str, s
         "{work} | {clients:,} | {who} | {median} ({least} to {most}) {unit} | {ratio}",
         said,
     )
-    return report.write(stem, pandas.DataFrame(rows), heading, title, lines, number=None)
+    return written.write(pandas.DataFrame(rows), heading, title, lines, number=None)
 
 
 def rate(value: float) -> str:

@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 import re
+import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -24,8 +25,8 @@ CHOSEN_BY_GROUP = {
 }
 """Settings under which runs are named, which would be misnamed by a second choice."""
 
-LONGEST_NAME = 150
-"""Characters of what a command line asks for that go into a file name."""
+USUAL = ("scale", "dataset", "model", "seed")
+"""What every command written into a report states, given or not."""
 
 
 class Request:
@@ -50,8 +51,9 @@ class Request:
         names: Collection[str],
         fixed: Mapping[str, str] | None = None,
     ):
-        self.experiment, self._all = experiment, tuple(arguments)
+        self.experiment = experiment
         self._given: dict[str, str] = {}
+        self._defaults: dict[str, str] = {}  # of the settings of its own that were looked up
         self.overrides: tuple[str, ...] = ()
         for argument in arguments:
             name, equals, value = argument.lstrip("+").partition("=")
@@ -70,6 +72,8 @@ class Request:
 
     def one(self, name: str, default: str) -> str:
         """A setting that takes a single value."""
+        if default:
+            self._defaults[name] = default
         value = self._given.get(name, default)
         if "," in value:
             raise InvalidSetting(f"{name} takes one value here, not {value!r}.")
@@ -77,6 +81,8 @@ class Request:
 
     def several(self, name: str, *default: str) -> tuple[str, ...]:
         """The values of a setting, none twice."""
+        if default:
+            self._defaults[name] = ",".join(default)
         given = self._given.get(name)
         if given is None:
             return default
@@ -114,27 +120,42 @@ class Request:
                 raise InvalidSetting(f"{name} must be a number of at least 0, not {value!r}.")
         return tuple(dict.fromkeys(map(float, values)))
 
-    @property
-    def variation(self) -> str:
-        """What is asked for beyond scale, data set, model, seeds and folder, for a file name."""
-        usual = ("scale", "dataset", "model", "seed", "out")
-        beyond = [one for one in sorted(self._all) if one.partition("=")[0] not in usual]
-        name = re.sub(r"[^\w=,.]+", "-", " ".join(beyond))
-        if len(name) <= LONGEST_NAME:
-            return name
-        return f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-    def titled(self, title: str) -> str:
-        """A report's title, with the variation if there is one."""
-        return "; ".join(filter(None, (title, self.variation)))
-
     def folder(self, default: str) -> Path:
         """Where results go."""
         return Path(self.one("out", default))
 
-    def stem(self, folder: Path, *parts: str) -> Path:
-        """Where the files of a report go, but for their endings."""
-        return folder / "_".join(filter(None, (self.experiment, *parts, self.variation)))
+    def command(self, **of: str) -> str:
+        """The command line that asks for one report, but for the folder.
+
+        Args:
+            of: the data set and the model of the report, where several may be asked for.
+        """
+        usual = {name: self._defaults[name] for name in USUAL if name in self._defaults}
+        said = [f"{name}={value}" for name, value in (usual | self._own(of)).items()]
+        words = ["python", "-m", f"experiments.{self.experiment}", *said, *self._last_overrides()]
+        return shlex.join(words)
+
+    def report_name(self, **of: str) -> str:
+        """How the names of a report's files begin: the experiment, its scale and, where more is
+        asked for than the defaults, a hash of that; short, and another for another report."""
+        own = self._own(of)
+        scale = own.pop("scale", self._defaults.get("scale", ""))
+        defaults = self._defaults.items()
+        asked = [f"{name}={value}" for name, value in own.items() if (name, value) not in defaults]
+        asked += self._last_overrides()
+        short = hashlib.sha256(" ".join(asked).encode()).hexdigest()[:6] if asked else ""
+        return "_".join(filter(None, (self.experiment, scale, short)))
+
+    def _own(self, of: dict[str, str]) -> dict[str, str]:
+        """The experiment's own settings as they are given, of one report, in a fixed order."""
+        given = {name: value for name, value in self._given.items() if name != "out"} | of
+        usual = {name: given.pop(name) for name in USUAL if name in given}
+        return usual | dict(sorted(given.items()))
+
+    def _last_overrides(self) -> list[str]:
+        """The overrides in a fixed order; of a setting that is given twice, the last holds."""
+        last = {one.lstrip("+").partition("=")[0]: one.lstrip("+") for one in self.overrides}
+        return [last[name] for name in sorted(last)]
 
 
 def run_as_command(experiment: Callable[[Sequence[str]], None]) -> None:

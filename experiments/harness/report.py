@@ -1,14 +1,16 @@
 """What an experiment writes: rows as CSV, tables as Markdown, figures as PNG and PDF."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import matplotlib
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.harness.command_line import Request
 from trip_jax.runs.figures import HONEST, LIAR, plain, titled_figure
 
 COLOURS = (HONEST, LIAR, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # of Okabe and Ito
@@ -16,9 +18,53 @@ LOOKS = tuple(zip(COLOURS, "osD^vP", strict=True))
 """Colours and markers of curves."""
 
 
-def beside(stem: Path, ending: str) -> Path:
-    """The report's file with that ending."""
-    return stem.with_name(stem.name + ending)
+@dataclass(frozen=True)
+class Report:
+    """The files of one report: their names are short, and the command that wrote them is inside."""
+
+    stem: Path  # of all names
+    command: str
+
+    @classmethod
+    def of(cls, request: Request, folder: Path, **of: str) -> Self:
+        """The report that a command line asks for.
+
+        Args:
+            of: its data set and its model, where several may be asked for.
+        """
+        return cls(folder / request.report_name(**of), request.command(**of))
+
+    def file(self, ending: str) -> Path:
+        """The file whose name ends so."""
+        return self.stem.with_name(self.stem.name + ending)
+
+    def write(
+        self,
+        frame: pandas.DataFrame,
+        heading: str,
+        title: str,
+        *sections: str,
+        number: str | None = "%.6g",
+    ) -> str:
+        """Write the rows as CSV, and heading, title and sections as Markdown, which is returned."""
+        made = [f"# {heading}", f"Command: `{self.command}`", f"Setting: {title}."]
+        text = "\n\n".join([*made, *sections]) + "\n"
+        self.stem.parent.mkdir(parents=True, exist_ok=True)
+        rows = frame.assign(command=self.command)
+        rows.to_csv(self.file(".csv"), index=False, float_format=number)
+        self.file(".md").write_text(text)
+        return text
+
+    def save(self, figure: Figure, ending: str = ".png") -> None:
+        """Write a figure."""
+        name = "Subject" if ending.endswith(".pdf") else "Description"
+        figure.savefig(self.file(ending), dpi=300, metadata={name: self.command})
+
+    def draw(self, figure: Callable[[], Figure], suffix: str = "") -> None:
+        """A figure as PNG and PDF, with fonts of the kind that publishers take (TrueType)."""
+        with matplotlib.rc_context({"pdf.fonttype": 42}):
+            for ending in (".png", ".pdf"):
+                self.save(figure(), suffix + ending)
 
 
 def table(head: str, line: str, rows: Iterable[Mapping[str, Any]]) -> str:
@@ -33,22 +79,6 @@ def markdown(lines: Iterable[Sequence[str]]) -> str:
     return table(head, "{line}", [{"line": line} for line in body])
 
 
-def write(
-    stem: Path,
-    frame: pandas.DataFrame,
-    heading: str,
-    title: str,
-    *sections: str,
-    number: str | None = "%.6g",
-) -> str:
-    """Write the rows as CSV, and heading, title and sections as Markdown, which is returned."""
-    text = "\n\n".join([f"# {heading}", f"Setting: {title}.", *sections]) + "\n"
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    frame.to_csv(beside(stem, ".csv"), index=False, float_format=number)
-    beside(stem, ".md").write_text(text)
-    return text
-
-
 def panels(
     what: str, title: str, height: float, count: int = 1, width: float = 7.0
 ) -> tuple[Figure, list[Axes]]:
@@ -58,10 +88,3 @@ def panels(
     for one in axes:
         one.yaxis.grid(True, linewidth=0.4, alpha=0.5)
     return figure, axes
-
-
-def draw(stem: Path, figure: Callable[[], Figure]) -> None:
-    """A figure as PNG and PDF, with fonts of the kind that publishers take (TrueType)."""
-    with matplotlib.rc_context({"pdf.fonttype": 42}):
-        for ending in (".png", ".pdf"):
-            figure().savefig(beside(stem, ending), dpi=300)

@@ -1,12 +1,13 @@
 """The federations that an experiment of the paper is asked for."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import product
-from pathlib import Path
+from typing import Any
 
 from experiments.harness.command_line import Request
 from experiments.harness.kept_runs import compose_config
+from experiments.harness.report import Report
 from trip_jax.config import Config
 
 Settings = tuple[str, ...]
@@ -66,9 +67,9 @@ class Study:
         settings = self.settings(dataset, model)
         return compose_config(self._scales.config, [*which, *settings, *overrides])
 
-    def stem(self, dataset: str, model: str) -> Path:
-        """Where a report goes, but for the files' endings."""
-        return self.request.stem(self.folder, self.scale, dataset, model)
+    def report(self, dataset: str, model: str) -> Report:
+        """Where the results of a data set and a model are written."""
+        return Report.of(self.request, self.folder, dataset=dataset, model=model)
 
     def said(self, model: str) -> tuple[str, str]:
         """Scale and seeds, for titles."""
@@ -81,6 +82,18 @@ def setting_of(scale: str, model: str, overrides: Collection[str]) -> str:
     if scale != "paper":
         return f"scale={scale} (smaller than the paper's setting)"
     names = {override.lstrip("+").partition("=")[0] for override in overrides}
-    if names - {"devices", "checkpoint.every", "checkpoint.keep"}:
+    if any(map(_changes_results, names)):
         return f"scale={scale} (changed from the paper's setting)"
     return f"scale={scale}" + " (the paper's setting but for the network)" * (model != "cnn")
+
+
+def _changes_results(name: str) -> bool:
+    """Whether a setting is none of those that concern execution alone."""
+    section: Any = Config()
+    for part in name.split("."):
+        of_section = fields(section) if is_dataclass(section) else ()
+        found = next((one for one in of_section if one.name == part), None)
+        if found is None or "execution" in found.metadata:
+            return found is None
+        section = getattr(section, part)
+    return True

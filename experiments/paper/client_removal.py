@@ -84,11 +84,11 @@ def client_removal(arguments: Sequence[str]) -> None:
         frame = pandas.concat(frames, ignore_index=True)
         more = [f"{draws} random orders a seed"] + ["removed clients relay models"] * relays
         title = study.title(runs[0].config, *more)
-        stem = study.stem(*which)
+        written = study.report(*which)
         heading = "Client removal: final accuracy of the clients that are left"
-        text = report.write(stem, frame, heading, title, *_sections(frame))
+        text = written.write(frame, heading, title, *_sections(frame))
         print(f"{text}\nreport in {study.folder}")
-        report.draw(stem, partial(_draw, frame, title))
+        written.draw(partial(_draw, frame, title))
 
 
 def _scores(run: KeptRun, leave_one_out: KeptRun) -> dict[str, np.ndarray]:

@@ -82,11 +82,11 @@ def correlation(arguments: Sequence[str]) -> None:
         title = study.title(next(iter(runs.values())).config).replace(
             f", {distributions[0]},", f", {' and '.join(distributions)},"
         )
-        stem = study.stem(*which)
+        written = study.report(*which)
         heading = "Scores against the amount and the quality of data"
-        text = report.write(stem, frame, heading, title, *_sections(frame))
+        text = written.write(frame, heading, title, *_sections(frame))
         print(f"{text}\nreport in {study.folder}")
-        report.draw(stem, partial(_draw, frame, title))
+        written.draw(partial(_draw, frame, title))
 
 
 def _clients(run: KeptRun) -> dict[str, Any]:

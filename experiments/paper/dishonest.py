@@ -111,11 +111,11 @@ def dishonest(arguments: Sequence[str]) -> None:
         frame = pandas.concat([_scored(run, wanted, defence) for run in runs], ignore_index=True)
         more = f"{fractions[0]:.0%} liars and a lie of {amounts[0]:g} where nothing else is said"
         title = study.title(runs[0].config, more)
-        stem = study.stem(*which)
-        text = report.write(stem, frame, "Dishonest clients", title, *_sections(frame))
+        written = study.report(*which)
+        text = written.write(frame, "Dishonest clients", title, *_sections(frame))
         print(f"{text}\nreport in {study.folder}")
-        report.draw(stem, partial(_draw_lies, _main(summarised(frame)), title))
-        report.draw(report.beside(stem, "_sweeps"), partial(_draw_sweeps, summarised(frame), title))
+        written.draw(partial(_draw_lies, _main(summarised(frame)), title))
+        written.draw(partial(_draw_sweeps, summarised(frame), title), "_sweeps")
 
 
 def _scored(run: KeptRun, wanted: Sequence[Scenario], defence: Defence) -> pandas.DataFrame:

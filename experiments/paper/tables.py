@@ -49,7 +49,7 @@ class Table:
             rows: list[dict[str, Any]] = []
             costs: list[dict[str, Any]] = []
             shown: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # of the first seed
-            stem = study.stem(dataset, model)
+            written = study.report(dataset, model)
             for seed, column in product(study.seeds, self.columns):
                 key = (dataset, model, seed, column)
                 here = f"cell {which.index(key) + 1} of {len(which)}"
@@ -71,11 +71,10 @@ class Table:
                 frame["paper"] = printed.where(_is_main(frame, "accuracy", "paper"))
                 title = self._title(dataset, model, cost, samples)
                 named = frame.rename(columns={"column": study.request.experiment})
-                text = report.write(stem, named, self.title, title, *self._sections(frame, cost))
-            distances = draw_distances(self._series(frame), self.title, title)
-            distances.savefig(report.beside(stem, ".png"), dpi=300)
+                text = written.write(named, self.title, title, *self._sections(frame, cost))
+            written.save(draw_distances(self._series(frame), self.title, title))
             scatter = draw_scatter(shown, f"{title}; seed {study.seeds[0]} shown")
-            scatter.savefig(report.beside(stem, "_scatter.png"), dpi=300)
+            written.save(scatter, "_scatter.png")
             print(f"{text}\nresults in {study.folder}")
 
     def label(self, column: str) -> str:

@@ -1,0 +1,64 @@
+"""Result pages link to what is there, and result files are called as their commands call them."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pandas
+from PIL import Image
+
+from experiments.harness.command_line import Request
+from experiments.harness.report import Report
+from experiments.paper.cells import CellStudy
+from experiments.paper.paper_values import DISTRIBUTIONS, TOPOLOGIES
+from experiments.paper.small_world import SmallWorldStudy
+from experiments.paper.topologies import BEYOND_THE_PAPER
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+FILES = RESULTS / "files"
+TABLES = sorted(set(FILES.glob("*.md")) - {FILES / "index.md"})
+
+
+def report_of(command: str) -> Report:
+    """What the experiment of a command writes."""
+    _, _, module, *arguments = shlex.split(command)
+    experiment = module.removeprefix("experiments.")
+    study: CellStudy | SmallWorldStudy
+    if experiment == "vs_shapley":
+        study = CellStudy(experiment, arguments, distributions=DISTRIBUTIONS)
+    elif experiment == "topologies":
+        columns = (*TOPOLOGIES, *BEYOND_THE_PAPER)
+        study = CellStudy(experiment, arguments, topologies=columns)
+    elif experiment == "scaling":
+        request = Request(experiment, arguments, ("dataset", "model"))
+        for name, default in (("dataset", "fashion_mnist"), ("model", "cnn")):
+            request.one(name, default)
+        return Report.of(request, FILES)
+    else:
+        own = ("k", "draws", "relays", "distribution", "fraction", "amount")
+        study = SmallWorldStudy(experiment, arguments, own, fixed={})
+    (which,) = study.reports()
+    return study.report(*which)
+
+
+def test_a_file_is_called_as_its_command_calls_it() -> None:
+    for table in TABLES:
+        (command,) = re.findall(r"^Command: `(.*)`$", table.read_text(), re.MULTILINE)
+        report = report_of(command)
+        assert (report.stem.name, report.command) == (table.stem, command)
+        rows = table.with_suffix(".csv")
+        if rows.exists():
+            assert set(pandas.read_csv(rows).command) == {command}
+        figures = (FILES / f"{table.stem}{ending}.png" for ending in ("", "_scatter", "_sweeps"))
+        for figure in filter(Path.exists, figures):
+            with Image.open(figure) as image:
+                assert image.info["Description"] == command
+
+
+def test_pages_link_to_what_is_there_and_the_index_to_every_file() -> None:
+    for page in (*RESULTS.glob("*.md"), FILES / "index.md"):
+        links = re.findall(r"\]\(([^)#]+)", page.read_text())
+        assert [link for link in links if not (page.parent / link).exists()] == [], page.name
+    names = {path.name for path in FILES.iterdir()} - {"index.md"}
+    assert names == {link for link in links if "/" not in link}
+    assert max(map(len, names)) <= 40
