@@ -137,11 +137,11 @@ def _newest_alike(folder: Path, config: Config) -> Path | None:
 
 
 def _save_settings(settings: DictConfig, hydra_config: Any, folder: Path) -> None:
-    """What Hydra would write itself, but into a run that was there before, too."""
-    (folder / FAILURE).unlink(missing_ok=True)
-    saved = folder / ".hydra"
-    if (saved / "overrides.yaml").exists():
+    """What Hydra would write itself, but not over what a run that goes on was begun with."""
+    saved, failure = folder / ".hydra", folder / FAILURE
+    if (saved / "overrides.yaml").exists() and not failure.exists():
         return
+    failure.unlink(missing_ok=True)
     saved.mkdir(parents=True, exist_ok=True)
     OmegaConf.save(settings, saved / "config.yaml")
     OmegaConf.save(OmegaConf.create({"hydra": hydra_config}), saved / "hydra.yaml")

@@ -25,7 +25,8 @@ from trip_jax.errors import InvalidSetting
 from trip_jax.runs.schema import CONF, config_from, register
 
 USAGE = """\
-trip-jax settings [GROUP]: the groups and the settings outside them, or one group.
+trip-jax settings          the groups, and the settings outside groups
+trip-jax settings GROUP    a group's choices and settings
 """
 WIDTH = 80
 LABEL = " " * len("Hardware: ")
@@ -180,7 +181,7 @@ def _written(value: Any) -> str:
 def _allowed(name: str) -> str:
     """What values a setting takes."""
     *sections, last = name.split(".")
-    section = reduce(getattr, sections, Config())
+    section: Any = reduce(getattr, sections, Config())
     hint = get_type_hints(type(section))[last]
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     null = "null or " * (NoneType in kinds)

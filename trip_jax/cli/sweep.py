@@ -23,9 +23,8 @@ class SweepTable(Callback):
         jobs = write_table(folder)
         if jobs.empty:
             return
-        print(
-            f"\n{_to_text(jobs)}\n\ntable in {folder / TABLE}; compare: trip-jax compare {folder}/*/"
-        )
+        print(f"\n{_to_text(jobs)}\n\ntable in {folder / TABLE}")
+        print(f"beside each other: trip-jax compare {folder}/*/")
         failed = jobs[jobs.status.isin(FAILED)]
         for name, message in zip(failed.job, failed.message, strict=True):
             print(f"error: job {name}: {message}", file=sys.stderr)

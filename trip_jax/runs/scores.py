@@ -19,10 +19,11 @@ UNITS = {
 
 
 def shares(scores: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Scores [n] in per cent of their sum; NaN where that is not above zero."""
+    """Scores [n] in per cent of their sum; NaN where that is not above zero, but for rounding."""
     values = np.asarray(scores, float)
     total = values.sum()
-    return 100 * values / total if total > 0 else np.full(len(values), np.nan)
+    some = total > 1e-6 * np.abs(values).sum()  # of float32
+    return 100 * values / total if some else np.full(len(values), np.nan)
 
 
 def percent(share: float) -> str:
