@@ -34,6 +34,7 @@ from experiments.harness.kept_runs import compose_config
 from trip_jax.config import Config, Defence
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.training import round_keys
+from trip_jax.plurals import counted
 from trip_jax.protocol.algorithm import step
 from trip_jax.protocol.coordinator import coordinate
 from trip_jax.protocol.reports import Reports
@@ -82,9 +83,11 @@ def benchmark(arguments: Sequence[str]) -> None:
             of_work = compared(name, n, WORKS[what], amount, timed(ways, repeats, wait))
             for row in of_work:
                 speed = f"{rate(row['median'])} {row['unit']}"
-                print(f"{n} clients, {name}, {row['who']}: {speed}", flush=True)
+                print(f"{counted(n, 'client')}, {name}, {row['who']}: {speed}", flush=True)
             rows += of_work
-            title = f"{dataset}, {model}, {examples} examples a client; {setup(simulation)}"
+            title = (
+                f"{dataset}, {model}, {counted(examples, 'example')} a client; {setup(simulation)}"
+            )
             text = write_comparison(rows, "Throughput", request.titled(title), stem)
     print(text)
 

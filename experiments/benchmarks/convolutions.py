@@ -29,6 +29,7 @@ from trip_jax.learning.evaluation import evaluate
 from trip_jax.learning.learner import default_batches
 from trip_jax.learning.models import CNN, Form, Model, cnn_forms, from_flax
 from trip_jax.learning.training import train_clients
+from trip_jax.plurals import counted
 
 SHAPES = {"fashion_mnist": (28, 28, 1), "cifar10": (32, 32, 3)}
 N_CLASSES, BATCH_SIZE, N_TEST = 10, 32, 500
@@ -78,7 +79,9 @@ def convolutions(arguments: Sequence[str]) -> None:
         "{median:,.0f} ({least:,.0f} to {most:,.0f}) | {note}",
         fastest_first,
     )
-    title = f"{n} clients, one {jax.devices()[0].device_kind} device, jax {jax.__version__}"
+    title = (
+        f"{counted(n, 'client')}, one {jax.devices()[0].device_kind} device, jax {jax.__version__}"
+    )
     stem = request.folder("outputs/benchmark") / request.experiment
     print(report.write(stem, frame, "Convolution and pooling", title, lines, number=None))
 
