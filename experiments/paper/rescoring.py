@@ -82,8 +82,8 @@ def _evaluate(
         left = duration(a_round * (rounds - t - 1))
         accuracy = float(utility[:, ACCURACY].mean())
         print(
-            f"  seed {run.config.seed}, round {t + 1}/{rounds} under {counted(len(lies), 'lie')}: accuracy "
-            f"{accuracy:.3f}, {a_round:,.1f} s a round, {left} left",
+            f"  seed {run.config.seed}, round {t + 1}/{rounds} under {counted(len(lies), 'lie')}: "
+            f"accuracy {accuracy:.3f}, {a_round:,.1f} s a round, {left} left",
             flush=True,
         )
         interruption.heed()

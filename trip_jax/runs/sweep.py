@@ -2,11 +2,11 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -38,9 +38,9 @@ def read_job(folder: Path, name: str) -> Job:
     """The job whose directory is `folder`."""
     import yaml
 
-    overrides = (folder / ".hydra" / "overrides.yaml").read_text()
-    named = dict(override.split("=", 1) for override in yaml.safe_load(overrides))
-    settings = {key.lstrip("+"): value for key, value in named.items() if key != "resume"}
+    overrides = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text()) or []
+    named = (override.partition("=") for override in overrides)
+    settings = {name.lstrip("+"): value for name, _, value in named if name != "resume"}
     try:
         summary = json.loads((folder / "summary.json").read_text())
         return Job(name, settings, summary["status"], summary.get("message", ""), summary)
@@ -100,16 +100,14 @@ def to_frame(jobs: Sequence[Job]) -> "pandas.DataFrame":
 def write_table(folder: Path) -> "pandas.DataFrame":
     """Write sweep.csv from what the jobs' directories hold by now, and return it."""
     frame = to_frame(read_jobs(folder))
-    # Jobs beside each other write it, too: no two of them the same unfinished file.
-    descriptor, unfinished = tempfile.mkstemp(prefix=f"{TABLE}.", dir=folder)
-    with os.fdopen(descriptor, "w", newline="") as file:
-        frame.to_csv(file, index=False, float_format="%.6g")
+    unfinished = folder / f"{TABLE}.{uuid4().hex}"  # jobs beside each other write it, too
+    frame.to_csv(unfinished, index=False, float_format="%.6g")
     os.replace(unfinished, folder / TABLE)
     return frame
 
 
 def load_sweep(path: str | os.PathLike[str]) -> "xarray.Dataset":
-    """The jobs of a sweep, `-m` on the command line, side by side.
+    """The jobs of a sweep, `-m` on the command line, side by side; or all runs beneath a folder.
 
     Returns:
         dimensions job and client (the most of any job; NaN for clients that a job lacks). Variables
@@ -127,7 +125,7 @@ def load_sweep(path: str | os.PathLike[str]) -> "xarray.Dataset":
     folder = Path(path)
     jobs = read_jobs(folder)
     if not jobs or (folder / ".hydra").exists():
-        raise InvalidSetting(f"{folder} holds no sweep: it is the directory of a run with -m.")
+        raise InvalidSetting(f"{folder} holds no sweep: give the directory of a run with -m.")
     n = max((len(job.summary["scores"]) for job in jobs if job.summary), default=0)
     score, share = np.full((2, len(jobs), n), np.nan)
     liar = np.zeros((len(jobs), n), bool)
