@@ -1,5 +1,6 @@
 """The coordinator on tables of reports: its numbers against the oracle, and every refusal."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -313,12 +314,34 @@ def test_results_that_cannot_be_written(
         assert [path.name for path in (tmp_path / "out").iterdir()] == ["phi.csv"]
 
 
-def test_by_hand(tmp_path: Path) -> None:
+def test_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "reports.csv").write_text("\n".join(LINES))
     assert main([str(tmp_path / "reports.csv"), "--out", str(tmp_path)]) == 0
     scores = pd.read_csv(tmp_path / "scores.csv")
     # phi = [[0.5, 0.25], [0, 0.125]], then [[1, 0.25], [0.75, 0.6875]].
     assert scores.to_dict("list") == {"client": ["a", "b"], "score": [0.875, 0.46875]}
+    where, what, highest = capsys.readouterr().out.splitlines()
+    assert where == f"phi.csv, scores.csv and flagged.csv of 2 clients over 2 rounds in {tmp_path}"
+    assert "on average, in the unit of lcv" in what
+    assert highest.endswith(": a 0.875 (65.1 %), b 0.4688 (34.9 %)")
+
+
+def test_five_clients_are_told_and_what_was_flagged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = [f"0,{i},{i},1,{i / 10}" for i in range(7)]
+    (tmp_path / "reports.csv").write_text("\n".join([LINES[0], *own]))
+    assert main([str(tmp_path / "reports.csv"), "--out", str(tmp_path), "--c2"]) == 0
+    where, _, highest = capsys.readouterr().out.splitlines()
+    assert where.endswith(f" of 7 clients over 1 round in {tmp_path}; 0 reports flagged")
+    assert re.findall(r"(\d) 0\.", highest.split(": ")[1]) == ["6", "5", "4", "3", "2"]
+
+
+def test_numbers_are_the_shortest_that_float32_needs(tmp_path: Path) -> None:
+    (tmp_path / "reports.csv").write_text("\n".join([LINES[0], "0,a,a,1,0.1"]))
+    assert main([str(tmp_path / "reports.csv"), "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "phi.csv").read_text() == "client,contributor,contribution\na,a,0.1\n"
+    assert (tmp_path / "scores.csv").read_text() == "client,score\na,0.1\n"
 
 
 def test_as_a_module(tmp_path: Path) -> None:

@@ -1,15 +1,19 @@
 """The command line: the run directory, progress, sweeps, and one sentence for every bad input."""
 
+import fcntl
 import io
 import json
 import os
 import re
+import struct
 import sys
+import termios
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import xarray
 from omegaconf import OmegaConf
@@ -122,8 +126,27 @@ def test_results_describe_the_graph_and_open_without_a_word(finished: FinishedRu
         assert data["members"].values[0][mask].tolist() == [0, 1, 2, 3, 0, 1, 0, 2, 0, 3]
         assert data.attrs["contribution_utility"] == "accuracy"
         assert data.attrs["normalization"] == "paper"
-        for word in ("synthetic", "64 examples", "4 clients", "star", "liars d1d2", "c1 and c2"):
+        words = ("synthetic", "64 examples", "4 clients", "star", "2 rounds of 1 local epoch,")
+        for word in (*words, "liars d1d2", "c1 and c2", "seed 5"):
             assert word in data.attrs["title"]
+
+
+def test_a_run_ends_in_a_table_on_a_terminal(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    folder = tmp_path / "run"
+    outcome = command(*TINY, "distribution=noisy_labels", "hydra.run.dir=run")
+    meaning, table, results = outcome.out.split("\n\n")[1:]
+    assert meaning.startswith("A score is what") and max(map(len, meaning.splitlines())) <= 60
+    header, *rows = table.splitlines()
+    assert header.split()[:4] == ["client", "score", "share", "examples"]
+    assert header.endswith("fraction of wrong labels") and len(rows) == 3
+    assert results.splitlines() == [
+        f"results in {folder}",
+        f"beside another run: trip-jax compare {folder} DIR",
+    ]
 
 
 def test_progress_is_one_line_a_round_where_there_is_no_terminal(finished: FinishedRun) -> None:
@@ -132,15 +155,19 @@ def test_progress_is_one_line_a_round_where_there_is_no_terminal(finished: Finis
     number = r"[\d,.]+"
     for t, line in enumerate(rounds, 1):
         assert re.fullmatch(
-            rf"round {t}/2: accuracy 0\.\d+ ± 0\.\d+, {number} clients/s, {number} coalitions/s, "
-            r"\d+ s left",
+            rf"round {t}/2: accuracy 0\.\d+ ± 0\.\d+, \d+ s left, {number} clients/s, "
+            rf"{number} coalitions/s",
             line,
         )
     assert len(rounds) == 2
-    assert rounds[-1].endswith(" 0 s left")
-    assert lines[0].startswith("run: synthetic") and "16 to 16 examples a client" in lines[0]
+    assert " 0 s left, " in rounds[-1]
+    assert lines[0].startswith("run: synthetic") and "; 16 examples a client" in lines[0]
     assert "28 coalitions a round" in lines[0]
-    assert lines[-1].endswith("/run") and lines[-2].startswith("scores by client:")
+    assert lines[-1].endswith("/run")
+    shares = re.findall(r"\((-?\d+\.\d) %\)", lines[-2])
+    assert lines[-2].startswith("scores by client:") and len(shares) == 4
+    assert sum(map(float, shares)) == pytest.approx(100, abs=0.3)
+    assert "in m times test accuracy" in lines[-3] and "Eq. 4 as printed" in lines[-3]
     assert finished.outcome.err == ""
 
 
@@ -178,7 +205,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def news(accuracy: tuple[float, ...]) -> Record:
+def accuracies(accuracy: tuple[float, ...]) -> Record:
     """A record of which progress reads the accuracies only."""
     utility = np.zeros((len(accuracy), 3))
     utility[:, ACCURACY] = accuracy
@@ -188,19 +215,19 @@ def news(accuracy: tuple[float, ...]) -> Record:
 
 def test_progress_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) -> None:
     with RoundProgress(rounds=1000, n_clients=10) as progress:
-        progress.report(0, news((0.4, 0.6)), Timing(2.0, 1.0, 1.0, coalitions=5000))
-        progress.report(1, news((0.7, 0.7)), Timing(1.0, 0.5, 0.5, coalitions=5000))
-        progress.report(998, news((1.0, 1.0)), Timing(10.0, 10.0, 1972.0, coalitions=50))
-        progress.report(999, news((1.0, 1.0)), Timing(10.0, 10.0, 0.0, coalitions=50))
+        progress.report(0, accuracies((0.4, 0.6)), Timing(2.0, 1.0, 1.0, coalitions=5000))
+        progress.report(1, accuracies((0.7, 0.7)), Timing(1.0, 0.5, 0.5, coalitions=5000))
+        progress.report(998, accuracies((1.0, 1.0)), Timing(10.0, 10.0, 1972.0, coalitions=50))
+        progress.report(999, accuracies((1.0, 1.0)), Timing(10.0, 10.0, 0.0, coalitions=50))
     with RoundProgress(rounds=1000, n_clients=10, done=900) as progress:
-        progress.report(900, news((0.4, 0.6)), Timing(2.0, 1.0, 1.0, coalitions=5000))
+        progress.report(900, accuracies((0.4, 0.6)), Timing(2.0, 1.0, 1.0, coalitions=5000))
     out, err = capsys.readouterr()
     assert out.splitlines() == [
-        "round 1/1000: accuracy 0.500 ± 0.100, 5.0 clients/s, 5,000 coalitions/s, 67 min left",
-        "round 2/1000: accuracy 0.700 ± 0.000, 10 clients/s, 10,000 coalitions/s, 50 min left",
-        "round 999/1000: accuracy 1.000 ± 0.000, 1.0 clients/s, 5.0 coalitions/s, 2 s left",
-        "round 1000/1000: accuracy 1.000 ± 0.000, 1.0 clients/s, 5.0 coalitions/s, 0 s left",
-        "round 901/1000: accuracy 0.500 ± 0.100, 5.0 clients/s, 5,000 coalitions/s, 7 min left",
+        "round 1/1000: accuracy 0.500 ± 0.100, 67 min left, 5.0 clients/s, 5,000 coalitions/s",
+        "round 2/1000: accuracy 0.700 ± 0.000, 50 min left, 10 clients/s, 10,000 coalitions/s",
+        "round 999/1000: accuracy 1.000 ± 0.000, 2 s left, 1.0 clients/s, 5.0 coalitions/s",
+        "round 1000/1000: accuracy 1.000 ± 0.000, 0 s left, 1.0 clients/s, 5.0 coalitions/s",
+        "round 901/1000: accuracy 0.500 ± 0.100, 7 min left, 5.0 clients/s, 5,000 coalitions/s",
     ]
     assert err == ""
 
@@ -210,22 +237,53 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_is_a_bar_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("width", "news"),
+    [
+        ("150", "accuracy 0.500 ± 0.100, 0 s left, 5.0 clients/s, 5,000 coalitions/s |"),
+        ("100", "accuracy 0.500 ± 0.100, 0 s left, 5.0 clients/s, 5,000 coalitions/s |"),
+        ("80", "accuracy 0.500 ± 0.100, 0 s left, 5.0 clients/s |"),
+        ("40", "accuracy 0.500 ± 0.100"),
+        ("20", ""),
+        ("0", "accuracy 0.500 ± 0.100, 0 s left, 5.0 clients/s |"),  # it does not say: 80
+    ],
+)
+def test_progress_is_one_line_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: str, news: str
 ) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "150")
+    monkeypatch.setenv("COLUMNS", width)
     with RoundProgress(rounds=2, n_clients=10) as progress:
+        progress.begin()
         for t in range(2):
-            progress.report(t, news((0.4, 0.6)), Timing(2.0, 1.0, 1.0, coalitions=5000))
+            progress.report(t, accuracies((0.4, 0.6)), Timing(2.0, 1.0, 1.0, coalitions=5000))
     shown = terminal.getvalue()
-    assert shown.count("\n") == 1 and shown.count("\r") > 1
-    last = shown.split("\r")[-1]
-    assert "2/2" in last and "100%" in last
-    assert "accuracy 0.500 ± 0.100, 5.0 clients/s, 5,000 coalitions/s" in last
-    assert re.search(r"\[\d\d:\d\d<\d\d:\d\d", last)  # elapsed and left
+    assert shown.count("\n") == 1 and shown.endswith("\n")
+    first, *lines = [line.strip() for line in shown.split("\r") if line.strip()]
+    assert first.startswith("round 0/2")
+    assert all(line.startswith("round ") and len(line) < (int(width) or 80) for line in lines)
+    bar = re.fullmatch(rf"round 2/2(?:: {re.escape(news)}([█#]*)\|?)?", lines[-1])
+    assert bar and (news in lines[-1]), lines[-1]
+    assert len(bar[1] or "") >= (10 if news.endswith("|") else 0)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("width", "bar"), [(100, True), (40, False), (0, True)])
+def test_progress_asks_the_terminal_for_its_width(
+    monkeypatch: pytest.MonkeyPatch, width: int, bar: bool
+) -> None:
+    main, other = os.openpty()
+    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("4H", 24 * bool(width), width, 0, 0))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    with os.fdopen(main, "rb", buffering=0) as screen, os.fdopen(other, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with RoundProgress(rounds=1, n_clients=10) as progress:
+            progress.report(0, accuracies((0.4, 0.6)), Timing(2.0, 1.0, 1.0, coalitions=5000))
+        terminal.flush()
+        line = screen.read(4096).decode().split("\r")[-2]
+    assert line.startswith("round 1/1: accuracy 0.500 ± 0.100")
+    assert ("|" in line) == bar and len(line) < (width or 80)
 
 
 GRAPHS = {
@@ -413,6 +471,23 @@ def test_a_sweep_goes_on_after_a_bad_job(command: Command, tmp_path: Path) -> No
     assert [path.parent.name for path in summaries] == ["1"]
     summary = json.loads(summaries[0].read_text())
     assert (summary["status"], summary["config"]["topology"]["kind"]) == ("finished", "star")
+    table = outcome.out.split("\n\n")[-2].splitlines()
+    header = "job topology status accuracy highest score lowest score"
+    assert " ".join(table[0].split()) == header
+    assert table[1].split() == ["0", "regular", "failed", "-", "-", "-"]
+    assert table[2].split()[:3] == ["1", "star", "finished"]
+    written = pandas.read_csv(tmp_path / "sweep" / "sweep.csv")
+    assert written.status.tolist() == ["failed", "finished"]
+    assert written.accuracy[1] == pytest.approx(summary["final_accuracy"]["mean"], rel=1e-5)
+    assert written.highest_score[1] == pytest.approx(max(summary["scores"]), rel=1e-5)
+    assert f"error: job 0: {written.message[0]}" == error
+
+    again = command("-m", *TINY, "n_clients=5", "hydra.sweep.dir=sweep", "topology=regular,star")
+    assert again.code == 2
+    assert "sweep/1 holds a run already" in again.err.splitlines()[-1]
+    mended = pandas.read_csv(tmp_path / "sweep" / "sweep.csv")
+    assert mended.status.tolist() == ["finished", "finished"]
+    assert mended.n_clients.tolist() == [5, 3]
 
 
 def test_jobs_beside_each_other_are_those_of_single_runs(tmp_path: Path, command: Command) -> None:
@@ -421,6 +496,9 @@ def test_jobs_beside_each_other_are_those_of_single_runs(tmp_path: Path, command
     outcome = python(tmp_path, "-m", "trip_jax.run", *sweep)
     assert outcome.code == 0 and outcome.err == ""
     assert command(*TINY, "seed=1", "devices=1", "hydra.run.dir=alone").code == 0
+    assert trip_jax.load_sweep(tmp_path / "sweep").seed.values.tolist() == [0, 1]
+    assert len((tmp_path / "sweep" / "sweep.csv").read_text().splitlines()) == 3
+    assert outcome.out.splitlines()[-1] == "beside each other: trip-jax compare sweep/*/"
     runs = [trip_jax.load_run(tmp_path / name).data for name in ("sweep/0", "sweep/1", "alone")]
     np.testing.assert_allclose(runs[1].phi, runs[2].phi, atol=1e-6)
     assert not np.allclose(runs[0].phi, runs[1].phi)

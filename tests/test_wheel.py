@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from trip_jax.version import __version__
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 BACKEND = 77  # the least setuptools that pyproject.toml asks for
 
@@ -78,8 +80,11 @@ def test_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
         names = archive.namelist()
         assert {name for name in names if name.endswith(".py")} == here
         (entry,) = [name for name in names if name.endswith("entry_points.txt")]
-        assert "trip-jax = trip_jax.run:main" in archive.read(entry).decode()
+        assert "trip-jax = trip_jax.cli.main:main" in archive.read(entry).decode()
         assert any(name.endswith("LICENSE") for name in names)
+        assert "trip_jax/py.typed" in names
+        (metadata,) = [name for name in names if name.endswith("METADATA")]
+        assert f"\nVersion: {__version__}\n" in archive.read(metadata).decode()
 
 
 def test_installed_package_is_the_one_that_runs(site: Path, tmp_path: Path) -> None:
@@ -107,3 +112,10 @@ def test_commands_compose_without_a_checkout(
     kinds = (config.dataset.name, config.distribution.kind, config.topology.kind)
     assert (config.n_clients, *kinds) == expected
     assert not list(tmp_path.iterdir())
+
+
+def test_settings_have_their_meanings_without_a_checkout(site: Path, tmp_path: Path) -> None:
+    shown = run(site, tmp_path, "-m", "trip_jax", "settings", "topology")
+    assert shown.returncode == 0, shown.stderr
+    for words in ("client 0 is the hub", "topology.degree=4\n      neighbours of a client"):
+        assert words in shown.stdout

@@ -22,8 +22,10 @@ from trip_jax.protocol.coordinator import trace
 from trip_jax.protocol.messages import Record, State
 from trip_jax.protocol.reports import Reports
 from trip_jax.runs.directory import Run, load_run, save_run
+from trip_jax.runs.sweep import load_sweep
 from trip_jax.simulation import Simulation
 from trip_jax.truth.shapley_value import GroundTruth, centralised_truth, decentralised_truth
+from trip_jax.version import __version__
 
 __all__ = [
     "Adversary",
@@ -48,6 +50,7 @@ __all__ = [
     "State",
     "TopologyConfig",
     "Training",
+    "__version__",
     "centralised_truth",
     "cnn",
     "decentralised_truth",
@@ -55,6 +58,7 @@ __all__ = [
     "from_flax",
     "load_dataset",
     "load_run",
+    "load_sweep",
     "mlp",
     "save_run",
     "topology",

@@ -35,6 +35,7 @@ from experiments.harness.report import Report
 from trip_jax.config import Config, Defence
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.training import round_keys
+from trip_jax.plurals import counted
 from trip_jax.protocol.algorithm import step
 from trip_jax.protocol.coordinator import coordinate
 from trip_jax.protocol.reports import Reports
@@ -84,9 +85,10 @@ def benchmark(arguments: Sequence[str]) -> None:
             of_work = compared(name, n, WORKS[what], amount, timed(ways, repeats, wait))
             for row in of_work:
                 speed = f"{rate(row['median'])} {row['unit']}"
-                print(f"{n} clients, {name}, {row['who']}: {speed}", flush=True)
+                print(f"{counted(n, 'client')}, {name}, {row['who']}: {speed}", flush=True)
             rows += of_work
-            title = f"{dataset}, {model}, {examples} examples a client; {setup(simulation)}"
+            each = f"{counted(examples, 'example')} a client"
+            title = f"{dataset}, {model}, {each}; {setup(simulation)}"
             text = write_comparison(rows, "Throughput", title, written)
     print(text)
 

@@ -30,6 +30,7 @@ from trip_jax.learning.evaluation import evaluate
 from trip_jax.learning.learner import default_batches
 from trip_jax.learning.models import CNN, Form, Model, cnn_forms, from_flax
 from trip_jax.learning.training import train_clients
+from trip_jax.plurals import counted
 
 SHAPES = {"fashion_mnist": (28, 28, 1), "cifar10": (32, 32, 3)}
 N_CLASSES, BATCH_SIZE, N_TEST = 10, 32, 500
@@ -79,7 +80,8 @@ def convolutions(arguments: Sequence[str]) -> None:
         "{median:,.0f} ({least:,.0f} to {most:,.0f}) | {note}",
         fastest_first,
     )
-    title = f"{n} clients, one {jax.devices()[0].device_kind} device, jax {jax.__version__}"
+    device = f"one {jax.devices()[0].device_kind} device, jax {jax.__version__}"
+    title = f"{counted(n, 'client')}, {device}"
     written = Report.of(request, request.folder("outputs/benchmark"))
     print(written.write(frame, "Convolution and pooling", title, lines, number=None))
 

@@ -28,6 +28,7 @@ from experiments.harness.command_line import Request, run_as_command
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.learning.training import round_keys
+from trip_jax.plurals import counted
 from trip_jax.protocol.aggregation import WeightedMean, aggregate, coalition_models
 from trip_jax.shapley import game_values, sample_game
 from trip_jax.shapley.sampling import require_budget
@@ -167,7 +168,7 @@ def compare_estimators(arguments: Sequence[str]) -> None:
         require_budget(budget, players, name, setting="budgets")
     games = random_games(players) + lcv_games(players)
     kinds = sorted({game.kind for game in games})
-    print(f"{players} players, {seeds} seeds: error in % of the values' spread")
+    print(f"{players} players, {counted(seeds, 'seed')}: error in % of the values' spread")
     print("| coalitions | estimator |", " | ".join(kinds), "| ms |")
     print("|---|---|" + "---|" * (len(kinds) + 1))
     estimators = {f"trip_jax {name}": e for name, e in our_estimators().items()}

@@ -32,6 +32,7 @@ from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.report import Report
 from trip_jax import load_run
 from trip_jax.errors import Interrupted, InvalidSetting
+from trip_jax.plurals import counted
 from trip_jax.runs.figures import MUTED
 from trip_jax.runs.interruption import EXIT_CODE
 
@@ -57,7 +58,9 @@ def scaling(arguments: Sequence[str]) -> None:
         rows.append(_row(n, devices, summary))
         print(", ".join(f"{key} {value:,.6g}" for key, value in rows[-1].items()), flush=True)
     frame = pandas.DataFrame(rows)
-    title = f"ws100, {dataset}, {model}, {examples} examples a client, {', '.join(ROUNDS)}"
+    title = (
+        f"ws100, {dataset}, {model}, {counted(examples, 'example')} a client, {', '.join(ROUNDS)}"
+    )
     title += f"; {summary['device'].rpartition(',')[0]}, {summary['host']}"
     title += "".join(f", {one}" for one in request.overrides)
     lines = [[column.replace("_", " ") for column in frame.columns]]

@@ -32,6 +32,7 @@ from experiments.harness.statistics import interval_over_seeds, student, with_in
 from experiments.paper.small_world import SmallWorldStudy
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import ACCURACY, LOSS
+from trip_jax.plurals import counted
 from trip_jax.protocol.coordinator import trace
 from trip_jax.runs.directory import is_over
 from trip_jax.runs.figures import HONEST, LIAR, MUTED, add_legend
@@ -82,7 +83,8 @@ def client_removal(arguments: Sequence[str]) -> None:
             utilities = executions.of(run, np.stack([present for present, _ in removed]))
             frames.append(_frame(removed, utilities, run.config.seed))
         frame = pandas.concat(frames, ignore_index=True)
-        more = [f"{draws} random orders a seed"] + ["removed clients relay models"] * relays
+        more = [f"{counted(draws, 'random order')} a seed"]
+        more += ["removed clients relay models"] * relays
         title = study.title(runs[0].config, *more)
         written = study.report(*which)
         heading = "Client removal: final accuracy of the clients that are left"

@@ -18,6 +18,7 @@ from trip_jax.config import Adversary, Contribution, Defence
 from trip_jax.errors import Diverged
 from trip_jax.learning.evaluation import ACCURACY, UTILITIES
 from trip_jax.learning.programs import compiled_when_called
+from trip_jax.plurals import counted
 from trip_jax.protocol.coordinator import trace
 from trip_jax.protocol.messages import Liars, Schedule, State
 from trip_jax.protocol.reports import Reports
@@ -81,8 +82,8 @@ def _evaluate(
         left = duration(a_round * (rounds - t - 1))
         accuracy = float(utility[:, ACCURACY].mean())
         print(
-            f"  seed {run.config.seed}, round {t + 1}/{rounds} under {len(lies)} lies: accuracy "
-            f"{accuracy:.3f}, {a_round:,.1f} s a round, {left} left",
+            f"  seed {run.config.seed}, round {t + 1}/{rounds} under {counted(len(lies), 'lie')}: "
+            f"accuracy {accuracy:.3f}, {a_round:,.1f} s a round, {left} left",
             flush=True,
         )
         interruption.heed()

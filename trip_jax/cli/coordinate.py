@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,8 +26,10 @@ from jax import Array
 
 from trip_jax.config import Defence
 from trip_jax.errors import InvalidSetting
+from trip_jax.plurals import counted
 from trip_jax.protocol.coordinator import trace
 from trip_jax.protocol.reports import Reports, Verdict
+from trip_jax.runs.scores import MOST, percent, shares
 
 COLUMNS = ("round", "client", "member", "weight", "lcv")
 LAYOUT = f"one line for each member of each neighbourhood, in columns {', '.join(COLUMNS)}"
@@ -172,13 +175,14 @@ def _at(lines: pd.Index) -> str:
 def write(out: Path, phi: Array, verdict: Verdict, reported: Reported) -> None:
     """Make the directory `out` with phi.csv, scores.csv (phi [n, n]) and flagged.csv."""
     name, n = np.array(reported.names, dtype=object), len(reported.names)
+    distance = np.asarray(verdict.distance)
     pairs = {"client": name.repeat(n), "contributor": np.tile(name, n)}
     t, i = np.nonzero(verdict.flagged)
     flagged = {"round": np.array(reported.rounds)[t], "client": name[i]}
     tables = {
-        "phi.csv": pairs | {"contribution": np.ravel(phi)},
-        "scores.csv": {"client": name, "score": np.asarray(phi, float).mean(axis=0)},
-        "flagged.csv": flagged | {"distance": np.asarray(verdict.distance)[t, i]},
+        "phi.csv": pairs | {"contribution": _decimals(phi)},
+        "scores.csv": {"client": name, "score": _decimals(scores(phi))},
+        "flagged.csv": flagged | {"distance": _decimals(distance[t, i])},
     }
     out.mkdir(parents=True, exist_ok=True)
     # No file takes its name before all are complete.
@@ -189,9 +193,34 @@ def write(out: Path, phi: Array, verdict: Verdict, reported: Reported) -> None:
             Path(unfinished, file).replace(out / file)
 
 
+def scores(phi: Array) -> np.ndarray:
+    """What each client contributed to all clients' models on average, [n]."""
+    return np.asarray(phi, float).mean(axis=0)
+
+
+def _decimals(values: Any) -> np.ndarray:
+    """The shortest decimals that are these numbers in float32."""
+    return np.ravel(np.asarray(values, np.float32)).astype(str)
+
+
+def describe(out: Path, phi: Array, verdict: Verdict, reported: Reported, c2: bool) -> str:
+    """What was written, and who contributed most."""
+    values = scores(phi)
+    share, highest = shares(values), np.argsort(-values, kind="stable")[:MOST]
+    listed = (f"{reported.names[i]} {values[i]:.4g} ({percent(share[i])})" for i in highest)
+    flagged = counted(int(np.sum(verdict.flagged)), "report")
+    clients, rounds = counted(len(values), "client"), counted(len(reported.rounds), "round")
+    return (
+        f"phi.csv, scores.csv and flagged.csv of {clients} over {rounds} in {out}"
+        f"{f'; {flagged} flagged' * c2}\n"
+        "A score is what a client contributed to all clients' models on average, in the unit of "
+        f"lcv.\nhighest scores, with their share of all: {', '.join(listed)}"
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code, 2 where the input is wrong."""
-    parser = argparse.ArgumentParser("trip_jax.coordinate")
+    parser = argparse.ArgumentParser("trip-jax coordinate")
     parser.add_argument("reports", type=Path, help=f".csv or .parquet: {LAYOUT}")
     parser.add_argument("--out", type=Path, required=True, help="directory of the results")
     zero = "refuse a missing report (default), or take an LCV of 0 with self weight 1"
@@ -214,6 +243,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         phi, verdict = trace(reported.reports, len(reported.names), defence)
         where = args.out
         write(args.out, phi, verdict, reported)
+        print(describe(args.out, phi, verdict, reported, args.c2))
         return 0
     except InvalidSetting as error:
         print(f"{where}: {error}", file=sys.stderr)

@@ -1,11 +1,8 @@
-"""The command line: configuration -> simulation -> run directory.
-
-python -m trip_jax.run [+experiment=NAME] [GROUP=CHOICE] [SETTING=VALUE] [-m]
-python -m trip_jax.run --verify DIR
-"""
+"""The command line: configuration -> simulation -> run directory."""
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -28,9 +25,33 @@ from trip_jax.runs.launch import run
 from trip_jax.runs.provenance import result_settings
 from trip_jax.runs.resume import FOLDER
 from trip_jax.runs.schema import CONF, config_from, register
+from trip_jax.runs.sweep import FAILED, FAILURE, read_job, write_table
 from trip_jax.runs.verify import verify
+from trip_jax.version import __version__
 
 USER_ERRORS = (InvalidSetting, Diverged, HydraException, OmegaConfBaseException, OSError)
+
+USAGE = """\
+trip-jax run [+experiment=NAME] [GROUP=CHOICE ...] [SETTING=VALUE ...] [-m]
+             (or python -m trip_jax.run): simulates a federation and writes
+             scores, figures and what they come from to outputs/DATE/TIME.
+
+trip-jax settings says what can be set; what is not set is the quickstart's.
+
+  -m               a sweep: every combination of values, to multirun/DATE/TIME
+  resume=auto      go on with the newest unfinished run of the same settings
+  resume=DIR       go on with this one
+  hydra.run.dir=DIR, hydra.sweep.dir=DIR    write there
+  --verify DIR     do a run's last rounds come out again?
+  --cfg job        print the settings instead of running; --hydra-help: more
+
+Examples
+  trip-jax run topology=star n_clients=12 training.rounds=20
+  trip-jax run +experiment=ws100 model=mlp distribution=noisy_labels seed=3
+  trip-jax run -m seed=0,1,2 topology=regular,star
+  trip-jax run +experiment=ws100 model=mlp resume=auto
+  trip-jax run --verify outputs/DATE/TIME
+"""
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
@@ -43,8 +64,8 @@ def _hydra_main(settings: DictConfig) -> float:
         refuse_unknown(settings)
         config = config_from(settings)
         folder = _folder(config, folder, hydra_config)
-        save_settings = partial(_save_settings, settings, hydra_config, folder / ".hydra")
-        summary = run(config, folder, name, save_settings)
+        on_claimed = partial(_save_settings, settings, hydra_config, folder)
+        summary = run(config, folder, name, on_claimed)
     except Interrupted as end:  # of a sweep, too
         where = hydra_config.sweep.dir
         of_sweep = f" Give it hydra.sweep.dir={where}." if hydra_config.mode != RunMode.RUN else ""
@@ -53,15 +74,34 @@ def _hydra_main(settings: DictConfig) -> float:
     except USER_ERRORS as error:
         if hydra_config.mode == RunMode.RUN:
             _fail(error)
-        raise  # a sweep goes on with its other jobs before it fails
+        if not _note_failure(error, settings, hydra_config):
+            raise
+        return float("nan")  # a sweep goes on with its other jobs; cli/sweep.py ends it
+    finally:
+        if hydra_config.mode == RunMode.MULTIRUN:
+            write_table(Path(hydra_config.sweep.dir))
     return summary["final_accuracy"]["mean"]
+
+
+def _note_failure(error: BaseException, settings: DictConfig, hydra_config: Any) -> bool:
+    """Leave in a job's directory why there is no run; False where that is not for it to say."""
+    folder = Path(hydra_config.runtime.output_dir)
+    if not _within_sweep(folder, hydra_config):
+        return False
+    if not (folder / "summary.json").exists():
+        _save_settings(settings, hydra_config, folder)
+        (folder / FAILURE).write_text(f"{one_line(error, CONF)}\n")
+    return read_job(folder, folder.name).status in FAILED
+
+
+def _within_sweep(folder: Path, hydra_config: Any) -> bool:
+    return folder.resolve().is_relative_to(Path(hydra_config.sweep.dir).resolve())
 
 
 def _folder(config: Config, folder: Path, hydra_config: Any) -> Path:
     """The directory of the run: the one to resume, or the one that Hydra made."""
     if hydra_config.mode == RunMode.MULTIRUN:
-        root = Path(hydra_config.sweep.dir).resolve()
-        if not folder.resolve().is_relative_to(root):
+        if not _within_sweep(folder, hydra_config):
             raise InvalidSetting(f"{folder} lies outside hydra.sweep.dir: mend hydra.sweep.subdir.")
         if config.resume not in (None, "auto"):
             raise InvalidSetting(
@@ -97,17 +137,27 @@ def _newest_alike(folder: Path, config: Config) -> Path | None:
 
 
 def _save_settings(settings: DictConfig, hydra_config: Any, folder: Path) -> None:
-    """What Hydra would write itself, but into a run that was there before, too."""
-    if (folder / "overrides.yaml").exists():
+    """What Hydra would write itself, but not over what a run that goes on was begun with."""
+    saved, failure = folder / ".hydra", folder / FAILURE
+    if (saved / "overrides.yaml").exists() and not failure.exists():
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    OmegaConf.save(settings, folder / "config.yaml")
-    OmegaConf.save(OmegaConf.create({"hydra": hydra_config}), folder / "hydra.yaml")
-    OmegaConf.save(hydra_config.overrides.task, folder / "overrides.yaml")
+    failure.unlink(missing_ok=True)
+    saved.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(settings, saved / "config.yaml")
+    OmegaConf.save(OmegaConf.create({"hydra": hydra_config}), saved / "hydra.yaml")
+    OmegaConf.save(hydra_config.overrides.task, saved / "overrides.yaml")
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line; exit code 2 and one sentence for what a user can mend."""
+    if argv is not None:
+        sys.argv[1:] = argv  # where Hydra reads them
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(USAGE, end="")
+        return
+    if "--version" in sys.argv[1:]:
+        print(f"trip-jax {__version__}")
+        return
     register()
     # Hydra would print these errors itself, over several lines, and exit with code 1.
     os.environ["HYDRA_FULL_ERROR"] = "1"

@@ -9,6 +9,7 @@ from numpy.random import Generator
 
 from trip_jax.data.federation import ClientData
 from trip_jax.data.sources import Dataset
+from trip_jax.plurals import counted
 from trip_jax.settings import Registry, above_zero, at_least, choice, fraction, require
 
 
@@ -168,8 +169,8 @@ def distribute(
     n, available = n_clients, len(dataset.train_labels)
     require(
         n <= available,
-        f"n_clients={n} is more than the {available} training examples: lower n_clients or raise "
-        "dataset.train_size.",
+        f"n_clients={n} is more than the {counted(available, 'training example')}: lower n_clients "
+        "or raise dataset.train_size.",
     )
     rng = np.random.default_rng([seed, 4])
     ranks = np.arange(n) if distribution.order == "sorted" else rng.permutation(n)

@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -294,15 +294,3 @@ def load_run(path: str | os.PathLike[str]) -> Run:
         rounds=pandas.read_csv(folder / "rounds.csv"),
         data=xarray.load_dataset(folder / "results.nc", engine="h5netcdf"),
     )
-
-
-def describe_scores(scores: Sequence[float], liars: Sequence[int], most: int = 5) -> str:
-    """The highest and lowest scores as a line of text."""
-    order = np.argsort(scores)[::-1]
-
-    def listed(clients: np.ndarray) -> str:
-        return ", ".join(f"{i}{' (liar)' * (i in liars)} {scores[i]:.3f}" for i in clients)
-
-    if len(order) <= 2 * most:
-        return f"scores by client: {listed(order)}"
-    return f"scores by client: {listed(order[:most])}, ... {listed(order[-most:])}"

@@ -45,5 +45,6 @@ class Interruption:
             raise KeyboardInterrupt
         if not self.asked:
             self.asked = True
-            # Not by print, which the signal may have interrupted.
-            os.write(2, f"interrupted: finishing {self._until} ...\n".encode())
+            # Not by print, which the signal may have interrupted; beneath a line of progress.
+            beneath = "\n" * os.isatty(2)
+            os.write(2, f"{beneath}interrupted: finishing {self._until} ...\n".encode())

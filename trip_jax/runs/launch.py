@@ -1,5 +1,7 @@
 """A configured run carried out: from its configuration to its directory."""
 
+import sys
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -12,10 +14,10 @@ from trip_jax.config import Config
 from trip_jax.errors import Diverged, Interrupted, InvalidSetting
 from trip_jax.history import Past
 from trip_jax.learning.devices import available, join
+from trip_jax.plurals import counted
 from trip_jax.runs.checkpoints import refuse_changes
 from trip_jax.runs.directory import (
     RoundLog,
-    describe_scores,
     draw_figures,
     is_over,
     load_run,
@@ -24,10 +26,11 @@ from trip_jax.runs.directory import (
 )
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.prepare import describe, prepare
-from trip_jax.runs.progress import RoundProgress
+from trip_jax.runs.progress import RoundProgress, columns
 from trip_jax.runs.provenance import json_hash, result_settings
 from trip_jax.runs.resume import FOLDER, RunCheckpoints, anyone, locked, shared
 from trip_jax.runs.schema import config_from
+from trip_jax.runs.scores import describe_scores, meaning, score_table
 
 
 def run(
@@ -101,13 +104,11 @@ def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, An
     simulation, federation = prepare(config)
     seconds_loading_data = time.perf_counter() - began
     rounds = config.training.rounds
-    title = f"{name}: {describe(config)}"
-    sizes = federation.data.sizes
-    print(
-        f"{title}; {sizes.min():,} to {sizes.max():,} examples a client, "
-        f"{simulation.coalitions.max():,} coalitions a round",
-        flush=True,
-    )
+    title = f"{name}: {describe(config)}, seed {config.seed}"
+    least, most = int(federation.data.sizes.min()), int(federation.data.sizes.max())
+    examples = f"{least:,} to " * (least < most) + counted(most, "example")
+    coalitions = counted(int(simulation.coalitions.max()), "coalition")
+    print(f"{title}; {examples} a client, {coalitions} a round", flush=True)
     checkpoints = RunCheckpoints(folder, config, simulation)
     past = checkpoints.newest() if config.resume else None
     if past:
@@ -133,6 +134,7 @@ def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, An
         def on_start(planned: int | None) -> None:
             if planned is not None:
                 print(f"memory planned: {planned / 2**30:.2f} GiB", flush=True)
+            progress.begin()
 
         try:
             result = simulation.run(on_round, on_start, past)
@@ -169,6 +171,20 @@ def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, An
         )
     if stopped:
         raise stopped
-    print(describe_scores(summary["scores"], summary["liars"]))
-    print(f"results in {folder}")
+    _say_results(folder, config, summary)
     return summary
+
+
+def _say_results(folder: Path, config: Config, summary: dict[str, Any]) -> None:
+    """What came out, at more length on a terminal."""
+    what = meaning(config.contribution.utility, config.contribution.normalization)
+    if not sys.stdout.isatty():
+        print(what)
+        print(describe_scores(summary["scores"], summary["liars"]))
+        print(f"results in {folder}")
+        return
+    print(f"\n{textwrap.fill(what, columns())}\n\n{score_table(load_run(folder).data)}\n")
+    print(f"results in {folder}")
+    if (report := folder / "report.html").exists():
+        print(f"to explore them, open {report}")
+    print(f"beside another run: trip-jax compare {folder} DIR")

@@ -9,6 +9,7 @@ from trip_jax.data.partition import Federation, distribute
 from trip_jax.data.sources import load_dataset
 from trip_jax.learning.devices import available
 from trip_jax.learning.models import Model
+from trip_jax.plurals import counted
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology, from_config
 
@@ -69,15 +70,15 @@ def lay_out(config: Config) -> Parts:
 def describe(config: Config) -> str:
     """The settings that matter, for titles; a training set that is not whole is said to be so."""
     training = config.training
-    examples = f" ({config.dataset.train_size:,} examples)" if config.dataset.train_size else ""
+    size = config.dataset.train_size
+    examples = f" ({counted(size, 'example')})" if size else ""
     parts = [
         f"{config.dataset.name}{examples}",
         config.distribution.kind,
-        f"{config.n_clients} clients",
+        counted(config.n_clients, "client"),
         config.topology.kind,
         config.model.kind,
-        f"{training.rounds} rounds of {training.local_epochs} local epoch"
-        + "s" * (training.local_epochs > 1),
+        f"{counted(training.rounds, 'round')} of {counted(training.local_epochs, 'local epoch')}",
     ]
     if config.precision != "float32":
         parts.append(config.precision)

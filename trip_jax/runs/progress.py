@@ -1,6 +1,11 @@
-"""Progress of a run: a bar on a terminal, one line a round elsewhere."""
+"""Progress of a run: one line that changes on a terminal, one line a round elsewhere."""
 
+import os
+import shutil
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -15,36 +20,72 @@ class RoundProgress:
     def __init__(self, rounds: int, n_clients: int, done: int = 0):
         self._rounds, self._n_clients, self._done = rounds, n_clients, done
         self._spent = 0.0
-        self._bar = None
+        self._bar: Any = None
 
     def __enter__(self) -> "RoundProgress":
         if sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(
-                total=self._rounds, initial=self._done, unit="round", dynamic_ncols=True
-            )
+            # Shown by `begin`, for what is printed before would break the line.
+            # A terminal without a size has -1 rows for tqdm, which then shows nothing.
+            self._bar = tqdm(total=self._rounds, ncols=columns(), nrows=2, delay=float("inf"))
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._bar:
             self._bar.close()
 
+    def begin(self) -> None:
+        """Show that the rounds begin."""
+        if self._bar is not None:
+            self._show(self._done, ())
+
     def report(self, t: int, record: Record, timing: Timing) -> None:
         """Say what round t, counted from 0, brought."""
         accuracy = np.asarray(record.utility)[:, ACCURACY]
-        news = (
-            f"accuracy {accuracy.mean():.3f} ± {accuracy.std():.3f}, "
-            f"{_rate(self._n_clients / timing.training)} clients/s, "
-            f"{_rate(timing.coalitions / timing.evaluation)} coalitions/s"
+        self._spent += timing.seconds
+        left = self._spent / (t + 1 - self._done) * (self._rounds - t - 1)
+        news = (  # the most important first
+            f"accuracy {accuracy.mean():.3f} ± {accuracy.std():.3f}",
+            f"{duration(left)} left",
+            f"{_rate(self._n_clients / timing.training)} clients/s",
+            f"{_rate(timing.coalitions / timing.evaluation)} coalitions/s",
         )
-        if self._bar is not None:
-            self._bar.set_postfix_str(news)
-            self._bar.update()
-        else:
-            self._spent += timing.seconds
-            left = self._spent / (t + 1 - self._done) * (self._rounds - t - 1)
-            print(f"round {t + 1}/{self._rounds}: {news}, {duration(left)} left", flush=True)
+        if self._bar is None:
+            print(f"round {t + 1}/{self._rounds}: {', '.join(news)}", flush=True)
+            return
+        self._show(t + 1, news)
+
+    def _show(self, done: int, news: Sequence[str]) -> None:
+        width = columns() - 1  # some terminals wrap after a full line
+        self._bar.bar_format = bar_format(f"round {done}/{self._rounds}", news, width)
+        self._bar.n, self._bar.ncols, self._bar.delay = done, width, 0
+        self._bar.refresh()
+
+
+BAR = 10  # the least length of a bar
+NARROW = 60  # columns below which news are worth more than a bar
+
+
+def bar_format(head: str, news: Sequence[str], width: int) -> str:
+    """A line for tqdm: as much of the news as there is room for, then a bar."""
+    room = width if width < NARROW else width - BAR - len(" ||")
+    shown = head
+    for one in news:
+        longer = f"{shown}{', ' if shown != head else ': '}{one}"
+        if len(longer) > room:
+            break
+        shown = longer
+    bar = min(width - len(shown) - len(" ||"), 2 * BAR)
+    return shown[:width] if width < NARROW else f"{shown} |{{bar:{bar}}}|"
+
+
+def columns() -> int:
+    """The width of the terminal that the line is written to; 80 where it does not say."""
+    with suppress(OSError, ValueError):
+        if width := os.get_terminal_size(sys.stderr.fileno()).columns:
+            return width
+    return shutil.get_terminal_size().columns
 
 
 def _rate(per_second: float) -> str:

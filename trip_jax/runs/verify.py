@@ -32,12 +32,14 @@ class Verdict:
     changed: list[str]
 
     def __str__(self) -> str:
-        rounds = f"rounds {self.first} to {self.last}, run again,"
+        one = self.first == self.last
+        rounds = f"round {self.last}" if one else f"rounds {self.first} to {self.last}"
+        give = f"{rounds}, run again, give{'s' * one}"
         if not self.differences:
-            return f"{rounds} give the same numbers, bit for bit."
+            return f"{give} the same numbers, bit for bit."
         found = ", ".join(f"{name} by up to {most:.3g}" for name, most in self.differences.items())
         cause = f" (changed since then: {', '.join(self.changed)})" if self.changed else ""
-        return f"{rounds} give other numbers: {found}{cause}."
+        return f"{give} other numbers: {found}{cause}."
 
 
 def verify(folder: Path) -> Verdict:

@@ -1,0 +1,290 @@
+"""The command `trip-jax`: its help, its commands, completion, and what settings are said to be."""
+
+import importlib
+import importlib.util
+import json
+import os
+import re
+import sys
+import tomllib
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+from hydra.core.global_hydra import GlobalHydra
+
+import trip_jax as tj
+from tests.conftest import Command, python
+from trip_jax.cli import settings
+from trip_jax.cli.main import COMMANDS, main
+from trip_jax.config import Config
+from trip_jax.runs.scores import describe_scores, meaning, score_table, shares
+
+GROUPS = sorted(path.name for path in settings.CONF.iterdir() if path.is_dir())
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["run", "--help"], ["settings", "-h"]])
+def test_help_fits_a_screen(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    argv = sys.argv[:]
+    assert main(arguments) == 0
+    sys.argv[:] = argv
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 23 and max(map(len, lines)) < 80
+    if arguments != ["settings", "-h"]:
+        examples = lines[lines.index("Examples") + 1 :]
+        assert sum(line.startswith("  trip-jax ") for line in examples) == 5
+        for word in ("resume=auto", "-m ", "settings", "verify"):
+            assert word in "\n".join(lines)
+
+
+def test_the_examples_of_help_are_settings_that_exist(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([])
+    examples = re.findall(r"^  trip-jax run +((?:\S+=\S+ ?)+)$", capsys.readouterr().out, re.M)
+    assert len(examples) == 2
+    for example in examples:
+        assert command(*example.split(), "--cfg", "job").code == 0
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_main(name: str) -> None:
+    module = COMMANDS[name][0]
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} is not there")
+    assert callable(importlib.import_module(module).main)
+
+
+def test_a_command_gets_its_arguments(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["trip-jax"])
+    with pytest.raises(SystemExit) as stop:
+        main(["verify", str(tmp_path)])
+    assert stop.value.code == 2 and "holds no finished run" in capsys.readouterr().err
+    assert main(["coordinate", str(tmp_path / "none.csv"), "--out", str(tmp_path)]) == 2
+    assert "No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["seed=3", "runn"])
+def test_an_unknown_command_is_one_sentence(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and f"not {name!r}" in err
+    assert ("write trip-jax run seed=3" in err) == ("=" in name)
+
+
+def test_the_version_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--version"], ["run", "--version"]):
+        assert main(arguments) == 0
+        assert capsys.readouterr().out == f"trip-jax {tj.__version__}\n"
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert "version" not in project["project"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"]["attr"].startswith("trip_jax.")
+
+
+def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
+    outcome = python(tmp_path, "-m", "trip_jax", "galaxy")
+    assert outcome.code == 2 and "'galaxy'" in outcome.error
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("trip-jax ", " ".join(COMMANDS)),
+        ("trip-jax re", " ".join(COMMANDS)),
+        ("trip-jax report ou", None),  # by bash, which knows files
+        ("trip-jax run topol", "topology. topology="),
+        ("/bin/trip-jax run seed=1 topology=st", "topology=star"),
+        ("trip-jax run training.ro", "training.rounds="),
+    ],
+)
+def test_completion_knows_the_commands(
+    line: str,
+    offered: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    GlobalHydra.instance().clear()
+    monkeypatch.setattr(sys, "argv", ["trip-jax"])
+    monkeypatch.setenv("COMP_LINE", line)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    assert main(["-sc", "query=bash"]) == 0
+    assert capsys.readouterr().out == (f"{offered}\n" if offered else "")
+
+
+def test_completion_in_bash(tmp_path: Path) -> None:
+    """As the shell does it: Hydra's script, whose function calls the command."""
+    pexpect = pytest.importorskip("pexpect")
+    (tmp_path / "trip-jax").write_text(f'#!/bin/sh\nexec {sys.executable} -c "$CODE" "$@"\n')
+    (tmp_path / "trip-jax").chmod(0o755)
+    code = "import sys; sys.argv[0] = 'trip-jax'; from trip_jax.cli.main import main; main()"
+    root = str(Path(__file__).parents[1])
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CODE": code, "PYTHONPATH": root}
+    terminal = {"TERM": "dumb", "PS1": "$ "}
+    shell = pexpect.spawn(
+        "bash",
+        ["--norc", "--noprofile"],
+        env=os.environ | environment | terminal,
+        encoding="utf8",
+        timeout=60,
+    )
+    shell.sendline('eval "$(trip-jax run -sc install=bash)"; echo rea""dy')
+    shell.expect("ready")
+    shell.send("trip-jax run topology=wat\t")
+    shell.expect("topology=watts_strogatz")
+    shell.close()
+
+
+def test_every_setting_is_told_with_a_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    told: dict[str, str] = {}
+    for arguments in ([], *([group] for group in GROUPS)):
+        GlobalHydra.instance().clear()
+        assert settings.main(arguments) == 0
+        out = capsys.readouterr().out
+        assert max(map(len, out.splitlines())) <= 80
+        named = re.findall(r"^  ([\w.]+)=\S+\n      ([^\[].*)\n(?:      .*\n)*?      \[", out, re.M)
+        told |= dict(named)
+    chosen_by_group = {f"{group}.kind" for group in GROUPS} | {"dataset.name"}
+    everything = flatten_dict(asdict(Config()), sep=".").keys()
+    assert set(told) == everything - chosen_by_group
+
+
+@pytest.mark.parametrize(
+    ("group", "words"),
+    [
+        ("topology", ["  star             client 0 is the hub", "regular*", "topology.degree=4\n"]),
+        ("topology", ["[one of data_size, uniform, metropolis]", "0.5 with topology=erdos_renyi"]),
+        (
+            "training",
+            ["training.learning_rate=0.05\n", "[a number above 0; 0.01 with training=sgd"],
+        ),
+        ("model", ["model.hidden=[64]\n", "[a list of integers, at least 1; [128] with model=cnn"]),
+        ("defence", ["[null or a number above 0]", "true with defence=c1"]),
+        ("contribution", ["auto*            neighbourhoods of more", "one of shapley, banzhaf"]),
+        ("experiment", ["+experiment=liars\n", "  Command:  python -m trip_jax.run +experiment"]),
+    ],
+)
+def test_a_group_is_told(group: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    GlobalHydra.instance().clear()
+    assert settings.main([group]) == 0
+    out = capsys.readouterr().out
+    assert [word for word in words if word not in out] == []
+
+
+@pytest.mark.parametrize("arguments", [["galaxy"], ["model", "training"]])
+def test_an_unknown_group_is_one_sentence(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert settings.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert "topology, training, not" in err and " ".join(arguments) in err
+
+
+def test_shares_are_of_all_scores() -> None:
+    assert shares([1.0, 3.0]).tolist() == [25, 75]
+    assert shares([2.0, -1.0]).tolist() == [200, -100]
+    for nothing in ([1.0, -1.0], [0.1, 0.2, -0.3], [0.0]):
+        assert np.isnan(shares(nothing)).all()
+
+
+def test_scores_in_a_line() -> None:
+    assert describe_scores([0.25, 0.75], [0]) == (
+        "scores by client: 1 0.750 (75.0 %), 0 (liar) 0.250 (25.0 %)"
+    )
+    many = describe_scores(list(range(12)), [])
+    assert many.startswith("scores by client: 11 11.000 (16.7 %), ")
+    assert ", 7 7.000 (10.6 %), ... 4 4.000 " in many and many.endswith("0 0.000 (0.0 %)")
+    assert describe_scores([0.0], []).endswith("0 0.000 (-)")
+
+
+@pytest.mark.parametrize(
+    ("utility", "normalization", "words"),
+    [
+        ("accuracy", "paper", "in m times test accuracy, m being"),
+        ("loss", "efficient", "in decrease of test loss in nats."),
+        ("probability", "paper", "m times probability of the true class, m being"),
+    ],
+)
+def test_a_score_is_said_to_be_what_it_is(utility: str, normalization: str, words: str) -> None:
+    assert words in meaning(utility, normalization)
+
+
+@pytest.mark.parametrize("n", [3, 12])
+def test_scores_in_a_table(n: int) -> None:
+    import xarray
+
+    level = ("client", np.linspace(0, 0.5, n), {"long_name": "sigma of pixel noise"})
+    run = xarray.Dataset(
+        {
+            "score": ("client", np.arange(n) / 8),
+            "liar": ("client", np.arange(n) == 1),
+            "examples": ("client", np.full(n, 1200)),
+            "level": level,
+        },
+        coords={"client": np.arange(n)},
+    )
+    header, *rows = score_table(run).splitlines()
+    assert " ".join(header.split()) == "client score share examples sigma of pixel noise"
+    assert len({len(row) for row in rows}) == 1
+    assert rows[0].split() == [
+        str(n - 1),
+        f"{(n - 1) / 8:.4f}",
+        *rows[0].split()[2:4],
+        "1,200",
+        "0.5",
+    ]
+    assert [row.split()[0] for row in rows if row.endswith("liar")] == ["1"]
+    shown = " ".join(row.split()[0] for row in rows)
+    assert shown == ("2 1 0" if n == 3 else "11 10 9 8 7 ... 4 3 2 1 0")
+
+
+def write_job(folder: Path, *overrides: str, **summary: object) -> None:
+    """What `load_sweep` reads of a job."""
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra" / "overrides.yaml").write_text(json.dumps(overrides))
+    if summary:
+        (folder / "summary.json").write_text(json.dumps(summary))
+
+
+def finished(*scores: float, status: str = "finished") -> dict[str, object]:
+    final = {"mean": 0.5, "std": 0.1}
+    return {"scores": scores, "liars": [1], "final_accuracy": final, "status": status}
+
+
+def test_a_sweep_is_loaded_side_by_side(tmp_path: Path) -> None:
+    write_job(tmp_path / "0", "seed=1", "topology=star", **finished(1.0, 3.0))
+    write_job(tmp_path / "2", "seed=1", "topology=ring", "resume=auto")
+    write_job(
+        tmp_path / "10", "seed=1", "+n=5", "topology=ring", **finished(1, 2, 1, status="stopped")
+    )
+    sweep = tj.load_sweep(tmp_path)
+    assert sweep.job.values.tolist() == [0, 2, 10]
+    assert sweep.status.values.tolist() == ["finished", "unfinished", "stopped"]
+    assert sweep.topology.values.tolist() == ["star", "ring", "ring"]
+    assert set(sweep.coords) == {"job", "client", "status", "topology", "n"}
+    nan = np.nan
+    np.testing.assert_array_equal(sweep.score, [[1, 3, nan], [nan] * 3, [1, 2, 1]])
+    np.testing.assert_array_equal(sweep.share, [[25, 75, nan], [nan] * 3, [25, 50, 25]])
+    assert sweep.liar.sum("client").values.tolist() == [1, 0, 1]
+    np.testing.assert_array_equal(sweep.accuracy, [0.5, nan, 0.5])
+    by_topology = sweep.score.groupby("topology").mean("job")
+    np.testing.assert_array_equal(by_topology.sel(topology="star"), [1, 3, nan])
+
+
+def test_numbers_of_a_sweep_are_numbers(tmp_path: Path) -> None:
+    for i, (seed, rate) in enumerate([(0, "1e-3"), (1, "0.5")]):
+        write_job(tmp_path / str(i), f"seed={seed}", f"training.learning_rate={rate}")
+    sweep = tj.load_sweep(tmp_path)
+    assert sweep.seed.dtype.kind == "i" and sweep.seed.values.tolist() == [0, 1]
+    assert sweep["training.learning_rate"].values.tolist() == [0.001, 0.5]
+
+
+def test_what_is_no_sweep_is_not_loaded(tmp_path: Path) -> None:
+    write_job(tmp_path / "run", "seed=1", **finished(1.0, 2.0))
+    for folder in (tmp_path / "run", tmp_path / "run" / ".hydra", tmp_path / "nothing"):
+        with pytest.raises(tj.InvalidSetting, match="holds no sweep"):
+            tj.load_sweep(folder)

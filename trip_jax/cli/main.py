@@ -1,0 +1,72 @@
+"""The command `trip-jax`: which of its commands is meant, and completion in a shell."""
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+from trip_jax.version import __version__
+
+COMMANDS = {
+    "run": ("trip_jax.cli.run",),
+    "report": ("trip_jax.report",),
+    "compare": ("trip_jax.compare",),
+    "verify": ("trip_jax.cli.run", "--verify"),
+    "coordinate": ("trip_jax.cli.coordinate",),
+    "settings": ("trip_jax.cli.settings",),
+}
+"""The module whose `main(arguments)` carries a command out, and the first of its arguments."""
+
+USAGE = """\
+trip-jax tells who contributed what in decentralised federated learning.
+
+  trip-jax run [SETTING=VALUE ...]     simulate a federation, write a directory
+  trip-jax report DIR                  a page on which a run can be explored
+  trip-jax compare DIR ...             runs side by side
+  trip-jax verify DIR                  do its last rounds come out again?
+  trip-jax coordinate TABLE --out DIR  contributions from a table of reports
+  trip-jax settings [GROUP]            every setting: meaning, values, default
+
+Examples
+  trip-jax run                         eight clients learn digits, ten seconds
+  trip-jax run topology=star n_clients=12 training.rounds=20
+  trip-jax run -m seed=0,1,2 distribution=sizes,noisy_labels
+  trip-jax run +experiment=ws100 model=mlp resume=auto
+  trip-jax settings topology
+
+trip-jax COMMAND --help says more of a command, trip-jax --version which it is.
+Completion of settings by TAB: eval "$(trip-jax run -sc install=bash)"
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code, 2 where a user can mend something."""
+    name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name in ("-h", "--help"):
+        print(USAGE, end="")
+        return 0
+    if name == "--version":
+        print(f"trip-jax {__version__}")
+        return 0
+    if name in ("-sc", "--shell-completion"):
+        return _complete([name, *rest])
+    if name not in COMMANDS:
+        meant = f": write trip-jax run {name}" if "=" in name else ""
+        print(f"error: trip-jax has {', '.join(COMMANDS)}, not {name!r}{meant}.", file=sys.stderr)
+        return 2
+    module, *arguments = COMMANDS[name]
+    return importlib.import_module(module).main([*arguments, *rest]) or 0
+
+
+def _complete(arguments: list[str]) -> int:
+    """Hydra's completion, whose script calls the first word of a line, whatever the second is."""
+    line = os.environ.get("COMP_LINE", "")
+    of_run = re.match(r"\s*\S+\s+run\s", line)
+    if line and not of_run:
+        if re.fullmatch(r"\s*\S+\s+\S*", line):
+            print(" ".join(COMMANDS))
+        return 0
+    if of_run:
+        os.environ["COMP_LINE"] = f"trip-jax {line[of_run.end() :]}"
+    return importlib.import_module("trip_jax.cli.run").main(arguments) or 0

@@ -1,0 +1,207 @@
+"""Every setting with its meaning, what it may be and its default: `trip-jax settings [GROUP]`.
+
+Meanings are the comments of conf/; what is allowed is what `Config` says when it refuses a value.
+"""
+
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, is_dataclass, replace
+from functools import reduce
+from math import nan
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, get_args, get_type_hints
+
+from flax.traverse_util import flatten_dict
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from trip_jax.cli.comments import Commented, read_comments
+from trip_jax.config import Config
+from trip_jax.errors import InvalidSetting
+from trip_jax.runs.schema import CONF, config_from, register
+
+USAGE = """\
+trip-jax settings          the groups, and the settings outside groups
+trip-jax settings GROUP    a group's choices and settings
+"""
+WIDTH = 80
+LABEL = " " * len("Hardware: ")
+CHOICE = ("kind", "name")  # by which the choices of a group differ: they are listed instead
+TYPES = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
+TYPES |= {tuple[int, ...]: "a list of integers", tuple[str, ...]: "a list"}
+PROBES = {int: nan, float: nan, str: "?", tuple[int, ...]: (nan,)}
+"""Values that a setting of the type refuses if it is particular at all."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """The command line; returns the exit code."""
+    groups = sorted(path.name for path in CONF.iterdir() if any(path.glob("*.yaml")))
+    if {"-h", "--help"} & set(argv):
+        print(USAGE, end="")
+        return 0
+    if len(argv) > 1 or not set(argv) <= set(groups):
+        print(
+            f"error: GROUP must be one of {', '.join(groups)}, not {' '.join(argv)!r}.",
+            file=sys.stderr,
+        )
+        return 2
+    print("\n".join(_of_group(argv[0]) if argv else _overview(groups)))
+    return 0
+
+
+def _overview(groups: Sequence[str]) -> Iterator[str]:
+    """The groups with their choices, and the settings that belong to none."""
+    yield "Groups, GROUP=CHOICE; * is the quickstart's choice:"
+    chosen = _chosen()
+    for group in groups:
+        plus = "+" * (group == "experiment")
+        choices = ", ".join(name + "*" * (name == chosen.get(group)) for name in _choices(group))
+        yield from _hanging(f"  {plus + group:<13} ", choices)
+    yield ""
+    yield "Settings outside groups, NAME=VALUE:"
+    for file in (CONF / "config.yaml", *_choices("execution").values()):
+        yield from _settings("", {file.stem: file})
+    yield ""
+    yield "trip-jax settings GROUP tells a group's choices and settings."
+
+
+def _of_group(group: str) -> Iterator[str]:
+    """The choices of a group and its settings."""
+    files = _choices(group)
+    section = getattr(Config(), group, None)
+    plus = "+" * (group == "experiment")
+    if is_dataclass(section):
+        yield from _hanging(f"{group}: ", (type(section).__doc__ or "").partition("\n\n")[0])
+        yield ""
+    if group == "experiment":
+        for name, path in files.items():
+            yield f"{plus}{group}={name}"
+            for label, text in _paragraphs(read_comments(path).header):
+                yield from _hanging(f"  {label}", text)
+            yield ""
+        return
+    yield f"Choices, {group}=CHOICE; * is the quickstart's:"
+    chosen = _chosen()[group]
+    for name, path in files.items():
+        label = name + "*" * (name == chosen)
+        yield from _hanging(f"  {label:<16} ", _about(read_comments(path)))
+    settings = list(_settings(group if is_dataclass(section) else "", files))
+    if settings:
+        yield ""
+        yield "Settings, NAME=VALUE:"
+        yield from settings
+
+
+def _paragraphs(header: Sequence[str]) -> list[tuple[str, str]]:
+    """The labels, as wide as each other, and texts of lines such as "Result:   mean ..."."""
+    paragraphs: list[tuple[str, str]] = []
+    for line in header:
+        label, text = line[: len(LABEL)], line[len(LABEL) :]
+        if re.fullmatch(r"[A-Z]\w+: +", label):
+            paragraphs.append((label, text))
+        elif line.startswith(f"{LABEL}python"):
+            paragraphs.append((LABEL, text))
+        elif paragraphs:
+            label, text = paragraphs.pop()
+            paragraphs.append((label, f"{text} {line.strip()}"))
+        else:
+            paragraphs.append(("", line))
+    return paragraphs
+
+
+def _choices(group: str) -> dict[str, Path]:
+    return {path.stem: path for path in sorted((CONF / group).glob("*.yaml"))}
+
+
+def _chosen() -> dict[str, str]:
+    """The choice that the quickstart makes in each group."""
+    defaults = OmegaConf.load(CONF / "config.yaml").defaults
+    return {str(key): str(one[key]) for one in defaults if OmegaConf.is_dict(one) for key in one}
+
+
+def _about(file: Commented) -> str:
+    """What a choice is: the comment that its file begins with, else the first on a key."""
+    keys = sorted(file.keys, key=(*CHOICE, "estimator", *file.keys).index)
+    return " ".join(file.header) or next(filter(None, map(file.keys.get, keys)), "")
+
+
+def _settings(group: str, files: dict[str, Path]) -> Iterator[str]:
+    """A few lines on each setting that files write.
+
+    Args:
+        group: the files are its choices; "" if settings are written by their full names.
+    """
+    prefix = f"{group}." if group else ""
+    read = {name: read_comments(path) for name, path in files.items()}
+    written = {name: flatten_dict(_load(path), sep=".") for name, path in files.items()}
+    comments: dict[str, str] = {}
+    for file in sorted(read.values(), key=lambda file: "defaults" in file.keys):  # bases first
+        for key, comment in file.keys.items():
+            comments[key] = comments.get(key) or comment
+    default = flatten_dict(asdict(_quickstart()), sep=".")
+    for name in default if group else (prefix + key for key in comments):
+        key = name.removeprefix(prefix)
+        if key not in comments or name not in default or key in CHOICE:
+            continue
+        value = default[name]
+        yield f"  {name}={_written(value)}"
+        yield from _hanging("      ", comments[key])
+        others = {choice: _written(of[key]) for choice, of in written.items() if key in of}
+        differ = [
+            f"{other} with {group}={choice}"
+            for choice, other in others.items()
+            if other not in (_written(value), choice, "???")
+        ]
+        yield from _hanging("      ", f"[{'; '.join([_allowed(name), *differ])}]")
+
+
+def _load(path: Path) -> dict[str, Any]:
+    return dict(OmegaConf.to_container(OmegaConf.load(path)))  # type: ignore[arg-type]
+
+
+def _quickstart() -> Config:
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return config_from(compose("config"))
+
+
+def _written(value: Any) -> str:
+    """A value as the command line takes it."""
+    if isinstance(value, tuple | list):
+        return f"[{','.join(map(str, value))}]"
+    if isinstance(value, bool | NoneType):
+        return json.dumps(value)
+    return str(value)
+
+
+def _allowed(name: str) -> str:
+    """What values a setting takes."""
+    *sections, last = name.split(".")
+    section: Any = reduce(getattr, sections, Config())
+    hint = get_type_hints(type(section))[last]
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    null = "null or " * (NoneType in kinds)
+    kinds_said = " or ".join(TYPES[kind] for kind in kinds if kind is not NoneType)
+    for kind in PROBES.keys() & kinds:
+        try:
+            replace(section, **{last: PROBES[kind]})
+        except InvalidSetting as refusal:
+            if must := re.match(rf"{re.escape(name)} must (?:be |lie )?(.*), not", str(refusal)):
+                whole = must[1].startswith(("one of", "a number"))
+                return null + (must[1] if whole else f"{kinds_said}, {must[1]}")
+    return null + kinds_said
+
+
+def _hanging(label: str, text: str) -> list[str]:
+    indent = " " * len(label)
+    return textwrap.wrap(
+        " ".join(text.split()),
+        WIDTH,
+        initial_indent=label,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    ) or [label.rstrip()]

@@ -1,0 +1,46 @@
+"""The end of a sweep: its table on the terminal, and what became of jobs that failed."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+from trip_jax.runs.scores import percent
+from trip_jax.runs.sweep import FAILED, OF_SCORE, TABLE, write_table
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class SweepTable(Callback):
+    """Called by Hydra, to which conf/config.yaml names it."""
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Print the table; exit code 2 if a job failed."""
+        folder = Path(config.hydra.sweep.dir)
+        jobs = write_table(folder)
+        if jobs.empty:
+            return
+        print(f"\n{_to_text(jobs)}\n\ntable in {folder / TABLE}")
+        print(f"beside each other: trip-jax compare {folder}/*/")
+        failed = jobs[jobs.status.isin(FAILED)]
+        for name, message in zip(failed.job, failed.message, strict=True):
+            print(f"error: job {name}: {message}", file=sys.stderr)
+        if len(failed):
+            sys.exit(2)
+
+
+def _to_text(jobs: "pandas.DataFrame") -> str:
+    """The table as lines of text; a score with its client and its share of all."""
+    has_scores = jobs.accuracy.notna()
+    scores = {}
+    for end in ("highest", "lowest"):
+        columns = zip(*(jobs[f"{end}_{what}"] for what in OF_SCORE), has_scores, strict=True)
+        scores[f"{end} score"] = [
+            f"{client}: {score:.3f} ({percent(share)})" if there else "-"
+            for client, score, share, there in columns
+        ]
+    shown = jobs.loc[:, :"accuracy"].assign(**scores)
+    return shown.to_string(index=False, na_rep="-", float_format="{:.3f}".format)

@@ -1,0 +1,89 @@
+"""Scores as people read them: with shares, the highest and lowest first, and what they are."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import xarray
+
+MOST = 5  # clients shown from either end
+
+UNITS = {
+    "accuracy": "test accuracy",
+    "loss": "decrease of test loss in nats",
+    "probability": "probability of the true class",
+}
+
+
+def shares(scores: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Scores [n] in per cent of their sum; NaN where that is not above zero, but for rounding."""
+    values = np.asarray(scores, float)
+    total = values.sum()
+    some = total > 1e-6 * np.abs(values).sum()  # of float32
+    return 100 * values / total if some else np.full(len(values), np.nan)
+
+
+def percent(share: float) -> str:
+    """A share as text."""
+    return "-" if math.isnan(share) else f"{share:.1f} %"
+
+
+def meaning(utility: str, normalization: str) -> str:
+    """What a score is, in one sentence."""
+    times = "m times " * (normalization == "paper")
+    size = ", m being the size of a neighbourhood (Eq. 4 as printed)" * bool(times)
+    return (
+        "A score is what a client contributed to the final models on average, "
+        f"in {times}{UNITS[utility]}{size}."
+    )
+
+
+def extremes(scores: Sequence[float] | np.ndarray) -> tuple[list[int], list[int]]:
+    """The clients of the highest and of the lowest scores, best first; all are in the first list
+    where there are few."""
+    order = np.argsort(-np.asarray(scores), kind="stable").tolist()
+    return (order[:MOST], order[-MOST:]) if len(order) > 2 * MOST else (order, [])
+
+
+def describe_scores(scores: Sequence[float], liars: Sequence[int]) -> str:
+    """The highest and lowest scores, with their shares of all, as a line of text."""
+    share = shares(scores)
+
+    def listed(clients: list[int]) -> str:
+        return ", ".join(
+            f"{i}{' (liar)' * (i in liars)} {scores[i]:.3f} ({percent(share[i])})" for i in clients
+        )
+
+    highest, lowest = extremes(scores)
+    return f"scores by client: {listed(highest)}{', ... ' * bool(lowest)}{listed(lowest)}"
+
+
+def score_table(run: "xarray.Dataset") -> str:
+    """The clients of the highest and lowest scores in lines beneath each other.
+
+    Args:
+        run: results.nc.
+    """
+    import pandas
+
+    scores, levels = run.score.values, run.level.attrs["long_name"]
+    columns = {
+        "client": run.client.values.astype(str),
+        "score": [f"{score:.4f}" for score in scores],
+        "share": [percent(share) for share in shares(scores)],
+        "examples": [f"{examples:,}" for examples in run.examples.values],
+    }
+    if levels != "examples":
+        columns[levels] = [f"{level:.3g}" for level in run.level.values]
+    if run.liar.values.any():
+        columns[""] = ["liar" if liar else "" for liar in run.liar.values]
+    frame = pandas.DataFrame(columns)
+    highest, lowest = extremes(scores)
+    if not lowest:
+        return frame.iloc[highest].to_string(index=False)
+    between = pandas.DataFrame({name: ["..."] for name in columns})
+    shown = pandas.concat([frame.iloc[highest], between, frame.iloc[lowest]])
+    return shown.to_string(index=False)
