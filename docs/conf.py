@@ -5,6 +5,9 @@ import typing
 from importlib.metadata import version as installed
 from pathlib import Path
 
+import jax
+
+jax.Array.__name__ = jax.Array.__qualname__ = "Array"  # not jaxlib._jax.Array
 typing.GENERATING_DOCUMENTATION = "trip_jax"  # type: ignore[attr-defined] # jaxtyping: short names
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -36,11 +39,15 @@ autodoc_preserve_defaults = True
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True
 python_maximum_signature_line_length = 88
 python_use_unqualified_type_names = True
 
 html_theme = "furo"
 html_title = "trip_jax"
+html_static_path = ["style"]
+html_css_files = ["site.css"]
+html_theme_options = {"light_css_variables": {"code-font-size": "76%"}}
 html_show_sphinx = False
 html_copy_source = False
 copybutton_exclude = ".linenos, .gp, .go"

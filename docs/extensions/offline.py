@@ -1,4 +1,4 @@
-"""The site is read without a network: a page that would fetch anything from elsewhere is refused."""
+"""The site is read without a network: a page that would fetch from elsewhere is refused."""
 
 import re
 from collections.abc import Iterator
