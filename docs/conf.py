@@ -27,7 +27,6 @@ extensions = [
     "extensions.offline",
 ]
 exclude_patterns = ["large", "tables"]
-suppress_warnings = ["toc.empty_glob"]  # of results there may be the index alone
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!trip_jax\.).*")]  # of ours only what has its full name
 
