@@ -33,7 +33,7 @@ def comments(one: type) -> dict[str, str]:
 
 def add_fields(app: Sphinx, what: str, name: str, one: Any, options: Any, doc: list[str]) -> None:
     """List the fields of a dataclass below its docstring."""
-    if what == "class" and is_dataclass(one) and (said := comments(one)):
+    if isinstance(one, type) and is_dataclass(one) and (said := comments(one)):
         doc += ["", *(f"* ``{field}``: {text}" for field, text in said.items()), ""]
 
 
