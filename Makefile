@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help run test test-all check bench clean
+.PHONY: help run test test-all check docs bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,10 @@ check: .venv/installed-test ## format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: .venv/installed-docs ## the documentation, in build/docs; a warning is an error
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --jobs 2 docs build/docs
+	@echo "open build/docs/index.html"
 
 bench: .venv/installed-bench ## speed beside PyTorch's, an hour and a half on two cores
 	$(BIN)/python -m experiments.benchmark
@@ -39,6 +43,10 @@ clean: ## remove what set-up made
 
 .venv/installed-bench: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable ".[bench]"
+	@touch .venv/installed $@
+
+.venv/installed-docs: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable ".[docs]"
 	@touch .venv/installed $@
 
 .venv/installed-test: pyproject.toml constraints.txt | .venv/bin/python

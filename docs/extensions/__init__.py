@@ -1,0 +1,1 @@
+"""What the site needs of Sphinx that no package brings."""

@@ -1,0 +1,81 @@
+"""The documentation: its Python runs, its commands compose, what it names exists."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import trip_jax
+from tests.conftest import config_of
+from trip_jax.shapley import SEMIVALUES
+
+ROOT = Path(__file__).parent.parent
+PAGES = {page.stem: page.read_text() for page in sorted((ROOT / "docs").glob("*.md"))}
+SNIPPETS = {
+    name: blocks
+    for name, page in PAGES.items()
+    if (blocks := re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
+}
+WRITTEN = [ROOT / name for name in ("CONTRIBUTING.md", *(f"docs/{page}.md" for page in PAGES))]
+
+
+@pytest.mark.parametrize("page", SNIPPETS)
+def test_snippets_run_one_after_another(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(SEMIVALUES, "_named", dict(SEMIVALUES._named))
+    monkeypatch.setattr("trip_jax.runs.directory.draw_figures", lambda folder, data: None)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for number, block in enumerate(SNIPPETS[page], start=1):
+        quick = re.sub(r"\brounds=\d+", "rounds=1", block)
+        exec(compile(quick, f"{page}.md, snippet {number}", "exec"), names)
+
+
+def test_commands_compose() -> None:
+    text = "\n".join(PAGES.values()).replace("\\\n", " ")
+    commands = set()
+    for command in re.findall(r"^ {4}trip-jax run (.+)$", text, re.MULTILINE):
+        words = command.partition("#")[0].replace("HOST:PORT", "localhost:1234").split()
+        settings = [word for word in words if "=" in word and not word.startswith("hydra")]
+        commands.add(tuple(re.sub(r",.*", "", setting) for setting in settings))  # first of a sweep
+    assert len(commands) > 10
+    for settings in commands:
+        assert config_of(*settings)
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)
+def test_files_that_are_named_exist(path: Path) -> None:
+    folders = r"`((?:trip_jax|tests|conf|experiments|docs)/[\w/.]*)`"
+    for name in re.findall(folders, path.read_text()):
+        assert (ROOT / name).exists(), name
+
+
+def test_the_reference_has_every_public_name() -> None:
+    reference = "\n".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    documented = re.findall(r"^\.\. auto\w+:: (?:[\w.]+\.)?(\w+)$", reference, re.MULTILINE)
+    public = {name for name in trip_jax.__all__ if not name.startswith("__")}
+    missing = public - {*documented, "topology"}
+    assert not missing, f"add {', '.join(sorted(missing))} to a page of docs/api"
+
+
+def test_what_a_page_fetches_from_elsewhere_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sphinx", reason="the extra docs is not installed")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    from extensions.offline import fetched_from_elsewhere
+
+    (tmp_path / "page.html").write_text(
+        """<link rel="stylesheet" href="_static/site.css"><link href="https://a.example/font.css">
+        <script src="//b.example/x.js"></script><img src="picture.png" srcset="http://c.example/p">
+        <style>@import "https://d.example/s.css"; p { background: url(e.png) }</style>
+        <a href="https://elsewhere.example">only opened by whoever clicks on it</a>
+        <p style="background: url('https://f.example/b.png')"></p>"""
+    )
+    (tmp_path / "site.css").write_text("@font-face { src: url(https://g.example/f.woff2) }")
+    found = {address.split("/")[2][0] for _, address in fetched_from_elsewhere(tmp_path)}
+    assert found == set("abcdfg")
+    for name in [name for name in sys.modules if name.split(".")[0] == "extensions"]:
+        monkeypatch.delitem(sys.modules, name)
