@@ -28,7 +28,7 @@ def draw(simulation: tj.Simulation, result: tj.Result) -> None:
     truth = shares(tj.decentralised_truth(simulation).values[..., 0].mean(axis=0))
     score = shares(result.scores)
     what = "Do scores tell who owns what?"
-    title = "Eight clients on a ring of degree 4, digits, MLP, ten rounds; accuracy; one seed"
+    title = "Eight clients, Watts-Strogatz graph, digits, MLP, ten rounds; accuracy; one seed"
     figure = titled_figure(what, title, 7.0, 2.8)
     axes = plain(figure.subplots())
     place = np.arange(len(score))
@@ -43,7 +43,7 @@ def draw(simulation: tj.Simulation, result: tj.Result) -> None:
     ):
         axes.bar(place + 0.27 * (k - 1), values[order], 0.25, color=colour, label=name)
     axes.set_xticks(place, [f"client {j}" for j in order])
-    axes.set_ylabel("share of all clients', per cent")
+    axes.set_ylabel("share of the sum, per cent")
     add_legend(axes, ncols=3)
     figure.savefig(README.parent / "docs" / "readme_figure.png", dpi=200)
 
