@@ -10,6 +10,7 @@ from trip_jax.errors import InvalidSetting
 from trip_jax.pages.document import assemble, packed
 from trip_jax.pages.meaning import explain, unit
 from trip_jax.pages.propagation import retraced, shares
+from trip_jax.pages.settings import flat
 from trip_jax.runs.layout import MAX_DETAILED, arcs_of, positions
 
 MAX_NUMBERS = 90_000
@@ -66,7 +67,7 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
         "meaning": explain(run.attrs),
         "facts": _facts(run, summary),
         "costs": _costs(summary),
-        "settings": [[name, str(value)] for name, value in _flat(summary.get("config", {}))],
+        "settings": flat(summary.get("config", {})),
         "n": n,
         "rounds": run.sizes["round"],
         "score": packed(run.score.values),
@@ -170,7 +171,7 @@ def _refused(run: xarray.Dataset) -> list[list[int]]:
 
 def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
     """The settings that matter, for the page's head."""
-    settings = dict(_flat(summary.get("config", {})))
+    settings = dict(flat(summary.get("config", {})))
     named = {
         "Seed": "seed",
         "Data": "dataset.name",
@@ -180,9 +181,9 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
         "Model": "model.kind",
         "Adversary": "adversary.kind",
     }
-    facts = [[label, str(settings[name])] for label, name in named.items() if name in settings]
+    facts = [[label, settings[name]] for label, name in named.items() if name in settings]
     if settings:
-        on = [name.upper() for name in ("c1", "c2") if settings.get(f"defence.{name}")]
+        on = [name.upper() for name in ("c1", "c2") if settings.get(f"defence.{name}") == "true"]
         facts.append(["Defence", " and ".join(on) or "none"])
     elif "seed" in summary:
         facts.append(["Seed", str(summary["seed"])])
@@ -216,14 +217,3 @@ def _costs(summary: Mapping[str, Any]) -> list[list[str]]:
 
 def _megabytes(size: float) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
-
-
-def _flat(settings: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    """Nested settings by their full names."""
-    flat: list[tuple[str, Any]] = []
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            flat += _flat(value, f"{above}{name}.")
-        else:
-            flat.append((f"{above}{name}", value))
-    return flat

@@ -292,9 +292,9 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     """Read a run directory.
 
     Raises:
-        InvalidSetting: the directory holds no run, or one that was cut off. One that stopped
-            because a model diverged, or was interrupted after a round, is read; its summary has
-            the status "stopped" or "interrupted".
+        InvalidSetting: the directory holds no run, or one that was cut off or is damaged. One that
+            stopped because a model diverged, or was interrupted after a round, is read; its summary
+            has the status "stopped" or "interrupted".
     """
     import pandas
     import xarray
@@ -305,11 +305,15 @@ def load_run(path: str | os.PathLike[str]) -> Run:
         raise InvalidSetting(
             f"{folder} holds no finished run: a run directory has a summary.json once it is over."
         )
-    return Run(
-        summary=json.loads(summary.read_text()),
-        rounds=pandas.read_csv(folder / "rounds.csv"),
-        data=xarray.load_dataset(folder / "results.nc", engine="h5netcdf"),
-    )
+    try:
+        return Run(
+            summary=json.loads(summary.read_text()),
+            rounds=pandas.read_csv(folder / "rounds.csv"),
+            data=xarray.load_dataset(folder / "results.nc", engine="h5netcdf"),
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidSetting(f"{folder} can't be read ({reason}): repeat the run.") from error
 
 
 def describe_scores(scores: Sequence[float], liars: Sequence[int], most: int = 5) -> str:

@@ -84,7 +84,7 @@ def _refuse_taken(folder: Path, config: Config) -> None:
 
 
 def _over(config: Config, folder: Path) -> dict[str, Any] | None:
-    """What summary.json says of a run that is over, after its figures and its report are seen to."""
+    """What summary.json says of a run that is over, after figures and report are seen to."""
     if not is_over(folder):
         return None
     over = load_run(folder)

@@ -51,7 +51,7 @@ function number(value, decimals = 3) {
 }
 
 const percent = (value, decimals = 1) =>
-  value === null || !Number.isFinite(value) ? "–" : `${number(value, decimals)} %`;
+  value === null || !Number.isFinite(value) ? "–" : `${number(value, decimals)}\u00a0%`;
 
 /** Per cent of a sum; none where the sum is not positive. */
 const shareOf = (value, total) => (total > 0 ? (100 * value) / total : null);
@@ -76,7 +76,18 @@ const css = (rgb) => `rgb(${rgb.join(",")})`;
 
 /** Black or white, whichever can be read on the colour. */
 const ink = ([red, green, blue]) =>
-  0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#1c2733" : "#ffffff";
+  0.299 * red + 0.587 * green + 0.114 * blue > 115 ? "#1c2733" : "#ffffff";
+
+/** Draws anew, and gives the focus to what stands where the focused element stood. */
+function keepFocus(draw) {
+  const { activeElement: before } = document;
+  const place = before?.closest("[data-place]");
+  draw();
+  if (!place || before.isConnected) return;
+  const { key } = before.dataset;
+  const after = [...place.querySelectorAll("[data-key]")].find((one) => one.dataset.key === key);
+  (after ?? place).focus();
+}
 
 /** A legend of the colours between two values, with 0 where it lies. */
 function colourBar(low, high, most, text) {

@@ -1,6 +1,6 @@
 // Small charts over rounds, as SVG.
 
-const CHART = { width: 560, left: 44, right: 10, top: 8 };
+const CHART = { width: 560, left: 46, right: 10, top: 8 };
 
 /** Round numbers along an axis. */
 function ticks(low, high, most) {
@@ -16,8 +16,8 @@ const roundTicks = (rounds) =>
     (tick) => tick >= 1 && tick <= rounds);
 
 /** Where rounds stand: in the middle of their columns. */
-const roundScale = (rounds) => {
-  const width = (CHART.width - CHART.left - CHART.right) / rounds;
+const roundScale = (rounds, wide = CHART.width) => {
+  const width = (wide - CHART.left - CHART.right) / rounds;
   return { width, x: (round) => CHART.left + (round - 0.5) * width };
 };
 
@@ -59,19 +59,20 @@ function accuracyChart({ mean, std, min, max, own, now, named }) {
     el("line", { class: "now", x1: x(now), x2: x(now), y1: CHART.top, y2: base }));
 }
 
-function roundAxis(rounds, base) {
-  const { x } = roundScale(rounds);
+function roundAxis(rounds, base, wide = CHART.width) {
+  const { x } = roundScale(rounds, wide);
   return el("g", {},
-    el("line", { class: "axis", x1: CHART.left, x2: CHART.width - CHART.right, y1: base, y2: base }),
+    el("line", { class: "axis", x1: CHART.left, x2: wide - CHART.right, y1: base, y2: base }),
     roundTicks(rounds).map((tick) =>
       el("text", { x: x(tick), y: base + 15, "text-anchor": "middle" }, String(tick))),
-    el("text", { x: CHART.width - CHART.right, y: base + 30, "text-anchor": "end" }, "round"));
+    el("text", { x: wide - CHART.right, y: base + 30, "text-anchor": "end" }, "round"));
 }
 
 /** Bars over rounds; those after round `now` are pale. */
-function roundBars(values, { now, label, decimals, height = 96 }) {
+function roundBars(values, { now, label, decimals, all = CHART.width }) {
   const rounds = values.length;
-  const { x, width } = roundScale(rounds);
+  const height = 104;
+  const { x, width } = roundScale(rounds, all);
   const high = Math.max(0, ...values);
   const low = Math.min(0, ...values);
   const base = height - 34;
@@ -84,15 +85,15 @@ function roundBars(values, { now, label, decimals, height = 96 }) {
       x: x(t + 1) - wide / 2, y: from, width: wide, height: Math.max(0.8, to - from),
     }, el("title", {}, `round ${t + 1}: ${number(value, decimals)}`));
   });
-  const edges = low < 0 && high > 0 ? [low, 0, high] : low < 0 ? [low, 0] : [0, high];
-  return el("svg", { class: "chart", viewBox: `0 0 ${CHART.width} ${height}`, role: "img",
+  const edges = [0, high, low].filter((edge) => !edge || Math.abs(edge) > 0.25 * (high - low));
+  return el("svg", { class: "chart", viewBox: `0 0 ${all} ${height}`, role: "img",
     "aria-label": label },
     [...new Set(edges)].map((edge) =>
       el("text", { x: CHART.left - 8, y: y(edge) + 4, "text-anchor": "end" },
         edge ? number(edge, decimals) : "0")),
-    low < 0 && el("line", { class: "grid", x1: CHART.left, x2: CHART.width - CHART.right, y1: y(0),
+    low < 0 && el("line", { class: "grid", x1: CHART.left, x2: all - CHART.right, y1: y(0),
       y2: y(0) }),
-    roundAxis(rounds, base),
+    roundAxis(rounds, base, all),
     bars.filter(Boolean));
 }
 

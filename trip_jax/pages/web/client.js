@@ -20,7 +20,7 @@ function ranking(page) {
         el("tr", { "data-client": i, onclick: () => page.choose(i) },
           el("th", { scope: "row" }, clientLink(page, i)),
           el("td", { class: "num" }, number(score[i], decimals)),
-          el("td", { class: "num" }, percent(shareOf(score[i], total))),
+          el("td", { class: "num" }, page.share(score[i], total)),
           el("td", { class: "bar" }, cellBar(score[i], most))))));
   return [
     el("h2", { id: "client-head" }, "Scores"),
@@ -39,7 +39,8 @@ function clientLink(page, i) {
     event.stopPropagation();
     page.choose(i);
   };
-  return [el("button", { type: "button", class: "link", onclick: press }, `${i}`),
+  return [el("button", { type: "button", class: "link", "data-key": `client ${i}`, onclick: press },
+    `${i}`),
     page.liars.has(i) ? el("span", { class: "alarm" }, " liar") : null];
 }
 
@@ -47,7 +48,8 @@ function clientLink(page, i) {
 function clientPanel(page) {
   const { state, traced } = page;
   const { t, client: i } = state;
-  const parts = [clientHead(page, i), taughtBy(page, i, t)];
+  const parts = [clientHead(page, i)];
+  if (page.phi) parts.push(taughtBy(page, i, t));
   if (traced) parts.push(earnedWhen(page, i, t), throughWhom(page, i, t), reported(page, i, t));
   return parts;
 }
@@ -83,20 +85,24 @@ function taughtBy(page, i, t) {
   const taught = range(n).filter((j) => row[j] !== 0).sort((a, b) => row[b] - row[a]);
   const count = state.whole ? taught.length : SHOWN;
   const press = (j) => page.trace(state.contributor === j ? null : j);
-  const rows = taught.slice(0, count).map((j) => {
+  const shown = taught.slice(0, count);
+  if (state.contributor !== null && !shown.includes(state.contributor)) {
+    shown.push(state.contributor);
+  }
+  const rows = shown.map((j) => {
     const pick = el("button", { type: "button", class: "link", "aria-pressed":
-      String(j === state.contributor), "data-contributor": j,
+      String(j === state.contributor), "data-key": `contributor ${j}`, "data-contributor": j,
       onclick: (event) => { event.stopPropagation(); press(j); } }, j === i ? `${j} (itself)` : j);
     return el("tr", { class: j === state.contributor ? "chosen" : null, "data-client": j,
       onclick: () => press(j) },
       el("th", { scope: "row" }, pick,
         page.liars.has(j) ? el("span", { class: "alarm" }, " liar") : null),
       el("td", { class: "num" }, number(row[j], decimals)),
-      el("td", { class: "num" }, percent(shareOf(row[j], total))),
-      traced ? el("td", { class: "num" }, traced.since(t, i, j)) : null,
+      el("td", { class: "num" }, page.share(row[j], total)),
+      traced ? el("td", { class: "num" }, traced.since(t, i, j) ?? "–") : null,
       el("td", { class: "bar" }, cellBar(row[j], most)));
   });
-  const rest = taught.length - count;
+  const rest = taught.length - shown.length;
   return [
     el("h3", {}, "Who taught it"),
     el("table", { id: "taught" }, el("caption", { class: "hidden" }, `contributions to client ${i}`),
@@ -110,7 +116,8 @@ function taughtBy(page, i, t) {
           el("td", { class: "num" }, total > 0 ? "100.0 %" : "–"),
           traced ? el("td", {}) : null, el("td", {})))),
     rest > 0 || state.whole
-      ? el("button", { type: "button", class: "link", onclick: () => page.showAll(!state.whole) },
+      ? el("button", { type: "button", class: "link", "data-key": "more",
+          onclick: () => page.showAll(!state.whole) },
           state.whole ? "fewer" : `${plural(rest, "more contributor")}`)
       : null,
     traced
@@ -130,7 +137,7 @@ function earnedWhen(page, i, t) {
   const padded = [...earned, ...new Array(page.rounds - t).fill(0)];
   return [
     el("h3", {}, "When it was earned"),
-    roundBars(padded, { now: t, decimals, label: `Credit by the round in which it was earned; most ` +
+    roundBars(padded, { now: t, decimals, all: 386, label: `Credit by the round in which it was earned; most ` +
       `in round ${best + 1}: ${number(earned[best], decimals)}` }),
   ];
 }
@@ -186,7 +193,7 @@ function reported(page, i, t) {
   const known = shown.flatMap(([, values]) => values.filter((value) => value !== null));
   const most = largest(known);
   const decimals = decimalsFor(known);
-  const [left, high, wide] = [34, 15, 348];
+  const [left, high, wide] = [34, 15, 352];
   const step = wide / rounds;
   const cells = shown.flatMap(([j, values], row) => [
     el("text", { x: left - 7, y: row * high + 11, "text-anchor": "end" }, String(j)),

@@ -2,7 +2,6 @@
 
 const SIZE = 660;
 const MAX_EDGES = 3000; // drawn; the strongest, where there are more
-const MAX_WIDTH = 7;
 const LABELLED = 100; // clients whose numbers stand in or beside their nodes
 const ARROWS = 20; // clients up to which every edge has its arrowhead
 
@@ -13,8 +12,9 @@ class Graph {
     this.arcs = arcs;
     this.choose = choose;
     this.liars = new Set(data.liars);
+    this.widest = widest(this.n);
     this.radius = Math.max(2.5, Math.min(17, 74 / Math.sqrt(this.n)));
-    const margin = this.radius + 24;
+    const margin = this.radius + 28;
     const places = unpack(data.positions);
     this.at = range(this.n).map((i) => [
       SIZE / 2 + places[2 * i] * (SIZE / 2 - margin),
@@ -42,13 +42,13 @@ class Graph {
     const text = this.n <= LABELLED && el("text", { class: inside ? null : "outside",
       "font-size": inside ? Math.min(13, radius * 0.95) : 9, ...this.beside(i, inside) }, String(i));
     const flagged = el("circle", { class: "ring", r: 1.3 * radius + 3, visibility: "hidden" });
-    const refused = el("circle", { class: "ring refused", r: 1.3 * radius + 3,
+    const refused = el("circle", { class: "ring refused", r: 1.3 * radius + 6,
       visibility: "hidden" });
     const title = el("title");
     const group = el("g", { class: liar ? "node liar" : "node", role: "button", tabindex: -1,
       transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`, "data-client": i,
       onclick: () => this.choose(i) },
-      title, el("circle", { class: "focus", r: 1.3 * radius + 6 }), flagged, refused, body, text);
+      title, el("circle", { class: "focus", r: 1.3 * radius + 9 }), flagged, refused, body, text);
     return { group, body, text, inside, flagged, refused, title };
   }
 
@@ -57,7 +57,7 @@ class Graph {
     if (inside) return {};
     const [x, y] = this.at[i].map((place) => place - SIZE / 2);
     const far = Math.hypot(x, y) || 1;
-    const away = this.radius + 9;
+    const away = this.radius + 13;
     return { x: ((x / far) * away).toFixed(1), y: ((y / far) * away).toFixed(1) };
   }
 
@@ -66,8 +66,7 @@ class Graph {
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
       this.choose(chosen);
-    } else if (event.key === "Escape") this.choose(null);
-    else onArrows(event, chosen, this.n, 1, (next) => this.focus(next));
+    } else onArrows(event, chosen, this.n, 1, (next) => this.focus(next));
   }
 
   focus(i) {
@@ -87,8 +86,7 @@ class Graph {
       node.body.setAttribute("fill", css(shade));
       if (node.text && node.inside) node.text.setAttribute("fill", ink(shade));
       node.flagged.setAttribute("visibility", flagged.has(i) ? "visible" : "hidden");
-      node.refused.setAttribute("visibility",
-        refused.has(i) && !flagged.has(i) ? "visible" : "hidden");
+      node.refused.setAttribute("visibility", refused.has(i) ? "visible" : "hidden");
       const words = [`client ${i}`, said(i)];
       if (this.liars.has(i)) words.push("liar");
       if (flagged.has(i)) words.push("report flagged in this round");
@@ -99,7 +97,7 @@ class Graph {
       node.group.classList.toggle("chosen", i === chosen);
     });
     this.svg.classList.toggle("picked", chosen !== null);
-    const known = flows ?? this.arcs;
+    const known = flows ?? (this.arcs.length > MAX_EDGES ? [] : this.arcs);
     const inwards = (flow) => flow.to === chosen;
     const shown = [...known]
       .sort((a, b) => inwards(a) - inwards(b) || Math.abs(a.credit) - Math.abs(b.credit))
@@ -107,7 +105,7 @@ class Graph {
     this.edges.replaceChildren(
       arrowhead("arrow", "#4f6475"), arrowhead("arrow-in", "#14609f"),
       ...shown.map((flow) => this.edge(flow, strongest, inwards(flow))));
-    return known.length - shown.length;
+    return (flows ?? this.arcs).length - shown.length;
   }
 
   /** A curve to the left of the way from sender to receiver, so that both directions show. */
@@ -119,7 +117,7 @@ class Graph {
     const last = Math.hypot(u - a, v - b) || 1;
     const gap = this.radius + (this.liars.has(to) ? 5 : 3);
     const end = [u - ((u - a) / last) * gap, v - ((v - b) / last) * gap];
-    const width = strongest ? (MAX_WIDTH * Math.abs(credit)) / strongest : 0;
+    const width = strongest ? (this.widest * Math.abs(credit)) / strongest : 0;
     const arrow = inwards ? "url(#arrow-in)" : this.n <= ARROWS ? "url(#arrow)" : null;
     const parts = [[x, y], [a, b], end].map((point) => point.map((one) => one.toFixed(1)).join(" "));
     return el("path", {
@@ -139,17 +137,20 @@ function arrowhead(id, fill) {
     el("path", { d: "M0 0.8L8 4L0 7.2Z", fill }));
 }
 
+/** The width of the edge along which most credit flows. */
+const widest = (n) => Math.min(7, 40 / Math.sqrt(n));
+
 /** What the graph's signs mean. */
-function graphLegend({ liars, flags, refusals, most, low, text, strongest, decimals, coloured }) {
+function graphLegend({ n, liars, flags, refusals, most, low, text, strongest, decimals, coloured }) {
   const sign = (...shapes) =>
     el("svg", { width: 20, height: 20, viewBox: "-10 -10 20 20", "aria-hidden": "true" }, shapes);
   const ball = { r: 6, fill: "#d3ecd4", stroke: "#46535f" };
   const parts = [el("span", {}, coloured, colourBar(low, most, Math.max(most, -low), text))];
   if (strongest) {
     const line = { x1: 0, x2: 30, y1: 5, y2: 5, stroke: "#4f6475", "stroke-opacity": 0.6,
-      "stroke-width": MAX_WIDTH };
+      "stroke-width": widest(n) };
     parts.push(el("span", {}, el("svg", { width: 30, height: 10, "aria-hidden": "true" },
-      el("line", line)), `${number(strongest, decimals)} passed on`));
+      el("line", line)), `${number(strongest, decimals)} along the widest edge`));
   }
   if (liars) {
     parts.push(el("span", {}, sign(el("polygon", { points: diamond(8), fill: "#d3ecd4",

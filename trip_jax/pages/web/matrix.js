@@ -74,7 +74,7 @@ class Matrix {
         pen.fillRect(x, y, cell - gap, cell - gap);
         if (n <= WRITTEN) {
           pen.fillStyle = ink(shade);
-          pen.fillText(this.text(value), x + cell / 2, y + cell / 2, cell - 4);
+          pen.fillText(value === 0 ? "0" : this.text(value), x + cell / 2, y + cell / 2, cell - 4);
         }
       }
     }

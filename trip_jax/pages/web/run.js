@@ -21,6 +21,11 @@ class Page {
     this.show();
   }
 
+  /** Per cent of a sum, as text. */
+  share(value, total) {
+    return percent(shareOf(value, total), this.n > 100 ? 2 : 1);
+  }
+
   row(t, i) {
     return this.phi.row(t, i);
   }
@@ -61,7 +66,7 @@ class Page {
         (this.liars.size ? `, ${plural(this.liars.size, "liar")} among them` : "")],
       [this.rounds.toLocaleString("en"), this.rounds === 1 ? "round" : "rounds"],
       [number(score[best], decimalsFor(score)),
-        `highest score: client ${best}, ${percent(shareOf(score[best], sum(score)))} of all`],
+        `highest score: client ${best}, ${this.share(score[best], sum(score))} of all`],
     ];
     fill("tiles", tiles.map(([value, label]) =>
       el("div", { class: "tile" }, el("b", {}, value), el("span", {}, label))));
@@ -78,7 +83,9 @@ class Page {
     byId("earlier").addEventListener("click", () => this.goTo(this.state.t - 1));
     byId("later").addEventListener("click", () => this.goTo(this.state.t + 1));
     document.addEventListener("keydown", (event) => event.key === "Escape" && this.choose(null));
-    if (data.positions) {
+    if (this.n === 1) {
+      byId("graph-note").textContent = "Nothing flows: there is one client.";
+    } else if (data.positions) {
       const arcs = data.graphs.slice(0, 1).map(arcsOf).flatMap(({ client, member }) =>
         Array.from(client, (to, a) => ({ from: member[a], to, credit: 0 })));
       const others = arcs.filter(({ from, to }) => from !== to);
@@ -87,10 +94,10 @@ class Page {
     } else {
       byId("graph-note").textContent = `A graph of ${plural(this.n, "client")} is not drawn.`;
     }
-    byId("graph-lead").textContent = this.traced
+    byId("graph-lead").textContent = !this.graph ? "" : this.traced
       ? "An edge from k to i is as wide as the credit that i's model inherits through k in this " +
         "round: k's weight in i's average times the sum of k's row before the round."
-      : "An edge from k to i says that k sends its model to i.";
+      : "An edge from k to i says that k sends its model to i in round 1.";
     byId("matrix-section").hidden = !this.phi;
     if (this.phi) this.buildMatrix();
     const columns = clientColumns(this);
@@ -151,6 +158,10 @@ class Page {
   }
 
   show() {
+    keepFocus(() => this.draw());
+  }
+
+  draw() {
     const { state, rounds } = this;
     byId("round").value = state.t;
     byId("round").disabled = rounds === 1;
@@ -160,7 +171,7 @@ class Page {
     fill("now", el("b", {}, `${state.t} of ${rounds}`), ` · mean accuracy ${mean}`);
     if (this.graph) this.showGraph();
     if (this.phi) this.showMatrix();
-    fill("client", this.phi && state.client !== null ? clientPanel(this) : ranking(this));
+    fill("client", state.client !== null ? clientPanel(this) : ranking(this));
     this.showCharts();
     this.table.draw();
   }
@@ -181,13 +192,14 @@ class Page {
         number(values[i], decimals),
     });
     fill("graph-legend", graphLegend({
-      low, most, strongest: this.strongest, liars: this.liars.size, flags: this.data.flagged.length,
+      n: this.n, low, most, strongest: this.strongest, liars: this.liars.size, flags: this.data.flagged.length,
       refusals: this.data.refused.length, decimals: decimalsFor([this.strongest]),
       coloured: taught ? `Taught client ${client}` : "Score",
       text: (value) => (value ? number(value, decimalsFor([most])) : "0"),
     }));
-    byId("graph-note").textContent = left
-      ? `The ${MAX_EDGES.toLocaleString("en")} widest edges are drawn; ${plural(left, "other")} are not.`
+    byId("graph-note").textContent = left && !flows
+      ? `The ${plural(left, "edge")} of this graph are too many to draw.`
+      : left ? `The ${MAX_EDGES.toLocaleString("en")} widest edges are drawn; ${plural(left, "other")} are not.`
       : this.traced && t === 1 ? "In round 1 no model holds credit yet, so none is passed on." : "";
   }
 
@@ -215,7 +227,7 @@ class Page {
       value ? text(value) : "0"), ` ${state.shares ? "of the row" : this.data.unit}` +
       (clipped && sizes.at(-1) > most ? ", or more" : ""));
     this.cellText = (i, j) => `To client ${i} from client ${j}: ${number(phi[i * n + j], decimalsFor([most]) + 1)}, ` +
-      `${percent(shareOf(phi[i * n + j], totals[i]))} of its row.`;
+      `${this.share(phi[i * n + j], totals[i])} of its row.`;
     this.tell(null);
   }
 
@@ -280,10 +292,10 @@ function clientColumns(page) {
   };
   const accuracy = (i) => page.curves.clients?.[(page.state.t - 1) * n + i];
   const columns = [
-    { name: "Client", value: (i) => i, cell: (i) => clientLink(page, i) },
+    { name: "Client", text: true, value: (i) => i, cell: (i) => clientLink(page, i) },
     { name: "Score", descending: true, value: score, cell: (i) => number(score(i), of.decimals) },
     { name: "Share of all", descending: true, value: score,
-      cell: (i) => percent(shareOf(score(i), of.total)) },
+      cell: (i) => page.share(score(i), of.total) },
     { name: "Examples", descending: true, value: (i) => data.examples[i],
       cell: (i) => data.examples[i].toLocaleString("en") },
   ];
