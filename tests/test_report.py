@@ -313,13 +313,17 @@ def test_credit_is_told_apart_by_round_and_by_neighbour(opened: Open) -> None:
         for hop in hops:
             expected = mixed(5)[i, hop["k"]] * phi[-2][hop["k"], j]
             assert hop["inherited"] == pytest.approx(expected, abs=1e-6)
-    for flow in page.evaluate("page.traced.flows(6)"):
-        credit = mixed(5)[flow["to"], flow["from"]] * phi[-2][flow["from"]].sum()
-        assert flow["credit"] == pytest.approx(credit, abs=1e-6)
+    for contributor, held in (("null", phi[-2].sum(axis=1)), ("4", phi[-2][:, 4])):
+        for flow in page.evaluate(f"page.traced.flows(6, {contributor})"):
+            credit = mixed(5)[flow["to"], flow["from"]] * held[flow["from"]]
+            assert flow["credit"] == pytest.approx(credit, abs=1e-6)
     page.click('.node[data-client="3"]')
     page.click('[data-contributor="5"]')
     assert "contributor 5 alone" in page.inner_text("#client")
     assert page.evaluate("document.activeElement.dataset.contributor") == "5"  # focus is kept
+    spoken = page.get_attribute('.node[data-client="0"]', "aria-label")
+    held = float(spoken.split("to each model ")[1].split(",")[0].replace("−", "-"))
+    assert held == pytest.approx(phi[-1][0, 5], abs=0.01)  # nodes show how far it has come
 
 
 def mixed(t: int) -> np.ndarray:

@@ -20,7 +20,8 @@ function el(tag, attributes = {}, ...children) {
 
 const byId = (id) => document.getElementById(id);
 
-const fill = (id, ...children) => byId(id).replaceChildren(...children.flat(Infinity).filter(Boolean));
+const fill = (id, ...children) =>
+  byId(id).replaceChildren(...children.flat(Infinity).filter(Boolean));
 
 const readData = () => JSON.parse(byId("data").textContent);
 
@@ -63,20 +64,20 @@ const LOSS = ["#fbf5ee", "#fddcb3", "#f8ad62", "#e6762a", "#b9480e", "#7a2c08"];
 
 const channels = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 
-/** The colour of a value on a scale from -most to most, as [red, green, blue]. */
-function colour(value, most) {
-  const stops = value < 0 ? LOSS : GAIN;
-  const at = Math.min(1, most ? Math.abs(value) / most : 0) * (stops.length - 1);
+const SHADES = [LOSS, GAIN].map((stops) => range(256).map((step) => {
+  const at = (step / 255) * (stops.length - 1);
   const low = Math.min(Math.floor(at), stops.length - 2);
   const [from, to] = [channels(stops[low]), channels(stops[low + 1])];
-  return from.map((part, k) => Math.round(part + (at - low) * (to[k] - part)));
+  const [red, green, blue] = from.map((part, k) => Math.round(part + (at - low) * (to[k] - part)));
+  const light = 0.299 * red + 0.587 * green + 0.114 * blue > 115;
+  return { css: `rgb(${red},${green},${blue})`, ink: light ? "#1c2733" : "#ffffff" };
+}));
+
+/** The colour of a value on a scale from -most to most, and the ink that can be read on it. */
+function colour(value, most) {
+  const part = most ? Math.min(1, Math.abs(value) / most) : 0;
+  return SHADES[value < 0 ? 0 : 1][Math.round(255 * part)];
 }
-
-const css = (rgb) => `rgb(${rgb.join(",")})`;
-
-/** Black or white, whichever can be read on the colour. */
-const ink = ([red, green, blue]) =>
-  0.299 * red + 0.587 * green + 0.114 * blue > 115 ? "#1c2733" : "#ffffff";
 
 /** Draws anew, and gives the focus to what stands where the focused element stood. */
 function keepFocus(draw) {
@@ -94,7 +95,7 @@ function colourBar(low, high, most, text) {
   const steps = 60;
   const cells = range(steps).map((k) => {
     const value = low + ((high - low) * (k + 0.5)) / steps;
-    return el("rect", { x: k * 3, y: 0, width: 3.2, height: 10, fill: css(colour(value, most)) });
+    return el("rect", { x: k * 3, y: 0, width: 3.2, height: 10, fill: colour(value, most).css });
   });
   return el(
     "span",

@@ -40,8 +40,8 @@ function accuracyChart({ mean, std, min, max, own, now, named }) {
     ? Array.from(mean, (value, t) =>
         el("circle", { class: "dot", cx: x(t + 1), cy: y(value), r: 2.6 }))
     : [];
-  const label = `Accuracy over ${plural(rounds, "round")}: mean ${number(mean[0])} after round 1, ` +
-    `${number(mean[rounds - 1])} after the last.`;
+  const label = `Accuracy over ${plural(rounds, "round")}: mean ${number(mean[0])} after ` +
+    `round 1, ${number(mean[rounds - 1])} after the last.`;
   return el("svg", { class: "chart", viewBox: `0 0 ${CHART.width} ${height}`, role: "img",
     "aria-label": label },
     ticks(low, high, 5).map((tick) => [

@@ -70,7 +70,7 @@ function clientHead(page, i) {
   return [
     el("h2", { id: "client-head" }, `Client ${i}`,
       page.liars.has(i) ? el("span", { class: "alarm" }, "liar") : null,
-      el("button", { type: "button", class: "link close", onclick: () => page.choose(null) },
+      el("button", { type: "button", class: "link close action", onclick: () => page.choose(null) },
         "all scores")),
     el("p", { class: "quiet" }, said.filter(Boolean).join(" · ")),
   ];
@@ -105,7 +105,8 @@ function taughtBy(page, i, t) {
   const rest = taught.length - shown.length;
   return [
     el("h3", {}, "Who taught it"),
-    el("table", { id: "taught" }, el("caption", { class: "hidden" }, `contributions to client ${i}`),
+    el("table", { id: "taught" },
+      el("caption", { class: "hidden" }, `contributions to client ${i}`),
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Contributor"),
         el("th", { class: "num", scope: "col" }, "Contribution"),
         el("th", { class: "num", scope: "col" }, "Share"),
@@ -116,7 +117,7 @@ function taughtBy(page, i, t) {
           el("td", { class: "num" }, total > 0 ? "100.0 %" : "–"),
           traced ? el("td", {}) : null, el("td", {})))),
     rest > 0 || state.whole
-      ? el("button", { type: "button", class: "link", "data-key": "more",
+      ? el("button", { type: "button", class: "link action", "data-key": "more",
           onclick: () => page.showAll(!state.whole) },
           state.whole ? "fewer" : `${plural(rest, "more contributor")}`)
       : null,
@@ -124,7 +125,8 @@ function taughtBy(page, i, t) {
       ? el("p", { class: "quiet" }, state.contributor === null
           ? "Since: the round in which its training first reached this model. Choose a " +
             "contributor to follow it alone."
-          : `Below, contributor ${state.contributor} alone. Choose it again for all.`)
+          : `Below and in the graph, contributor ${state.contributor} alone. Choose it again ` +
+            "for all.")
       : null,
   ];
 }
@@ -137,8 +139,9 @@ function earnedWhen(page, i, t) {
   const padded = [...earned, ...new Array(page.rounds - t).fill(0)];
   return [
     el("h3", {}, "When it was earned"),
-    roundBars(padded, { now: t, decimals, all: 386, label: `Credit by the round in which it was earned; most ` +
-      `in round ${best + 1}: ${number(earned[best], decimals)}` }),
+    roundBars(padded, { now: t, decimals, all: 386,
+      label: `Credit by the round in which it was earned; most in round ${best + 1}: ` +
+        number(earned[best], decimals) }),
   ];
 }
 
@@ -173,7 +176,7 @@ function throughWhom(page, i, t) {
         rest.length
           ? line(`${plural(rest.length, "other")}`, "", sum(rest.map((hop) => hop.inherited)))
           : null,
-        line(`earned in round ${t}`, "", fresh))),
+        line(`new in round ${t}`, "", fresh))),
   ];
 }
 
@@ -184,8 +187,8 @@ function reported(page, i, t) {
     ([j]) => state.contributor === null || j === state.contributor);
   if (!series.length) {
     return [el("h3", {}, "What it reported"), el("p", { class: "quiet" },
-      `Client ${i} never mixed a model of client ${state.contributor}: what it has from there came ` +
-      "through others.")];
+      `Client ${i} never mixed a model of client ${state.contributor}: what it has from there ` +
+      "came through others.")];
   }
   const weight = ([, values]) => sum(values.map((value) => Math.abs(value ?? 0)));
   series.sort((a, b) => weight(b) - weight(a));
@@ -201,16 +204,17 @@ function reported(page, i, t) {
       value === null
         ? null
         : el("rect", { x: left + s * step, y: row * high, height: high - 1.5,
-            width: Math.max(0.6, step - (step > 5 ? 1 : 0)), fill: css(colour(value, most)),
+            width: Math.max(0.6, step - (step > 5 ? 1 : 0)), fill: colour(value, most).css,
             opacity: s + 1 > t ? 0.3 : null },
           el("title", {}, `round ${s + 1}, member ${j}: ${number(value, decimals)}`))),
   ]);
+  const some = series.length > SHOWN ? `, the ${SHOWN} largest of ${series.length}` : "";
   const foot = shown.length * high + 12;
   const spread = known.reduce(([a, b], value) => [Math.min(a, value), Math.max(b, value)], [0, 0]);
   return [
     el("h3", {}, "What it reported"),
     el("p", { class: "quiet" }, "Its local contribution vectors as the coordinator took them: a " +
-      `row for each member${series.length > SHOWN ? `, the ${SHOWN} largest of ${series.length}` : ""}.`),
+      `row for each member${some}.`),
     el("svg", { class: "chart", viewBox: `0 0 ${left + wide} ${foot + 2}`, role: "img",
       "aria-label": `local contribution vectors of client ${i} over rounds` },
       cells,

@@ -144,19 +144,21 @@ class ComparisonPage {
 
   showCorrelation() {
     const { correlation } = this.data;
-    const pairs = correlation.flatMap((row, a) => row.filter((value, b) => b > a && value !== null));
+    const pairs = correlation.flatMap((row, a) =>
+      row.filter((value, b) => b > a && value !== null));
     byId("correlation-lead").textContent = pairs.length
       ? "Spearman's rank correlation between the runs' scores: 1 where they rank clients alike, " +
-        `0 where one ranking tells nothing of the other. Mean of ${plural(pairs.length, "pair")}: ` +
-        `${number(sum(pairs) / pairs.length, 2)}.`
+        "0 where one ranking tells nothing of the other. Mean of " +
+        `${plural(pairs.length, "pair")}: ${number(sum(pairs) / pairs.length, 2)}.`
       : "There is no rank correlation: numbers of clients differ, or all scores are equal.";
     const cell = (value) => {
       const shade = colour(value ?? 0, 1);
       const td = el("td", { class: "num" }, number(value, 2));
-      if (value !== null) Object.assign(td.style, { background: css(shade), color: ink(shade) });
+      if (value !== null) Object.assign(td.style, { background: shade.css, color: shade.ink });
       return td;
     };
-    const heads = correlation.map((_, k) => el("th", { class: "num", scope: "col" }, `Run ${k + 1}`));
+    const heads = correlation.map((_, k) =>
+      el("th", { class: "num", scope: "col" }, `Run ${k + 1}`));
     fill("correlation", el("div", { class: "scroll", tabindex: 0, role: "region",
       "aria-label": "rank correlations" }, el("table", { class: "correlation" },
       el("caption", { class: "hidden" }, "rank correlations between runs"),

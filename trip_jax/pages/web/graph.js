@@ -14,7 +14,7 @@ class Graph {
     this.liars = new Set(data.liars);
     this.widest = widest(this.n);
     this.radius = Math.max(2.5, Math.min(17, 74 / Math.sqrt(this.n)));
-    const margin = this.radius + 28;
+    const margin = this.radius + 30;
     const places = unpack(data.positions);
     this.at = range(this.n).map((i) => [
       SIZE / 2 + places[2 * i] * (SIZE / 2 - margin),
@@ -40,7 +40,8 @@ class Graph {
       : el("circle", { class: "body", r: radius });
     const inside = radius >= 9;
     const text = this.n <= LABELLED && el("text", { class: inside ? null : "outside",
-      "font-size": inside ? Math.min(13, radius * 0.95) : 9, ...this.beside(i, inside) }, String(i));
+      "font-size": inside ? Math.min(13, radius * 0.95) : 9, ...this.beside(i, inside) },
+      String(i));
     const flagged = el("circle", { class: "ring", r: 1.3 * radius + 3, visibility: "hidden" });
     const refused = el("circle", { class: "ring refused", r: 1.3 * radius + 6,
       visibility: "hidden" });
@@ -57,7 +58,7 @@ class Graph {
     if (inside) return {};
     const [x, y] = this.at[i].map((place) => place - SIZE / 2);
     const far = Math.hypot(x, y) || 1;
-    const away = this.radius + 13;
+    const away = this.radius + 17;
     return { x: ((x / far) * away).toFixed(1), y: ((y / far) * away).toFixed(1) };
   }
 
@@ -83,8 +84,8 @@ class Graph {
   draw({ values, most, said, flows, strongest, flagged, refused, chosen }) {
     this.nodes.forEach((node, i) => {
       const shade = colour(values[i], most);
-      node.body.setAttribute("fill", css(shade));
-      if (node.text && node.inside) node.text.setAttribute("fill", ink(shade));
+      node.body.setAttribute("fill", shade.css);
+      if (node.text && node.inside) node.text.setAttribute("fill", shade.ink);
       node.flagged.setAttribute("visibility", flagged.has(i) ? "visible" : "hidden");
       node.refused.setAttribute("visibility", refused.has(i) ? "visible" : "hidden");
       const words = [`client ${i}`, said(i)];
@@ -119,10 +120,10 @@ class Graph {
     const end = [u - ((u - a) / last) * gap, v - ((v - b) / last) * gap];
     const width = strongest ? (this.widest * Math.abs(credit)) / strongest : 0;
     const arrow = inwards ? "url(#arrow-in)" : this.n <= ARROWS ? "url(#arrow)" : null;
-    const parts = [[x, y], [a, b], end].map((point) => point.map((one) => one.toFixed(1)).join(" "));
+    const text = (point) => point.map((one) => one.toFixed(1)).join(" ");
     return el("path", {
       class: `edge${inwards ? " in" : ""}${credit < 0 ? " loss" : ""}`,
-      d: `M${parts[0]}Q${parts[1]} ${parts[2]}`,
+      d: `M${text([x, y])}Q${text([a, b])} ${text(end)}`,
       "stroke-width": Math.max(inwards ? 1 : 0.5, width).toFixed(2),
       "marker-end": arrow,
     });
@@ -141,7 +142,8 @@ function arrowhead(id, fill) {
 const widest = (n) => Math.min(7, 40 / Math.sqrt(n));
 
 /** What the graph's signs mean. */
-function graphLegend({ n, liars, flags, refusals, most, low, text, strongest, decimals, coloured }) {
+function graphLegend(shown) {
+  const { n, liars, flags, refusals, most, low, text, strongest, decimals, coloured } = shown;
   const sign = (...shapes) =>
     el("svg", { width: 20, height: 20, viewBox: "-10 -10 20 20", "aria-hidden": "true" }, shapes);
   const ball = { r: 6, fill: "#d3ecd4", stroke: "#46535f" };

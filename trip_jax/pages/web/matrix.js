@@ -3,6 +3,7 @@
 const MATRIX = 860; // CSS pixels at most
 const NUMBERED = 40; // clients whose numbers fit along an axis
 const WRITTEN = 12; // clients whose values fit into the cells
+const NONE = { css: "#eceff1", ink: "#1c2733" }; // of a share that does not exist
 
 class Matrix {
   /** `choose(client, contributor)` is called for clicks and Enter. */
@@ -12,10 +13,13 @@ class Matrix {
     this.pad = n <= NUMBERED ? 24 : 0;
     this.size = this.pad + this.cell * n;
     this.cursor = null; // [row, column] in the order shown
+    this.cells = el("canvas"); // painted anew for other values only
     this.canvas = el("canvas", { tabindex: 0, role: "application",
       "aria-roledescription": "heat map", "aria-describedby": "matrix-cell",
-      "aria-label": "Contributions: a row for each client's model, a column for each contributor; " +
-        "arrow keys go from cell to cell, Enter chooses" });
+      "aria-label": "Contributions: a row for each client's model, a column for each " +
+        "contributor; arrow keys go from cell to cell, Enter chooses" });
+    this.canvas.style.width = `${this.size}px`;
+    this.canvas.style.aspectRatio = "1";
     this.node = el("div", { class: "matrix-frame" },
       el("span", { class: "side" }, "client whose model it is"), this.canvas,
       el("span", {}), el("span", { class: "foot" }, "contributor"));
@@ -37,30 +41,32 @@ class Matrix {
     });
   }
 
+  /** An empty canvas, two pixels or more to each of CSS. */
+  pen(canvas) {
+    const dense = Math.min(3, Math.max(2, window.devicePixelRatio || 1));
+    canvas.width = canvas.height = this.size * dense; // which empties it
+    const pen = canvas.getContext("2d");
+    pen.scale(dense, dense);
+    return pen;
+  }
+
   move(cell) {
     this.cursor = cell;
-    this.paint();
+    this.frame();
     this.canvas.dispatchEvent(new CustomEvent("cell", {
       detail: cell && [this.order[cell[0]], this.order[cell[1]]] }));
   }
 
-  /** Shows values(i, j) up to `most`, clients in `order`. */
+  /** Shows values(i, j) up to `most`, clients in `order`, the chosen client's row in a frame. */
   draw({ values, most, order, text, chosen }) {
     Object.assign(this, { values, most, order, text, chosen });
     this.paint();
+    this.frame();
   }
 
   paint() {
-    const { n, cell, pad, size, canvas, order } = this;
-    const dense = Math.min(3, Math.max(2, window.devicePixelRatio || 1));
-    if (canvas.width !== size * dense) {
-      canvas.width = canvas.height = size * dense;
-      canvas.style.width = `${size}px`;
-      canvas.style.aspectRatio = "1";
-    }
-    const pen = canvas.getContext("2d");
-    pen.setTransform(dense, 0, 0, dense, 0, 0);
-    pen.clearRect(0, 0, size, size);
+    const { n, cell, pad, order } = this;
+    const pen = this.pen(this.cells);
     pen.font = "11px system-ui, sans-serif";
     pen.textAlign = "center";
     pen.textBaseline = "middle";
@@ -69,11 +75,11 @@ class Matrix {
       for (let column = 0; column < n; column++) {
         const value = this.values(order[row], order[column]);
         const [x, y] = [pad + column * cell, pad + row * cell];
-        const shade = value === null ? [236, 239, 241] : colour(value, this.most);
-        pen.fillStyle = css(shade);
+        const shade = value === null ? NONE : colour(value, this.most);
+        pen.fillStyle = shade.css;
         pen.fillRect(x, y, cell - gap, cell - gap);
         if (n <= WRITTEN) {
-          pen.fillStyle = ink(shade);
+          pen.fillStyle = shade.ink;
           pen.fillText(value === 0 ? "0" : this.text(value), x + cell / 2, y + cell / 2, cell - 4);
         }
       }
@@ -83,12 +89,13 @@ class Matrix {
       pen.fillText(String(order[k]), pad + (k + 0.5) * cell, pad / 2, cell);
       pen.fillText(String(order[k]), pad / 2, pad + (k + 0.5) * cell);
     }
-    this.frames(pen);
   }
 
-  /** The chosen client's row, and the cell under the cursor. */
-  frames(pen) {
-    const { n, cell, pad, order } = this;
+  /** The cells, and around them the chosen client's row and the cell under the cursor. */
+  frame() {
+    const { n, cell, pad, order, size } = this;
+    const pen = this.pen(this.canvas);
+    pen.drawImage(this.cells, 0, 0, size, size);
     if (this.chosen !== null) {
       const row = order.indexOf(this.chosen);
       pen.strokeStyle = "#1c2733";

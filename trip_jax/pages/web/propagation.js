@@ -38,10 +38,14 @@ class Propagation {
     return this.phis[t].subarray(i * this.n, (i + 1) * this.n);
   }
 
-  /** What passes along each arc in round t: w_ik times all the credit in k's model before it. */
-  flows(t) {
+  /**
+   * What passes along each arc in round t: w_ik times the credit in k's model before it, of
+   * contributor j alone unless j is null.
+   */
+  flows(t, j = null) {
     const { client, member, share } = this.arcs[t - 1];
-    const held = range(this.n).map((k) => sum(this.row(t - 1, k)));
+    const before = range(this.n).map((k) => this.row(t - 1, k));
+    const held = before.map((row) => (j === null ? sum(row) : row[j]));
     const flows = [];
     for (let a = 0; a < client.length; a++) {
       const [to, from] = [client[a], member[a]];

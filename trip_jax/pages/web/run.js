@@ -5,7 +5,8 @@ class Page {
     Object.assign(this, { data, n: data.n, rounds: data.rounds, liars: new Set(data.liars) });
     this.traced = data.detail === "rounds" ? new Propagation(data) : null;
     this.phi = this.traced ?? (data.detail === "last" ? new LastRound(data) : null);
-    this.lastScore = unpack(data.score);
+    this.lastScore = [...unpack(data.score)];
+    this.scored = []; // by round
     this.level = unpack(data.level);
     this.curves = Object.fromEntries(
       Object.entries(data.accuracy).map(([name, values]) => [name, unpack(values)]));
@@ -32,10 +33,12 @@ class Page {
 
   /** Mean contributions to all models after round t. */
   scores(t) {
-    if (!this.traced) return [...this.lastScore];
-    const score = new Array(this.n).fill(0);
-    this.traced.phi(t).forEach((value, at) => (score[at % this.n] += value / this.n));
-    return score;
+    if (!this.traced) return this.lastScore;
+    if (!this.scored[t]) {
+      this.scored[t] = new Array(this.n).fill(0);
+      this.traced.phi(t).forEach((value, at) => (this.scored[t][at % this.n] += value / this.n));
+    }
+    return this.scored[t];
   }
 
   /** The ends of colours and widths, the same in all rounds. */
@@ -52,16 +55,16 @@ class Page {
   head() {
     const { data } = this;
     byId("title").textContent = data.title;
-    const notes = [data.status === "finished" ? null : `This run ${said(data.status)}. ${data.message}`,
-      data.reason];
-    const notice = notes.filter(Boolean).join(" ");
+    const end = data.status === "finished" ? "" : `This run ${said(data.status)}. ${data.message}`;
+    const notice = [end, data.reason].filter(Boolean).join(" ");
     byId("notice").hidden = !notice;
     byId("notice").textContent = notice;
     const last = (name) => this.curves[name][this.rounds - 1];
     const score = this.scores(this.rounds);
     const best = score.indexOf(Math.max(...score));
     const tiles = [
-      [`${percent(100 * last("mean"))}`, `final accuracy, ± ${number(100 * last("std"), 1)} over clients`],
+      [`${percent(100 * last("mean"))}`,
+        `final accuracy, ± ${number(100 * last("std"), 1)} over clients`],
       [this.n.toLocaleString("en"), `client${this.n === 1 ? "" : "s"}` +
         (this.liars.size ? `, ${plural(this.liars.size, "liar")} among them` : "")],
       [this.rounds.toLocaleString("en"), this.rounds === 1 ? "round" : "rounds"],
@@ -107,9 +110,11 @@ class Page {
     fill("clients", this.table);
     fill("costs", data.costs.length ? pairs(data.costs, "costs")
       : el("p", { class: "quiet" }, "The run kept no costs."));
-    fill("settings", data.settings.length ? el("div", { class: "scroll", tabindex: 0, role: "region",
-      "aria-label": "settings" }, pairs(data.settings, "settings"))
-      : el("p", { class: "quiet" }, "The run kept no settings: it was not started from a configuration."));
+    fill("settings", data.settings.length
+      ? el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "settings" },
+          pairs(data.settings, "settings"))
+      : el("p", { class: "quiet" },
+          "The run kept no settings: it was not started from a configuration."));
   }
 
   buildMatrix() {
@@ -176,30 +181,46 @@ class Page {
     this.table.draw();
   }
 
+  /** What colours nodes: scores, the chosen client's row, or the traced contributor's column. */
+  shown() {
+    const { state, n } = this;
+    const { t, client, contributor: j } = state;
+    if (!this.phi || client === null) {
+      return { values: this.scores(t), most: this.mostScore, low: this.leastScore, name: "Score" };
+    }
+    if (!this.traced || j === null) {
+      const values = [...this.row(t, client)];
+      return { values, most: largest(values), low: Math.min(0, ...values),
+        name: `Contribution to client ${client}` };
+    }
+    const columns = this.traced.phis.map((phi) => range(n).map((i) => phi[i * n + j]));
+    return { values: columns[t], most: largest(columns.flat()), low: Math.min(0, ...columns.flat()),
+      name: `Contribution of client ${j} to each model` };
+  }
+
   showGraph() {
-    const { state } = this;
-    const { t, client } = state;
-    const taught = this.phi && client !== null;
-    const values = taught ? [...this.row(t, client)] : this.scores(t);
-    const decimals = decimalsFor(values);
-    const most = taught ? largest(values) : this.mostScore;
-    const low = Math.min(0, ...(taught ? values : [this.leastScore]));
-    const flows = this.traced && this.traced.flows(t);
+    const { state, traced } = this;
+    const { t, client, contributor } = state;
+    const { values, most, low, name } = this.shown();
+    const flows = traced && traced.flows(t, contributor);
+    const strongest = !traced || contributor === null ? this.strongest
+      : largest(range(this.rounds).flatMap((s) =>
+          traced.flows(s + 1, contributor).map((flow) => flow.credit)));
+    const decimals = decimalsFor([most]);
     const left = this.graph.draw({
-      values, most, flows, strongest: this.strongest, chosen: client,
-      flagged: this.flags[t - 1], refused: this.refusals[t - 1],
-      said: (i) => `${taught ? `contribution to client ${client}` : "score"} ` +
-        number(values[i], decimals),
+      values, most, flows, strongest, chosen: client, flagged: this.flags[t - 1],
+      refused: this.refusals[t - 1],
+      said: (i) => `${name.toLowerCase()} ${number(values[i], decimals)}`,
     });
     fill("graph-legend", graphLegend({
-      n: this.n, low, most, strongest: this.strongest, liars: this.liars.size, flags: this.data.flagged.length,
-      refusals: this.data.refused.length, decimals: decimalsFor([this.strongest]),
-      coloured: taught ? `Taught client ${client}` : "Score",
-      text: (value) => (value ? number(value, decimalsFor([most])) : "0"),
+      n: this.n, low, most, strongest, coloured: name, decimals: decimalsFor([strongest]),
+      liars: this.liars.size, flags: this.data.flagged.length, refusals: this.data.refused.length,
+      text: (value) => (value ? number(value, decimals) : "0"),
     }));
     byId("graph-note").textContent = left && !flows
       ? `The ${plural(left, "edge")} of this graph are too many to draw.`
-      : left ? `The ${MAX_EDGES.toLocaleString("en")} widest edges are drawn; ${plural(left, "other")} are not.`
+      : left ? `The ${MAX_EDGES.toLocaleString("en")} widest edges are drawn; ` +
+        `${plural(left, "other")} are not.`
       : this.traced && t === 1 ? "In round 1 no model holds credit yet, so none is passed on." : "";
   }
 
@@ -210,13 +231,15 @@ class Page {
     const values = state.shares
       ? (i, j) => shareOf(phi[i * n + j], totals[i])
       : (i, j) => phi[i * n + j];
-    const scaled = state.shares ? phi.map((value, at) => shareOf(value, totals[Math.floor(at / n)]) ?? 0)
+    const scaled = state.shares
+      ? phi.map((value, at) => shareOf(value, totals[Math.floor(at / n)]) ?? 0)
       : this.phi.phi(this.rounds);
-    const sizes = [...scaled].map(Math.abs).filter(Boolean).sort((a, b) => a - b);
+    const sizes = Float32Array.from(scaled, Math.abs).filter(Boolean).sort();
     const clipped = n > WRITTEN;
     const most = sizes.length ? sizes[Math.ceil((clipped ? 0.995 : 1) * sizes.length) - 1] : 1;
     const decimals = state.shares ? 1 : decimalsFor([most]);
-    const text = (value) => (state.shares && n > WRITTEN ? percent(value) : number(value, decimals));
+    const text = (value) =>
+      state.shares && n > WRITTEN ? percent(value) : number(value, decimals);
     const score = this.scores(state.t);
     const keys = { number: (i) => i, score: (i) => -score[i], level: (i) => -this.level[i],
       examples: (i) => -this.data.examples[i] };
@@ -226,15 +249,17 @@ class Page {
     fill("matrix-legend", colourBar(Math.max(low, -most), most, most, (value) =>
       value ? text(value) : "0"), ` ${state.shares ? "of the row" : this.data.unit}` +
       (clipped && sizes.at(-1) > most ? ", or more" : ""));
-    this.cellText = (i, j) => `To client ${i} from client ${j}: ${number(phi[i * n + j], decimalsFor([most]) + 1)}, ` +
-      `${this.share(phi[i * n + j], totals[i])} of its row.`;
+    const digits = decimalsFor([largest(phi)]) + 1;
+    this.cellText = (i, j) => `To client ${i} from client ${j}: ` +
+      `${number(phi[i * n + j], digits)}, ${this.share(phi[i * n + j], totals[i])} of its row.`;
     this.tell(null);
   }
 
   /** Says what a cell of the matrix holds. */
   tell(cell) {
     byId("matrix-cell").textContent = cell ? this.cellText(...cell)
-      : "Point at a cell, or go there by arrow keys. The same numbers stand as a table in each client's panel.";
+      : "Point at a cell, or go there by arrow keys. The same numbers stand as a table in each " +
+        "client's panel.";
   }
 
   showCharts() {
@@ -259,7 +284,7 @@ class Page {
       ? some.map(([name, counts]) => [el("h3", {}, `${name}: ${sum(counts).toLocaleString("en")}`),
           roundBars(counts, { now: t, decimals: 0, label: `${name} over rounds` })])
       : el("p", { class: "quiet" },
-          "Nothing: no report was flagged, no pre-training model filtered, and all models arrived."));
+          "Nothing: no report was flagged, no pre-training model filtered, all models arrived."));
   }
 }
 
