@@ -320,6 +320,7 @@ def test_credit_is_told_apart_by_round_and_by_neighbour(opened: Open) -> None:
     page.click('.node[data-client="3"]')
     page.click('[data-contributor="5"]')
     assert "contributor 5 alone" in page.inner_text("#client")
+    assert "times client 5's contribution to k's model" in page.inner_text("#graph-lead")
     assert page.evaluate("document.activeElement.dataset.contributor") == "5"  # focus is kept
     spoken = page.get_attribute('.node[data-client="0"]', "aria-label")
     held = float(spoken.split("to each model ")[1].split(",")[0].replace("−", "-"))

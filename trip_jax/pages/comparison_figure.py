@@ -31,12 +31,13 @@ def figure_of(comparison: Comparison) -> Figure:
     if len(scores) <= len(MARKS):
         for k, (score, (colour, marker)) in enumerate(zip(padded, MARKS, strict=False)):
             label = f"run {k + 1}"
-            axes.plot(rank, score[order], marker, color=colour, ms=3.2, mew=0, label=label)
+            aside = 0.7 * ((k + 0.5) / len(scores) - 0.5)
+            axes.plot(rank + aside, score[order], marker, color=colour, ms=3.2, mew=0, label=label)
     else:
         for score in padded:
             axes.plot(rank, score[order], ".", color=MUTED, alpha=0.35, ms=3, mew=0)
     mean = np.nanmean(padded, axis=0)[order]
-    axes.plot(rank, mean, "_", color="black", ms=6 if n <= MAX_NAMED else 3, label="mean")
+    axes.plot(rank, mean, "_", color="black", ms=6 if n <= MAX_NAMED else 3, label="mean", zorder=1)
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set(xlabel="client" if n <= MAX_NAMED else "rank of the client")
     units = dict.fromkeys(unit(run.data.attrs) for run in comparison.runs)

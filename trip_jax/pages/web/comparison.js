@@ -44,7 +44,7 @@ class ComparisonPage {
     const { data } = this;
     const names = Object.keys(data.settings);
     byId("runs-lead").textContent = names.length
-      ? `They differ in ${plural(names.length, "setting")}, which stand here as columns.`
+      ? `They differ in ${plural(names.length, "setting")}: ${names.join(", ")}.`
       : "Their settings are the same, as far as the runs kept them.";
     const rows = range(data.runs.length);
     const columns = [
@@ -116,12 +116,15 @@ class ComparisonPage {
     const step = (width - left - 8) / order.length;
     const x = (at) => left + (at + 0.5) * step;
     const y = (value) => base - ((value - low) / (high - low || 1)) * (base - top);
+    const runs = this.scores.length;
+    const apart = runs <= MARKS.length ? Math.min(9, (0.7 * step) / runs) : 0;
     const small = order.length > 40 ? 0.7 : 1;
     const marks = order.flatMap((i, at) => range(this.scores.length).map((k) => {
       const value = this.value(k, i);
       const [fill, d] = this.mark(k);
       return value === null ? null : el("path", { d, fill, "fill-opacity": 0.85,
-        transform: `translate(${x(at).toFixed(1)} ${y(value).toFixed(1)}) scale(${small})` },
+        transform: `translate(${(x(at) + (k - (runs - 1) / 2) * apart).toFixed(1)} ` +
+          `${y(value).toFixed(1)}) scale(${small})` },
         el("title", {}, `client ${i}, run ${k + 1}: ${number(value, decimals)}`));
     }));
     const means = order.map((i, at) => values(i).length && el("rect", { x: x(at) - step * 0.34,

@@ -97,10 +97,6 @@ class Page {
     } else {
       byId("graph-note").textContent = `A graph of ${plural(this.n, "client")} is not drawn.`;
     }
-    byId("graph-lead").textContent = !this.graph ? "" : this.traced
-      ? "An edge from k to i is as wide as the credit that i's model inherits through k in this " +
-        "round: k's weight in i's average times the sum of k's row before the round."
-      : "An edge from k to i says that k sends its model to i in round 1.";
     byId("matrix-section").hidden = !this.phi;
     if (this.phi) this.buildMatrix();
     const columns = clientColumns(this);
@@ -207,6 +203,12 @@ class Page {
       : largest(range(this.rounds).flatMap((s) =>
           traced.flows(s + 1, contributor).map((flow) => flow.credit)));
     const decimals = decimalsFor([most]);
+    const held = contributor === null ? "the sum of k's row"
+      : `client ${contributor}'s contribution to k's model`;
+    byId("graph-lead").textContent = traced
+      ? "An edge from k to i is as wide as the credit that i's model inherits through k in this " +
+        `round: k's weight in i's average times ${held} before the round.`
+      : "An edge from k to i says that k sends its model to i in round 1.";
     const left = this.graph.draw({
       values, most, flows, strongest, chosen: client, flagged: this.flags[t - 1],
       refused: this.refusals[t - 1],
