@@ -369,13 +369,19 @@ def test_sorting_reorders_matrix_and_table(opened: Open) -> None:
     assert page.evaluate("page.state.client") == page.evaluate("page.matrix.order[1]")
 
 
-@pytest.mark.parametrize("n", [1, 2, 320])
-def test_odd_numbers_of_clients_can_be_opened(opened: Open, n: int) -> None:
-    one = synthetic_run(n, rounds=1)
+@pytest.mark.parametrize(("n", "numbers"), [(1, 9), (2, 20), (9, 85), (9, 50)])
+def test_odd_runs_can_be_opened(
+    opened: Open, n: int, numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client, two; nine whose page holds phi of the last round alone, or scores alone."""
+    monkeypatch.setattr(pages, "MAX_NUMBERS", numbers)
+    one = synthetic_run(n, rounds=1 if n < 9 else 2)
     page = opened(run_page(one, summary_of(one)))
     page.click("#client .link")
     assert page.inner_text("#client h2").startswith("Client")
-    assert page.is_disabled("#round")
+    assert page.is_disabled("#round") == (n < 9)
+    assert page.is_visible("#notice") == (n == 9)
+    assert page.locator("#taught").count() == (numbers != 50)
 
 
 def test_hostile_texts_are_inert(opened: Open) -> None:
@@ -412,7 +418,11 @@ def test_a_comparison_can_be_looked_at(opened: Open, sweep: Path) -> None:
     assert [cells[0].split()[0] for cells in rows(page, "#scores")] == list(map(str, range(9)))
 
 
-def test_pages_say_that_an_old_run_lacks_what_they_show() -> None:
+def test_pages_show_old_runs_or_say_what_they_lack() -> None:
+    run = synthetic_run(8)
+    old = run.drop_vars("unsent")
+    del old.attrs["semivalue"]
+    assert run_page(old, summary_of(old)) == run_page(run, summary_of(run))
     for name in pages.NEEDED:
         with pytest.raises(InvalidSetting, match=f"lacks {name}"):
             run_page(EIGHT.drop_vars(name), {})

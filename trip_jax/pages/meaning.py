@@ -24,7 +24,7 @@ def unit(attributes: Mapping[str, Any]) -> str:
 def explain(attributes: Mapping[str, Any]) -> list[str]:
     """What a contribution, a score and a share are; a paragraph each."""
     gain = GAINS[attributes["contribution_utility"]]
-    name = attributes["semivalue"]
+    name = attributes.get("semivalue", "shapley")  # the only one of older versions
     value = SEMIVALUES.get(name, f"semivalue {name!r}")
     contribution = (
         "The contribution of client j to client i says how much of what i's model can do came from "

@@ -31,7 +31,7 @@ SCRIPTS = (
     "client.js",
     "run.js",
 )
-NEEDED = ("adopted", "flagged", "filtered", "unsent", "level", "examples", "weights", "accuracy")
+NEEDED = ("adopted", "flagged", "filtered", "level", "examples", "weights", "accuracy")
 
 
 def run_page(run: xarray.Dataset, summary: Mapping[str, Any]) -> str:
@@ -49,6 +49,8 @@ def run_page(run: xarray.Dataset, summary: Mapping[str, Any]) -> str:
             f"results.nc lacks {lacking[0]}, since an older version wrote it: repeat the run to "
             "get a report."
         )
+    if "unsent" not in run:  # older versions went on with models that all arrived
+        run = run.assign(unsent=0 * run.flagged)
     return assemble(f"{run.title} · report", "run.html", SCRIPTS, page_data(run, summary))
 
 
@@ -188,7 +190,7 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
     elif "seed" in summary:
         facts.append(["Seed", str(summary["seed"])])
     facts += [["Utility", run.contribution_utility], ["Normalisation", run.normalization]]
-    return [*facts, ["Semivalue", run.semivalue]]
+    return [*facts, ["Semivalue", run.attrs.get("semivalue", "shapley")]]
 
 
 def _costs(summary: Mapping[str, Any]) -> list[list[str]]:
