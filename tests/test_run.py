@@ -62,6 +62,7 @@ def test_run_directory_is_complete(finished: FinishedRun) -> None:
         "summary.json",
         "rounds.csv",
         "results.nc",
+        "report.html",
         "figures",
     }
     assert not list(folder.glob("*.partial"))

@@ -1,7 +1,7 @@
 """The run directory: what a finished run leaves, and how to read it again.
 
 `rounds.csv` grows while the run goes on; `summary.json` is written once all numbers are and says
-whether the run is over. Figures follow; they can be drawn again from the rest.
+whether the run is over. Figures and the report follow; they can be made again from the rest.
 """
 
 import csv
@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,9 @@ from trip_jax.runs.provenance import git_revision, versions
 if TYPE_CHECKING:
     import pandas
     import xarray
+
+
+REPORT = "report.html"
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def save_run(
     title: str,
     **about: Any,
 ) -> dict[str, Any]:
-    """Write a result as a run directory, figures included.
+    """Write a result as a run directory, figures and report included.
 
     Args:
         title: a sentence that says what was run.
@@ -121,7 +124,9 @@ def save_run(
     with _whole(folder / "summary.json") as path:
         path.write_text(json.dumps(summary, indent=2) + "\n")
     shutil.rmtree(folder / "figures", ignore_errors=True)  # of fewer rounds
+    (folder / REPORT).unlink(missing_ok=True)
     draw_figures(folder, data)
+    write_report(folder, data, summary)
     return summary
 
 
@@ -134,6 +139,17 @@ def draw_figures(folder: Path, data: "xarray.Dataset") -> None:
     with _whole(folder / "figures") as path:
         shutil.rmtree(path, ignore_errors=True)
         draw_all(data, path)
+
+
+def write_report(folder: Path, data: "xarray.Dataset", summary: Mapping[str, Any]) -> Path:
+    """Write the page that shows a run, unless it is there, and say where it is."""
+    from trip_jax.pages.run_page import run_page
+
+    report = folder / REPORT
+    if not report.exists():
+        with _whole(report) as path:
+            path.write_text(run_page(data, summary), encoding="utf-8")
+    return report
 
 
 @contextmanager
@@ -276,9 +292,9 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     """Read a run directory.
 
     Raises:
-        InvalidSetting: the directory holds no run, or one that was cut off. One that stopped
-            because a model diverged, or was interrupted after a round, is read; its summary has
-            the status "stopped" or "interrupted".
+        InvalidSetting: the directory holds no run, or one that was cut off or is damaged. One that
+            stopped because a model diverged, or was interrupted after a round, is read; its summary
+            has the status "stopped" or "interrupted".
     """
     import pandas
     import xarray
@@ -289,8 +305,12 @@ def load_run(path: str | os.PathLike[str]) -> Run:
         raise InvalidSetting(
             f"{folder} holds no finished run: a run directory has a summary.json once it is over."
         )
-    return Run(
-        summary=json.loads(summary.read_text()),
-        rounds=pandas.read_csv(folder / "rounds.csv"),
-        data=xarray.load_dataset(folder / "results.nc", engine="h5netcdf"),
-    )
+    try:
+        return Run(
+            summary=json.loads(summary.read_text()),
+            rounds=pandas.read_csv(folder / "rounds.csv"),
+            data=xarray.load_dataset(folder / "results.nc", engine="h5netcdf"),
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidSetting(f"{folder} can't be read ({reason}): repeat the run.") from error

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import xarray
 from matplotlib import colormaps
@@ -19,6 +18,8 @@ from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
+
+from trip_jax.runs.layout import MAX_DETAILED, MAX_DISTINCT, arcs_of, positions
 
 HONEST, LIAR, MUTED = "#0072B2", "#D55E00", "#555555"  # blue and vermillion of Okabe and Ito
 TICKS: dict[str, Any] = {"labelsize": 7, "width": 0.6, "length": 2.5}
@@ -31,8 +32,6 @@ UNITS = {
 }
 MAX_WRITTEN = 12  # clients whose contributions are written into the cells of a heat map
 MAX_NAMED = 40  # clients whose numbers fit along an axis 7 inches wide, or into nodes
-MAX_DISTINCT = 100  # clients whose bars or nodes can be told apart in one column
-MAX_DETAILED = 1000  # clients whose graph is laid out by forces and whose matrix is drawn whole
 CLIPPED = 0.5  # per cent of a large matrix beyond either end of the colour scale
 
 
@@ -123,11 +122,8 @@ def graph(run: xarray.Dataset) -> Figure:
     n = len(score)
     width = 3.5 if n <= MAX_DISTINCT else 7.0
     figure, axes = _new_figure(what, _contribution_title(run), width, width - 0.5)
-    first = run.isel(graph=int(run.graph_of_round[0]))
-    receiver, slot = np.nonzero(first["mask"].values)
-    arcs = np.stack([first.members.values[receiver, slot], receiver], axis=1)
-    arcs = arcs[arcs[:, 0] != arcs[:, 1]]
-    at = _positions(arcs, n)
+    arcs = arcs_of(run, int(run.graph_of_round[0]))
+    at = positions(arcs, n)
     diameter = 12 if n <= MAX_NAMED else max(1, 11 * width / np.sqrt(n))  # points
     line = float(np.clip(3.5 * width / np.sqrt(len(arcs) + 1), 0.1, 0.7))
     grey = MUTED if n <= MAX_DISTINCT else "silver"
@@ -156,25 +152,6 @@ def graph(run: xarray.Dataset) -> Figure:
         add_legend(axes)
     _add_colour_bar(axes, drawn, f"score: mean contribution\n({UNITS[run.contribution_utility]})")
     return figure
-
-
-def _positions(arcs: np.ndarray, n: int) -> np.ndarray:
-    """Where the nodes stand, [n, 2] within [-1, 1]."""
-    if n == 1:
-        return np.zeros((1, 2))
-    drawn = nx.empty_graph(n)
-    drawn.add_edges_from(arcs.tolist())
-    around = sum(drawn.has_edge(i, (i + 1) % n) for i in range(n))
-    if n > MAX_DETAILED or (n <= MAX_DISTINCT and around >= 0.8 * n):
-        angle = np.pi / 2 - 2 * np.pi * np.arange(n) / n  # client 0 on top, then clockwise
-        return np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    if n <= MAX_DISTINCT and nx.is_connected(drawn):
-        placed = nx.kamada_kawai_layout(drawn)
-    else:
-        placed = nx.spring_layout(drawn, seed=0, method="energy")
-    at = np.array([placed[i] for i in range(n)])
-    low, high = at.min(axis=0), at.max(axis=0)
-    return (2 * at - low - high) / (high - low).max()
 
 
 def _new_figure(what: str, title: str, width: float, height: float) -> tuple[Figure, Axes]:

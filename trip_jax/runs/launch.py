@@ -23,6 +23,7 @@ from trip_jax.runs.directory import (
     load_run,
     save_run,
     summarise,
+    write_report,
 )
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.prepare import describe, prepare
@@ -86,7 +87,7 @@ def _refuse_taken(folder: Path, config: Config) -> None:
 
 
 def _over(config: Config, folder: Path) -> dict[str, Any] | None:
-    """What summary.json says of a run that is over, after its figures are seen to."""
+    """What summary.json says of a run that is over, after figures and report are seen to."""
     if not is_over(folder):
         return None
     over = load_run(folder)
@@ -95,6 +96,7 @@ def _over(config: Config, folder: Path) -> dict[str, Any] | None:
     if over.summary["status"] == "stopped":
         raise InvalidSetting(over.summary["message"])
     draw_figures(folder, over.data)
+    write_report(folder, over.data, over.summary)
     print(f"the run is over already: results in {folder}")
     return over.summary
 

@@ -1,0 +1,148 @@
+"""Runs side by side: their scores, how alike they rank clients, and which settings differ."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trip_jax.errors import InvalidSetting
+from trip_jax.pages.document import assemble, packed
+from trip_jax.pages.meaning import explain, unit
+from trip_jax.pages.settings import flat
+from trip_jax.runs.directory import Run, load_run
+
+if TYPE_CHECKING:
+    import pandas
+
+SCRIPTS = ("base.js", "charts.js", "comparison.js")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs that are over, in the order given."""
+
+    folders: list[Path]
+    runs: list[Run]
+
+    @classmethod
+    def of(cls, folders: Sequence[Path]) -> "Comparison":
+        """Runs in directories, each of which is one or holds some, such as a sweep.
+
+        Raises:
+            InvalidSetting: there are fewer than two.
+        """
+        found = list(dict.fromkeys(run for folder in folders for run in _runs_in(folder)))
+        if len(found) < 2:
+            raise InvalidSetting(f"{found[0]} is one run: name two at least to compare.")
+        return cls(found, [load_run(folder) for folder in found])
+
+    @cached_property
+    def scores(self) -> list[np.ndarray]:
+        """Each run's scores [n]; n may differ."""
+        return [run.data.score.values.astype(float) for run in self.runs]
+
+    @cached_property
+    def shares(self) -> list[np.ndarray]:
+        """Scores in per cent of their sum, NaN where that is not positive."""
+        return [100 * score / max(score.sum(), 0) if score.sum() > 0 else score * np.nan
+                for score in self.scores]  # fmt: skip
+
+    @cached_property
+    def settings(self) -> dict[str, list[str]]:
+        """What differs between the runs: a value a run, "–" where it has none."""
+        of_runs = [
+            dict(flat(run.summary.get("config", {})))
+            | {"status": run.summary["status"], "rounds": run.summary["rounds"]}
+            for run in self.runs
+        ]
+        names = dict.fromkeys(name for settings in of_runs for name in settings)
+        values = {name: [str(one.get(name, "–")) for one in of_runs] for name in names}
+        if len(set(values.get("training.rounds", ()))) > 1:
+            del values["rounds"]  # says the same
+        return {name: those for name, those in values.items() if len(set(those)) > 1}
+
+    @cached_property
+    def correlation(self) -> np.ndarray:
+        """Spearman's rank correlation between the runs' scores.
+
+        It is NaN for runs of different n, or where all scores are equal.
+        """
+        from scipy.stats import rankdata
+
+        ranks = [rankdata(score) for score in self.scores]
+        return np.array([[_pearson(one, other) for other in ranks] for one in ranks])
+
+    def table(self) -> "pandas.DataFrame":
+        """A line for each run and client."""
+        import pandas
+
+        parts = []
+        for k, (folder, run) in enumerate(zip(self.folders, self.runs, strict=True)):
+            settings = {name: values[k] for name, values in self.settings.items()}
+            lines: dict[str, Any] = {"run": k + 1, "folder": str(folder), **settings}
+            lines |= {
+                "final_accuracy": run.summary["final_accuracy"]["mean"],
+                "client": run.data.client.values,
+                "score": self.scores[k],
+                "share": self.shares[k],
+                "liar": run.data.liar.values.astype(bool),
+            }
+            parts.append(pandas.DataFrame(lines))
+        return pandas.concat(parts, ignore_index=True)
+
+    def page(self) -> str:
+        """The comparison as HTML."""
+        title = f"{len(self.runs)} runs compared"
+        return assemble(title, "comparison.html", SCRIPTS, self._data(title))
+
+    def _data(self, title: str) -> dict[str, Any]:
+        units = dict.fromkeys(unit(run.data.attrs) for run in self.runs)
+        notice = "" if len(units) == 1 else (
+            f"The runs measure contributions differently ({'; '.join(units)}): compare shares and "
+            "ranks, not scores."
+        )  # fmt: skip
+        return {
+            "title": title,
+            "notice": notice,
+            "unit": next(iter(units)) if len(units) == 1 else "",
+            "meaning": explain(self.runs[0].data.attrs),
+            "settings": self.settings,
+            "correlation": [[None if np.isnan(one) else float(one) for one in row]
+                            for row in self.correlation],
+            "runs": [
+                {
+                    "folder": str(folder),
+                    "title": run.summary["title"],
+                    "accuracy": run.summary["final_accuracy"],
+                    "score": packed(score),
+                    "liars": np.flatnonzero(run.data.liar.values).tolist(),
+                }
+                for folder, run, score in zip(self.folders, self.runs, self.scores, strict=True)
+            ],
+        }  # fmt: skip
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    if (folder / "summary.json").is_file():
+        return [folder]
+    found = [path.parent for path in folder.rglob("summary.json")]
+    if not found:
+        raise InvalidSetting(
+            f"{folder} holds no finished run: name run directories, or one that holds some."
+        )
+    return sorted(found, key=_by_number)
+
+
+def _by_number(path: Path) -> list[tuple[int, str]]:
+    """An order in which 2 comes before 10."""
+    return [(int(part or 0), rest) for part, rest in re.findall(r"(\d*)(\D*)", str(path))]
+
+
+def _pearson(one: np.ndarray, other: np.ndarray) -> float:
+    if len(one) != len(other) or not one.std() * other.std():
+        return float("nan")
+    return float(np.corrcoef(one, other)[0, 1])

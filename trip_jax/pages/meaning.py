@@ -1,0 +1,53 @@
+"""What the numbers of a run mean, in plain words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+GAINS = {
+    "accuracy": "test accuracy",
+    "loss": "decrease of the test loss, in nats",
+    "probability": "probability that the model gives to the true class",
+}
+SEMIVALUES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "leave-one-out value"}
+
+
+def unit(attributes: Mapping[str, Any]) -> str:
+    """What contributions are measured in, for axes and legends.
+
+    Args:
+        attributes: of results.nc.
+    """
+    gain = GAINS[attributes["contribution_utility"]]
+    return f"m × {gain}" if attributes["normalization"] == "paper" else gain
+
+
+def explain(attributes: Mapping[str, Any]) -> list[str]:
+    """What a contribution, a score and a share are; a paragraph each."""
+    gain = GAINS[attributes["contribution_utility"]]
+    name = attributes.get("semivalue", "shapley")  # the only one of older versions
+    value = SEMIVALUES.get(name, f"semivalue {name!r}")
+    contribution = (
+        "The contribution of client j to client i says how much of what i's model can do came from "
+        f"j's training, directly or through others. It is measured in {gain}."
+    )
+    if attributes["normalization"] == "paper":
+        scale = (
+            f"In each round a client finds the {value} of everyone whose model it mixes into its "
+            "own. Equation 4 of the paper, as printed, lacks the factor 1/m, where m counts these "
+            f"members and the client itself: what it gives is m times the {value}. Contributions "
+            "can therefore exceed 1, and a row does not sum to what the model gained. Compare "
+            "them with each other, or read the shares."
+        )
+    else:
+        scale = (
+            f"In each round a client finds the {value} of everyone whose model it mixes into its "
+            "own, with the factor 1/m that Equation 4 of the paper lacks as printed "
+            "(contribution.normalization=efficient)."
+        )
+    share = (
+        "The share is the contribution in per cent of its row, that is, of everything that client "
+        "i's model was given. A row without a positive sum has no shares. A client's score is the "
+        "mean of its contributions to all clients' models, and its share is in per cent of all "
+        "clients' scores."
+    )
+    return [contribution, scale, share]

@@ -1,0 +1,45 @@
+"""phi of every round, from what results.nc keeps of the reports (Eq. 3)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import xarray
+from jaxtyping import Float
+from scipy.sparse import csr_array
+
+
+def shares(run: xarray.Dataset, t: int) -> Float[np.ndarray, "n M"]:
+    """w_j / sum_j w_j in round t, from 0; models that did not arrive have none."""
+    here = run.isel(graph=int(run.graph_of_round[t]))
+    members, own = here.members.values, np.arange(run.sizes["client"])[:, None]
+    mask = here["mask"].values.astype(bool)
+    weights = np.where(mask, here.weights.values, 0).astype(float)
+    weights[run.unsent.values[t].astype(bool)[members] & (members != own)] = 0
+    alone = ~weights.any(axis=1, keepdims=True)  # keeps its own model
+    weights[alone & mask & (members == own)] = 1
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def contributions(run: xarray.Dataset) -> Iterator[Float[np.ndarray, "n n"]]:
+    """phi^(1), ..., phi^(T) in float64, from adopted contribution vectors and weights."""
+    n = run.sizes["client"]
+    phi = np.zeros((n, n))
+    for t, g in enumerate(run.graph_of_round.values):
+        client, slot = np.nonzero(run["mask"].values[g])
+        member = run.members.values[g][client, slot]
+        mixing = csr_array((shares(run, t)[client, slot], (client, member)), shape=(n, n))
+        phi = mixing @ phi
+        phi[client, member] += run.adopted.values[t][client, slot]
+        yield phi
+
+
+def retraced(run: xarray.Dataset) -> bool:
+    """Whether the kept weights and reports give the kept phi.
+
+    They do not where a rule changed the weights of a round, which results.nc does not keep.
+    """
+    phi = None
+    for phi in contributions(run):  # noqa: B007 the last one is compared
+        pass
+    kept = run.phi.values
+    return phi is not None and bool(np.allclose(phi, kept, rtol=1e-3, atol=1e-4 * abs(kept).max()))

@@ -1,0 +1,221 @@
+"""The report of a run: everything one can look at in one page, report.html."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray
+
+from trip_jax.errors import InvalidSetting
+from trip_jax.pages.document import assemble, packed
+from trip_jax.pages.meaning import explain, unit
+from trip_jax.pages.propagation import retraced, shares
+from trip_jax.pages.settings import flat
+from trip_jax.runs.layout import MAX_DETAILED, arcs_of, positions
+
+MAX_NUMBERS = 90_000
+"""Reported contributions with their graphs, or entries of phi, that go into a page: 480 kB."""
+
+MAX_ARCS = 20_000
+"""Arcs of a graph that go into a page without reports: 160 kB; beyond, its nodes alone do."""
+
+MAX_CURVES = 30_000
+"""Accuracies of single clients that go into a page; beyond, their mean and range do."""
+
+SCRIPTS = (
+    "base.js",
+    "propagation.js",
+    "charts.js",
+    "graph.js",
+    "matrix.js",
+    "client.js",
+    "run.js",
+)
+NEEDED = ("adopted", "flagged", "filtered", "level", "examples", "weights", "accuracy")
+
+
+def run_page(run: xarray.Dataset, summary: Mapping[str, Any]) -> str:
+    """The report as HTML.
+
+    Args:
+        run: results.nc.
+        summary: summary.json.
+
+    Raises:
+        InvalidSetting: an older version wrote the run, without what the report shows.
+    """
+    if lacking := [name for name in NEEDED if name not in run]:
+        raise InvalidSetting(
+            f"results.nc lacks {lacking[0]}, since an older version wrote it: repeat the run to "
+            "get a report."
+        )
+    if "unsent" not in run:  # older versions went on with models that all arrived
+        run = run.assign(unsent=0 * run.flagged)
+    return assemble(f"{run.title} · report", "run.html", SCRIPTS, page_data(run, summary))
+
+
+def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What the page shows."""
+    n = run.sizes["client"]
+    detail, reason = _detail(run)
+    unsent = run.unsent.values.astype(bool)
+    data: dict[str, Any] = {
+        "title": run.title,
+        "status": summary.get("status", "finished"),
+        "message": summary.get("message", ""),
+        "detail": detail,
+        "reason": reason,
+        "unit": unit(run.attrs),
+        "meaning": explain(run.attrs),
+        "facts": _facts(run, summary),
+        "costs": _costs(summary),
+        "settings": flat(summary.get("config", {})),
+        "n": n,
+        "rounds": run.sizes["round"],
+        "score": packed(run.score.values),
+        "liars": np.flatnonzero(run.liar.values).tolist(),
+        "examples": run.examples.values.tolist(),
+        "level": packed(run.level.values),
+        "level_name": run.level.attrs.get("long_name", "level"),
+        "accuracy": _accuracy(run),
+        "flagged": np.argwhere(run.flagged.values).tolist(),  # (round from 0, client)
+        "filtered": run.filtered.values.sum(axis=(1, 2)).tolist(),
+        "refused": _refused(run),
+        "unsent": np.argwhere(unsent).tolist(),
+    }
+    if n <= MAX_DETAILED:
+        data["positions"] = packed(positions(arcs_of(run, int(run.graph_of_round[0])), n))
+        data["graphs"], data["graph_of_round"] = _graphs(run, every=detail == "rounds")
+    if detail == "rounds":
+        adopted = run.adopted.values
+        masks = run["mask"].values[run.graph_of_round.values].astype(bool)
+        data["adopted"] = packed(adopted[masks])
+    elif detail == "last":
+        data["phi"] = packed(run.phi.values)
+    return data
+
+
+def _detail(run: xarray.Dataset) -> tuple[str, str]:
+    """How much of phi the page holds, and why not more."""
+    n = run.sizes["client"]
+    reports = int(run["mask"].values[run.graph_of_round.values].sum())
+    arcs = int(run["mask"].values.sum())  # each takes six bytes, a report four
+    if n * n > MAX_NUMBERS:
+        return "scores", (
+            f"This page leaves out the {n * n:,} contributions of {n:,} clients to each other's "
+            "models, which results.nc holds, and shows scores."
+        )
+    if reports + 1.5 * arcs > MAX_NUMBERS:
+        return "last", (
+            f"This page leaves out the {reports:,} contributions that clients reported, which "
+            "results.nc holds, and shows those to the final models."
+        )
+    if not retraced(run):
+        return "last", (
+            "This page shows contributions to the final models only: a rule changed the weights "
+            "of the rounds, and results.nc does not hold the changed ones."
+        )
+    return "rounds", ""
+
+
+def _graphs(run: xarray.Dataset, every: bool) -> tuple[list[dict[str, Any]], list[int]]:
+    """The graphs, and which one each round has; where not `every` is wanted, the first alone.
+
+    A round in which models did not arrive has weights of its own, and so a graph of its own.
+    """
+    of_round = run.graph_of_round.values
+    if not every:
+        few = run["mask"].values[of_round[0]].sum() <= MAX_ARCS
+        return ([_graph(run, 0)] if few else []), [0] * len(of_round)
+    graphs: dict[tuple[int, int], dict[str, Any]] = {}
+    keys = [
+        (int(g), t if unsent.any() else -1)
+        for t, (g, unsent) in enumerate(zip(of_round, run.unsent.values, strict=True))
+    ]
+    for t, key in enumerate(keys):
+        if key not in graphs:
+            graphs[key] = _graph(run, t)
+    number = {key: at for at, key in enumerate(graphs)}
+    return list(graphs.values()), [number[key] for key in keys]
+
+
+def _graph(run: xarray.Dataset, t: int) -> dict[str, Any]:
+    """The neighbourhoods of round t: how many members a client has, who they are, their shares."""
+    g = int(run.graph_of_round[t])
+    mask = run["mask"].values[g].astype(bool)
+    return {
+        "count": packed(mask.sum(axis=1), "<u2"),
+        "member": packed(run.members.values[g][mask], "<u2"),
+        "share": packed(shares(run, t)[mask]),
+    }
+
+
+def _accuracy(run: xarray.Dataset) -> dict[str, Any]:
+    values = run.accuracy.values
+    curves = {
+        "mean": values.mean(axis=1),
+        "std": values.std(axis=1),
+        "min": values.min(axis=1),
+        "max": values.max(axis=1),
+    }
+    if values.size <= MAX_CURVES:
+        curves["clients"] = values
+    return {name: packed(curve) for name, curve in curves.items()}
+
+
+def _refused(run: xarray.Dataset) -> list[list[int]]:
+    """(round from 0, client, receivers that replaced its pre-training model)."""
+    t, i, slot = np.nonzero(run.filtered.values)
+    j = run.members.values[run.graph_of_round.values[t], i, slot]
+    cells, times = np.unique(np.stack([t, j], axis=1), axis=0, return_counts=True)
+    return [[*cell, times] for cell, times in zip(cells.tolist(), times.tolist(), strict=True)]
+
+
+def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
+    """The settings that matter, for the page's head."""
+    settings = dict(flat(summary.get("config", {})))
+    named = {
+        "Seed": "seed",
+        "Data": "dataset.name",
+        "Distribution": "distribution.kind",
+        "Graph": "topology.kind",
+        "Weights": "topology.weights",
+        "Model": "model.kind",
+        "Adversary": "adversary.kind",
+    }
+    facts = [[label, settings[name]] for label, name in named.items() if name in settings]
+    if settings:
+        on = [name.upper() for name in ("c1", "c2") if settings.get(f"defence.{name}") == "true"]
+        facts.append(["Defence", " and ".join(on) or "none"])
+    elif "seed" in summary:
+        facts.append(["Seed", str(summary["seed"])])
+    facts += [["Utility", run.contribution_utility], ["Normalisation", run.normalization]]
+    return [*facts, ["Semivalue", run.attrs.get("semivalue", "shapley")]]
+
+
+def _costs(summary: Mapping[str, Any]) -> list[list[str]]:
+    rows = [
+        [f"Seconds of {phase}", f"{seconds:,.1f}"]
+        for phase, seconds in summary.get("seconds", {}).items()
+    ]
+    if costs := summary.get("costs"):
+        sent, size, each = costs["models_sent"], costs["bytes_sent"], costs["client_and_round"]
+        rows += [
+            ["Models sent to learn", f"{sent['learning']:,}, {_megabytes(size['learning'])}"],
+            [
+                "Models sent to tell contributions",
+                f"{sent['contributions']:,}, {_megabytes(size['contributions'])}",
+            ],
+            ["Reports to the coordinator", _megabytes(size["reports"])],
+            ["Coalition models evaluated", f"{costs['coalitions_evaluated']:,}"],
+            ["Evaluations, a client and round", f"{each['evaluations']:,.1f}"],
+            ["Time of a client's round, training alone = 1", f"{each['times_training']:,.2f}"],
+        ]
+    rows += [
+        [name.capitalize(), str(summary[name])] for name in ("device", "host") if name in summary
+    ]
+    return rows
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"

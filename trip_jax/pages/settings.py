@@ -1,0 +1,17 @@
+"""Settings as a table has them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def flat(settings: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
+    """Nested settings by their full names, values as a command line takes them."""
+    found: list[tuple[str, str]] = []
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            found += flat(value, f"{above}{name}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, default=str)
+            found.append((f"{above}{name}", text))
+    return found

@@ -1,0 +1,177 @@
+// Runs side by side.
+
+// Okabe and Ito's colours, and shapes that tell runs apart without them.
+const MARKS = [
+  ["#0072b2", "M-4.2 0A4.2 4.2 0 1 0 4.2 0A4.2 4.2 0 1 0 -4.2 0Z"],
+  ["#d55e00", "M-3.8-3.8H3.8V3.8H-3.8Z"],
+  ["#009e73", "M0-4.8L4.6 3.6H-4.6Z"],
+  ["#cc79a7", "M0-5.2L5.2 0L0 5.2L-5.2 0Z"],
+  ["#e69f00", "M0 4.8L4.6-3.6H-4.6Z"],
+  ["#56b4e9", "M-1.5-4.6H1.5V-1.5H4.6V1.5H1.5V4.6H-1.5V1.5H-4.6V-1.5H-1.5Z"],
+  ["#000000", "M-4-2.4L-2.4-4L0-1.6L2.4-4L4-2.4L1.6 0L4 2.4L2.4 4L0 1.6L-2.4 4L-4 2.4L-1.6 0Z"],
+];
+const MANY = ["#5a6672", "M-2.4 0A2.4 2.4 0 1 0 2.4 0A2.4 2.4 0 1 0 -2.4 0Z"];
+
+class ComparisonPage {
+  constructor(data) {
+    this.data = data;
+    this.scores = data.runs.map((run) => unpack(run.score));
+    this.liars = data.runs.map((run) => new Set(run.liars));
+    this.n = Math.max(...this.scores.map((score) => score.length));
+    this.shares = Boolean(data.notice);
+    byId("title").textContent = data.title;
+    byId("notice").textContent = data.notice;
+    byId("notice").hidden = !data.notice;
+    fill("meaning", data.meaning.map((text) => el("p", {}, text)));
+    this.showRuns();
+    this.buildControls();
+    this.showScores();
+    this.showCorrelation();
+  }
+
+  mark(k) {
+    return this.scores.length <= MARKS.length ? MARKS[k] : MANY;
+  }
+
+  /** Client i's score in run k, or its share; null where the run has no such client. */
+  value(k, i) {
+    const score = this.scores[k];
+    if (i >= score.length) return null;
+    return this.shares ? shareOf(score[i], sum(score)) : score[i];
+  }
+
+  showRuns() {
+    const { data } = this;
+    const names = Object.keys(data.settings);
+    byId("runs-lead").textContent = names.length
+      ? `They differ in ${plural(names.length, "setting")}: ${names.join(", ")}.`
+      : "Their settings are the same, as far as the runs kept them.";
+    const rows = range(data.runs.length);
+    const columns = [
+      { name: "Run", text: true, value: (k) => k, cell: (k) => `${k + 1}` },
+      { name: "Directory", text: true, value: (k) => data.runs[k].folder,
+        cell: (k) => el("span", { title: data.runs[k].title }, data.runs[k].folder) },
+      ...names.map((name) => ({ name, text: true, value: (k) => sortable(data.settings[name][k]),
+        cell: (k) => data.settings[name][k] })),
+      { name: "Final accuracy", descending: true, value: (k) => data.runs[k].accuracy.mean,
+        cell: (k) => `${percent(100 * data.runs[k].accuracy.mean)} ± ` +
+          number(100 * data.runs[k].accuracy.std, 1) },
+      { name: "Highest score", descending: true, value: (k) => Math.max(...this.scores[k]),
+        cell: (k) => {
+          const best = this.scores[k].indexOf(Math.max(...this.scores[k]));
+          return `client ${best}, ${percent(shareOf(this.scores[k][best], sum(this.scores[k])))}`;
+        } },
+    ];
+    fill("runs", sortedTable(rows, columns, { caption: "runs" }));
+  }
+
+  buildControls() {
+    const choice = (shares, name) => el("label", {}, el("input", { type: "radio", name: "unit",
+      checked: shares === this.shares, value: shares ? "share" : "score", onchange: () => {
+        this.shares = shares;
+        this.showScores();
+      } }), name);
+    fill("controls", el("fieldset", {}, el("legend", { class: "hidden" }, "what is shown"),
+      choice(false, this.data.unit ? `score (${this.data.unit})` : "score"),
+      choice(true, "share of all scores, %")));
+  }
+
+  showScores() {
+    const { n, data } = this;
+    const runs = range(data.runs.length);
+    const values = (i) => runs.map((k) => this.value(k, i)).filter((value) => value !== null);
+    const mean = (i) => (values(i).length ? sum(values(i)) / values(i).length : null);
+    const order = range(n).sort((a, b) => mean(b) - mean(a));
+    const decimals = this.shares ? 1 : decimalsFor(order.flatMap(values));
+    fill("plot", this.plot(order, values, mean, decimals));
+    fill("plot-legend", runs.length <= MARKS.length
+      ? runs.map((k) => el("span", {}, el("svg", { width: 12, height: 12, viewBox: "-6 -6 12 12",
+          "aria-hidden": "true" }, el("path", { d: this.mark(k)[1], fill: this.mark(k)[0] })),
+          `run ${k + 1}`))
+      : `${runs.length} runs`, el("span", {}, el("svg", { width: 16, height: 8,
+        viewBox: "0 0 16 8", "aria-hidden": "true" }, el("rect", { y: 3, width: 16, height: 2,
+        fill: "#1c2733" })), "mean"));
+    const spread = (i) => {
+      const those = values(i);
+      return those.length < 2 ? null
+        : Math.sqrt(sum(those.map((value) => (value - mean(i)) ** 2)) / (those.length - 1));
+    };
+    const liar = (i) => this.liars.some((who) => who.has(i));
+    const columns = [
+      { name: "Client", text: true, value: (i) => i, cell: (i) => [`${i}`,
+        liar(i) ? el("span", { class: "alarm" }, " liar") : null] },
+      { name: "Mean", descending: true, value: mean, cell: (i) => number(mean(i), decimals) },
+      { name: "s.d.", descending: true, value: spread, cell: (i) => number(spread(i), decimals) },
+      ...runs.map((k) => ({ name: `Run ${k + 1}`, descending: true, value: (i) => this.value(k, i),
+        cell: (i) => number(this.value(k, i), decimals) })),
+    ];
+    fill("scores", sortedTable(range(n), columns, { by: 1, caption: "scores of clients by run" }));
+  }
+
+  plot(order, values, mean, decimals) {
+    const [width, height, left, top] = [1100, 300, 54, 10];
+    const base = height - 36;
+    const all = order.flatMap(values);
+    const [low, high] = [Math.min(0, ...all), Math.max(0, ...all)];
+    const step = (width - left - 8) / order.length;
+    const x = (at) => left + (at + 0.5) * step;
+    const y = (value) => base - ((value - low) / (high - low || 1)) * (base - top);
+    const runs = this.scores.length;
+    const apart = runs <= MARKS.length ? Math.min(9, (0.7 * step) / runs) : 0;
+    const small = order.length > 40 ? 0.7 : 1;
+    const marks = order.flatMap((i, at) => range(this.scores.length).map((k) => {
+      const value = this.value(k, i);
+      const [fill, d] = this.mark(k);
+      return value === null ? null : el("path", { d, fill, "fill-opacity": 0.85,
+        transform: `translate(${(x(at) + (k - (runs - 1) / 2) * apart).toFixed(1)} ` +
+          `${y(value).toFixed(1)}) scale(${small})` },
+        el("title", {}, `client ${i}, run ${k + 1}: ${number(value, decimals)}`));
+    }));
+    const means = order.map((i, at) => values(i).length && el("rect", { x: x(at) - step * 0.34,
+      y: y(mean(i)) - 0.8, width: step * 0.68, height: 1.6, fill: "#1c2733" }));
+    const each = Math.ceil(order.length / 50);
+    return el("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img",
+      "aria-label": "scores by client, the highest mean first; the table below holds the numbers" },
+      ticks(low, high, 5).map((tick) => [
+        el("line", { class: tick ? "grid" : "axis", x1: left, x2: width - 8, y1: y(tick),
+          y2: y(tick) }),
+        el("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" },
+          number(tick, Math.max(0, decimals - 1))),
+      ]),
+      means.filter(Boolean), marks,
+      order.map((i, at) => at % each ? null
+        : el("text", { x: x(at), y: height - 18, "text-anchor": "middle" }, String(i))),
+      el("text", { x: width - 8, y: height - 2, "text-anchor": "end" },
+        "client, the highest mean first"));
+  }
+
+  showCorrelation() {
+    const { correlation } = this.data;
+    const pairs = correlation.flatMap((row, a) =>
+      row.filter((value, b) => b > a && value !== null));
+    byId("correlation-lead").textContent = pairs.length
+      ? "Spearman's rank correlation between the runs' scores: 1 where they rank clients alike, " +
+        "0 where one ranking tells nothing of the other. Mean of " +
+        `${plural(pairs.length, "pair")}: ${number(sum(pairs) / pairs.length, 2)}.`
+      : "There is no rank correlation: numbers of clients differ, or all scores are equal.";
+    const cell = (value) => {
+      const shade = colour(value ?? 0, 1);
+      const td = el("td", { class: "num" }, number(value, 2));
+      if (value !== null) Object.assign(td.style, { background: shade.css, color: shade.ink });
+      return td;
+    };
+    const heads = correlation.map((_, k) =>
+      el("th", { class: "num", scope: "col" }, `Run ${k + 1}`));
+    fill("correlation", el("div", { class: "scroll", tabindex: 0, role: "region",
+      "aria-label": "rank correlations" }, el("table", { class: "correlation" },
+      el("caption", { class: "hidden" }, "rank correlations between runs"),
+      el("thead", {}, el("tr", {}, el("th", {}), heads)),
+      el("tbody", {}, correlation.map((row, k) =>
+        el("tr", {}, el("th", { scope: "row" }, `Run ${k + 1}`), row.map(cell)))))));
+  }
+}
+
+/** Numbers sort as such. */
+const sortable = (text) => (text !== "" && Number.isFinite(Number(text)) ? Number(text) : text);
+
+const page = new ComparisonPage(readData());

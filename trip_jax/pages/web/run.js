@@ -1,0 +1,344 @@
+// The report of a run: one state (round, client, contributor), and what shows it.
+
+class Page {
+  constructor(data) {
+    Object.assign(this, { data, n: data.n, rounds: data.rounds, liars: new Set(data.liars) });
+    this.traced = data.detail === "rounds" ? new Propagation(data) : null;
+    this.phi = this.traced ?? (data.detail === "last" ? new LastRound(data) : null);
+    this.lastScore = [...unpack(data.score)];
+    this.scored = []; // by round
+    this.level = unpack(data.level);
+    this.curves = Object.fromEntries(
+      Object.entries(data.accuracy).map(([name, values]) => [name, unpack(values)]));
+    this.flags = roundsOf(data.flagged, this.rounds);
+    this.refusals = roundsOf(data.refused, this.rounds);
+    this.flagCount = countOf(data.flagged, this.n);
+    this.refusalCount = countOf(data.refused, this.n);
+    this.state = { t: this.rounds, client: null, contributor: null, whole: false, by: "number",
+      shares: false, row: false };
+    this.scale();
+    this.head();
+    this.build();
+    this.show();
+  }
+
+  /** Per cent of a sum, as text. */
+  share(value, total) {
+    return percent(shareOf(value, total), this.n > 100 ? 2 : 1);
+  }
+
+  row(t, i) {
+    return this.phi.row(t, i);
+  }
+
+  /** Mean contributions to all models after round t. */
+  scores(t) {
+    if (!this.traced) return this.lastScore;
+    if (!this.scored[t]) {
+      this.scored[t] = new Array(this.n).fill(0);
+      this.traced.phi(t).forEach((value, at) => (this.scored[t][at % this.n] += value / this.n));
+    }
+    return this.scored[t];
+  }
+
+  /** The ends of colours and widths, the same in all rounds. */
+  scale() {
+    const rounds = this.traced ? range(this.rounds).map((t) => t + 1) : [this.rounds];
+    const scores = rounds.flatMap((t) => this.scores(t));
+    this.mostScore = largest(scores);
+    this.leastScore = scores.reduce((least, value) => Math.min(least, value), 0);
+    this.strongest = this.traced
+      ? largest(rounds.flatMap((t) => this.traced.flows(t).map((flow) => flow.credit)))
+      : 0;
+  }
+
+  head() {
+    const { data } = this;
+    byId("title").textContent = data.title;
+    const end = data.status === "finished" ? "" : `This run ${said(data.status)}. ${data.message}`;
+    const notice = [end, data.reason].filter(Boolean).join(" ");
+    byId("notice").hidden = !notice;
+    byId("notice").textContent = notice;
+    const last = (name) => this.curves[name][this.rounds - 1];
+    const score = this.scores(this.rounds);
+    const best = score.indexOf(Math.max(...score));
+    const tiles = [
+      [`${percent(100 * last("mean"))}`,
+        `final accuracy, ± ${number(100 * last("std"), 1)} over clients`],
+      [this.n.toLocaleString("en"), `client${this.n === 1 ? "" : "s"}` +
+        (this.liars.size ? `, ${plural(this.liars.size, "liar")} among them` : "")],
+      [this.rounds.toLocaleString("en"), this.rounds === 1 ? "round" : "rounds"],
+      [number(score[best], decimalsFor(score)),
+        `highest score: client ${best}, ${this.share(score[best], sum(score))} of all`],
+    ];
+    fill("tiles", tiles.map(([value, label]) =>
+      el("div", { class: "tile" }, el("b", {}, value), el("span", {}, label))));
+    fill("facts", data.facts.map(([label, value]) =>
+      el("div", {}, el("dt", {}, label), el("dd", {}, value))));
+    fill("meaning", data.meaning.map((text) => el("p", {}, text)));
+  }
+
+  build() {
+    const { data } = this;
+    const slider = byId("round");
+    Object.assign(slider, { max: this.rounds, value: this.rounds });
+    slider.addEventListener("input", () => this.goTo(Number(slider.value)));
+    byId("earlier").addEventListener("click", () => this.goTo(this.state.t - 1));
+    byId("later").addEventListener("click", () => this.goTo(this.state.t + 1));
+    document.addEventListener("keydown", (event) => event.key === "Escape" && this.choose(null));
+    if (this.n === 1) {
+      byId("graph-note").textContent = "Nothing flows: there is one client.";
+    } else if (data.positions) {
+      const arcs = data.graphs.slice(0, 1).map(arcsOf).flatMap(({ client, member }) =>
+        Array.from(client, (to, a) => ({ from: member[a], to, credit: 0 })));
+      const others = arcs.filter(({ from, to }) => from !== to);
+      this.graph = new Graph(data, others, (i) => this.choose(i));
+      fill("graph", this.graph.svg);
+    } else {
+      byId("graph-note").textContent = `A graph of ${plural(this.n, "client")} is not drawn.`;
+    }
+    byId("matrix-section").hidden = !this.phi;
+    if (this.phi) this.buildMatrix();
+    const columns = clientColumns(this);
+    this.table = sortedTable(range(this.n), columns, { by: 1, caption: "all clients",
+      onrow: (i) => this.choose(i), rowAttributes: (i) => ({ "data-client": i,
+        class: i === this.state.client ? "chosen" : null }) });
+    fill("clients", this.table);
+    fill("costs", data.costs.length ? pairs(data.costs, "costs")
+      : el("p", { class: "quiet" }, "The run kept no costs."));
+    fill("settings", data.settings.length
+      ? el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "settings" },
+          pairs(data.settings, "settings"))
+      : el("p", { class: "quiet" },
+          "The run kept no settings: it was not started from a configuration."));
+  }
+
+  buildMatrix() {
+    this.matrix = new Matrix(this.n, (i, j) => {
+      this.state.client = i;
+      this.trace(j);
+    });
+    this.matrix.canvas.addEventListener("cell", ({ detail }) => this.tell(detail));
+    fill("matrix", this.matrix.node);
+    const level = this.data.level_name;
+    const orders = { number: "client number", score: "score", examples: "number of examples" };
+    if (level !== "examples") orders.level = level;
+    const select = el("select", { id: "order", onchange: () => {
+      this.state.by = select.value;
+      this.showMatrix();
+    } }, Object.entries(orders).map(([value, name]) => el("option", { value }, name)));
+    const choice = (value, name) => el("label", {}, el("input", { type: "radio", name: "unit",
+      value, checked: value === "contribution", onchange: () => {
+        this.state.shares = value === "share";
+        this.showMatrix();
+      } }), name);
+    fill("matrix-controls", el("label", {}, "Order by", select),
+      el("fieldset", {}, el("legend", { class: "hidden" }, "what is shown"),
+        choice("contribution", "contribution"), choice("share", "share of the row, %")),
+      el("span", { id: "matrix-legend" }));
+  }
+
+  goTo(t) {
+    this.state.t = Math.max(1, Math.min(this.rounds, t));
+    this.show();
+  }
+
+  choose(i) {
+    Object.assign(this.state, { client: i, contributor: null, whole: false });
+    this.show();
+  }
+
+  trace(j) {
+    this.state.contributor = j;
+    this.show();
+  }
+
+  showAll(whole) {
+    this.state.whole = whole;
+    this.show();
+  }
+
+  show() {
+    keepFocus(() => this.draw());
+  }
+
+  draw() {
+    const { state, rounds } = this;
+    byId("round").value = state.t;
+    byId("round").disabled = rounds === 1;
+    byId("earlier").disabled = state.t === 1;
+    byId("later").disabled = state.t === rounds;
+    const mean = percent(100 * this.curves.mean[state.t - 1]);
+    fill("now", el("b", {}, `${state.t} of ${rounds}`), ` · mean accuracy ${mean}`);
+    if (this.graph) this.showGraph();
+    if (this.phi) this.showMatrix();
+    fill("client", state.client !== null ? clientPanel(this) : ranking(this));
+    this.showCharts();
+    this.table.draw();
+  }
+
+  /** What colours nodes: scores, the chosen client's row, or the traced contributor's column. */
+  shown() {
+    const { state, n } = this;
+    const { t, client, contributor: j } = state;
+    if (!this.phi || client === null) {
+      return { values: this.scores(t), most: this.mostScore, low: this.leastScore, name: "Score" };
+    }
+    if (!this.traced || j === null) {
+      const values = [...this.row(t, client)];
+      return { values, most: largest(values), low: Math.min(0, ...values),
+        name: `Contribution to client ${client}` };
+    }
+    const columns = this.traced.phis.map((phi) => range(n).map((i) => phi[i * n + j]));
+    return { values: columns[t], most: largest(columns.flat()), low: Math.min(0, ...columns.flat()),
+      name: `Contribution of client ${j} to each model` };
+  }
+
+  showGraph() {
+    const { state, traced } = this;
+    const { t, client, contributor } = state;
+    const { values, most, low, name } = this.shown();
+    const flows = traced && traced.flows(t, contributor);
+    const strongest = !traced || contributor === null ? this.strongest
+      : largest(range(this.rounds).flatMap((s) =>
+          traced.flows(s + 1, contributor).map((flow) => flow.credit)));
+    const decimals = decimalsFor([most]);
+    const held = contributor === null ? "the sum of k's row"
+      : `client ${contributor}'s contribution to k's model`;
+    byId("graph-lead").textContent = traced
+      ? "An edge from k to i is as wide as the credit that i's model inherits through k in this " +
+        `round: k's weight in i's average times ${held} before the round.`
+      : "An edge from k to i says that k sends its model to i in round 1.";
+    const left = this.graph.draw({
+      values, most, flows, strongest, chosen: client, flagged: this.flags[t - 1],
+      refused: this.refusals[t - 1],
+      said: (i) => `${name.toLowerCase()} ${number(values[i], decimals)}`,
+    });
+    fill("graph-legend", graphLegend({
+      n: this.n, low, most, strongest, coloured: name, decimals: decimalsFor([strongest]),
+      liars: this.liars.size, flags: this.data.flagged.length, refusals: this.data.refused.length,
+      text: (value) => (value ? number(value, decimals) : "0"),
+    }));
+    byId("graph-note").textContent = left && !flows
+      ? `The ${plural(left, "edge")} of this graph are too many to draw.`
+      : left ? `The ${MAX_EDGES.toLocaleString("en")} widest edges are drawn; ` +
+        `${plural(left, "other")} are not.`
+      : this.traced && t === 1 ? "In round 1 no model holds credit yet, so none is passed on." : "";
+  }
+
+  showMatrix() {
+    const { state, n } = this;
+    const phi = this.phi.phi(state.t);
+    const totals = range(n).map((i) => sum(this.row(state.t, i)));
+    const values = state.shares
+      ? (i, j) => shareOf(phi[i * n + j], totals[i])
+      : (i, j) => phi[i * n + j];
+    const scaled = state.shares
+      ? phi.map((value, at) => shareOf(value, totals[Math.floor(at / n)]) ?? 0)
+      : this.phi.phi(this.rounds);
+    const sizes = Float32Array.from(scaled, Math.abs).filter(Boolean).sort();
+    const clipped = n > WRITTEN;
+    const most = sizes.length ? sizes[Math.ceil((clipped ? 0.995 : 1) * sizes.length) - 1] : 1;
+    const decimals = state.shares ? 1 : decimalsFor([most]);
+    const text = (value) =>
+      state.shares && n > WRITTEN ? percent(value) : number(value, decimals);
+    const score = this.scores(state.t);
+    const keys = { number: (i) => i, score: (i) => -score[i], level: (i) => -this.level[i],
+      examples: (i) => -this.data.examples[i] };
+    const order = range(n).sort((a, b) => keys[state.by](a) - keys[state.by](b) || a - b);
+    this.matrix.draw({ values, most, order, text, chosen: state.client });
+    const low = scaled.reduce((least, value) => Math.min(least, value), 0);
+    fill("matrix-legend", colourBar(Math.max(low, -most), most, most, (value) =>
+      value ? text(value) : "0"), ` ${state.shares ? "of the row" : this.data.unit}` +
+      (clipped && sizes.at(-1) > most ? ", or more" : ""));
+    const digits = decimalsFor([largest(phi)]) + 1;
+    this.cellText = (i, j) => `To client ${i} from client ${j}: ` +
+      `${number(phi[i * n + j], digits)}, ${this.share(phi[i * n + j], totals[i])} of its row.`;
+    this.tell(null);
+  }
+
+  /** Says what a cell of the matrix holds. */
+  tell(cell) {
+    byId("matrix-cell").textContent = cell ? this.cellText(...cell)
+      : "Point at a cell, or go there by arrow keys. The same numbers stand as a table in each " +
+        "client's panel.";
+  }
+
+  showCharts() {
+    const { state, data, rounds } = this;
+    const { client, t } = state;
+    const own = client !== null && this.curves.clients
+      ? range(rounds).map((s) => this.curves.clients[s * this.n + client])
+      : null;
+    fill("accuracy", accuracyChart({ ...this.curves, own, now: t, named: `client ${client}` }));
+    const line = (kind) => el("svg", { class: "chart", width: 24, height: 10, viewBox: "0 0 24 10",
+      "aria-hidden": "true" }, el("path", { class: kind, d: "M0 5L24 5" }));
+    fill("accuracy-legend", el("span", {}, line("mean"), "mean ± standard deviation"),
+      el("span", {}, line("extreme"), "lowest and highest"),
+      own ? el("span", {}, line("own"), `client ${client}`) : null);
+    const kinds = [
+      ["Reports flagged by the coordinator", this.flags.map((who) => who.size)],
+      ["Pre-training models filtered by receivers", data.filtered],
+      ["Models that did not arrive", roundsOf(data.unsent, rounds).map((who) => who.size)],
+    ];
+    const some = kinds.filter(([, counts]) => sum(counts));
+    fill("flags", some.length
+      ? some.map(([name, counts]) => [el("h3", {}, `${name}: ${sum(counts).toLocaleString("en")}`),
+          roundBars(counts, { now: t, decimals: 0, label: `${name} over rounds` })])
+      : el("p", { class: "quiet" },
+          "Nothing: no report was flagged, no pre-training model filtered, all models arrived."));
+  }
+}
+
+const said = (status) =>
+  ({ stopped: "stopped before its last round", interrupted: "was interrupted" })[status] ?? status;
+
+/** Who is named in each round, from [round, client, ...] cells. */
+function roundsOf(cells, rounds) {
+  const found = range(rounds).map(() => new Set());
+  for (const [t, i] of cells) found[t].add(i);
+  return found;
+}
+
+function countOf(cells, n) {
+  const found = new Array(n).fill(0);
+  for (const [, i] of cells) found[i] += 1;
+  return found;
+}
+
+/** What the table of all clients says after the round shown. */
+function clientColumns(page) {
+  const { data, n } = page;
+  let of = null; // scores are asked for once a round
+  const score = (i) => {
+    if (of?.t !== page.state.t) {
+      const values = page.scores(page.state.t);
+      of = { t: page.state.t, values, total: sum(values), decimals: decimalsFor(values) };
+    }
+    return of.values[i];
+  };
+  const accuracy = (i) => page.curves.clients?.[(page.state.t - 1) * n + i];
+  const columns = [
+    { name: "Client", text: true, value: (i) => i, cell: (i) => clientLink(page, i) },
+    { name: "Score", descending: true, value: score, cell: (i) => number(score(i), of.decimals) },
+    { name: "Share of all", descending: true, value: score,
+      cell: (i) => page.share(score(i), of.total) },
+    { name: "Examples", descending: true, value: (i) => data.examples[i],
+      cell: (i) => data.examples[i].toLocaleString("en") },
+  ];
+  if (data.level_name !== "examples") {
+    columns.push({ name: data.level_name, descending: true, value: (i) => page.level[i],
+      cell: (i) => number(page.level[i], 3) });
+  }
+  if (page.curves.clients) {
+    columns.push({ name: "Accuracy", descending: true, value: accuracy,
+      cell: (i) => percent(100 * accuracy(i)) });
+  }
+  const counted = (name, counts) => ({ name, descending: true, value: (i) => counts[i],
+    cell: (i) => counts[i] });
+  if (data.flagged.length) columns.push(counted("Rounds flagged", page.flagCount));
+  if (data.refused.length) columns.push(counted("Rounds filtered", page.refusalCount));
+  return columns;
+}
+
+const page = new Page(readData());
