@@ -66,7 +66,7 @@ class RoundLog:
 
     def write(self, t: int, record: Record, timing: Timing) -> None:
         """Append round t, counted from 0 and written from 1."""
-        numbers = (number(record, timing) for number in COLUMNS.values())
+        numbers = numbers_of(record, timing).values()
         self._writer.writerow((t + 1, *(f"{number:.6g}" for number in numbers)))
 
 
@@ -89,6 +89,11 @@ COLUMNS: dict[str, Callable[[Record, Timing], Any]] = {
     "seconds_coordination": lambda _, timing: timing.coordination,
 }
 """What rounds.csv says of a round beside its number."""
+
+
+def numbers_of(record: Record, timing: Timing) -> dict[str, float]:
+    """COLUMNS of one round."""
+    return {name: float(number(record, timing)) for name, number in COLUMNS.items()}
 
 
 def save_run(
