@@ -168,6 +168,7 @@ def _run_alone_or_first(
             result,
             federation,
             title=title,
+            settings=result_settings(config.calibrated()),
             status=status[type(stopped)] if stopped else "finished",
             message=str(stopped or ""),
             config=asdict(config.calibrated()),
