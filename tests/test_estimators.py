@@ -27,7 +27,8 @@ from trip_jax.errors import InvalidSetting
 from trip_jax.history import Result
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.learning.training import round_keys
-from trip_jax.runs.directory import summarise, to_dataset
+from trip_jax.runs.dataset import to_dataset
+from trip_jax.runs.directory import summarise
 from trip_jax.shapley import ESTIMATORS, CoalitionRows, draw, estimate, game_values, sample_game
 from trip_jax.shapley.sizes import colexicographic, plan
 from trip_jax.simulation import Simulation

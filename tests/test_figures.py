@@ -1,5 +1,6 @@
 """Figures of synthetic runs: files, labels, legends, the order of bars, the colours of signs."""
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.quiver import Quiver
+from matplotlib.text import Text
 
 from trip_jax.runs import figures
 
@@ -31,6 +33,8 @@ def make_run(
     liars: Sequence[int] = (),
     phi: np.ndarray | None = None,
     utility: str = "accuracy",
+    level: np.ndarray | None = None,
+    of: str = "examples",
 ) -> xarray.Dataset:
     """A dataset shaped like results.nc; the graphs take turns, a ring by default."""
     rng = np.random.default_rng(n)
@@ -51,6 +55,8 @@ def make_run(
             "phi": (("client", "contributor"), phi),
             "score": (("client",), phi.mean(axis=0)),
             "accuracy": (("round", "client"), rng.uniform(0.1, 0.9, (rounds, n))),
+            "initial_accuracy": ((), 0.05),
+            "level": (("client",), np.full(n, 20.0) if level is None else level, {"long_name": of}),
             "liar": (("client",), np.isin(np.arange(n), liars).astype(np.int8)),
             "members": (arc, members),
             "mask": (arc, mask),
@@ -62,7 +68,12 @@ def make_run(
             "client": np.arange(n),
             "contributor": np.arange(n),
         },
-        attrs={"title": TITLE, "contribution_utility": utility, "normalization": "paper"},
+        attrs={
+            "title": TITLE,
+            "contribution_utility": utility,
+            "normalization": "paper",
+            "semivalue": "shapley",
+        },
     )
 
 
@@ -84,7 +95,8 @@ RUNS = {
     "one client, one round": make_run(1, rounds=1),
     "two clients": make_run(2, utility="loss"),
     "eight": make_run(8, rounds=40),
-    "liars": make_run(8, liars=[2, 5]),
+    "liars": make_run(8, liars=[2, 5], level=np.arange(8.0), of="fraction of wrong labels"),
+    "older": make_run(8).drop_vars(["initial_accuracy", "level"]),
     "only liars": make_run(8, liars=range(8)),
     "star": make_run(8, [nx.star_graph(7)], utility="probability"),
     "in pieces": make_run(6, [nx.disjoint_union(nx.cycle_graph(3), nx.path_graph(3))]),
@@ -95,7 +107,9 @@ RUNS = {
     "zeros": make_run(8, phi=np.zeros((8, 8))),
     "constant": make_run(13, phi=np.full((13, 13), -0.2)),
     "not finite": make_run(8, phi=with_gaps(8)),
-    "hundred": make_run(100, [small_world(100)], liars=range(0, 100, 5)),
+    "hundred": make_run(
+        100, [small_world(100)], liars=range(0, 100, 5), level=np.arange(100.0) % 7
+    ),
     "directed, more": make_run(120, [nx.gn_graph(120, seed=0)], liars=[3]),
 }
 
@@ -129,12 +143,15 @@ def test_axes_are_labelled_and_texts_do_not_leave_the_figure(name: str) -> None:
     unit = figures.UNITS[run.contribution_utility]
     drawn = {f.__name__: f(run) for f in (figures.accuracy, figures.phi, figures.scores)}
     for figure in drawn.values():
-        assert axes_of(figure).get_xlabel() and axes_of(figure).get_ylabel()
+        *_, lowest = (axes for axes in figure.axes if axes.get_xlabel())
+        assert lowest.get_ylabel() and axes_of(figure).get_ylabel()
     assert axes_of(drawn["accuracy"]).get_ylim() == (0, 1)
-    assert unit in axes_of(drawn["scores"]).get_ylabel()
     drawn["graph"] = figures.graph(run)
-    for name in ("phi", "graph"):
-        assert unit in drawn[name].axes[1].get_ylabel()
+    named = [axes_of(drawn["scores"]), drawn["phi"].axes[1], drawn["graph"].axes[1]]
+    for axes in named:
+        assert unit in axes.get_ylabel() and "m ×" in axes.get_ylabel()
+    for axes in named[:2]:
+        assert "m × Shapley value (Eq. 4 as printed)" in axes.get_ylabel()
     for figure in drawn.values():
         assert " ".join(figure.texts[1].get_text().split()).startswith(TITLE)
         assert not any(axes.get_title() for axes in figure.axes)
@@ -148,7 +165,8 @@ def test_axes_are_labelled_and_texts_do_not_leave_the_figure(name: str) -> None:
 def test_the_band_is_the_deviation_over_clients() -> None:
     run = make_run(8)
     axes = axes_of(figures.accuracy(run))
-    mean, lowest, highest = (line.get_ydata() for line in axes.lines)
+    assert all(line.get_xdata()[0] == 0 and line.get_ydata()[0] == 0.05 for line in axes.lines)
+    mean, lowest, highest = (line.get_ydata()[1:] for line in axes.lines)
     np.testing.assert_allclose(mean, run.accuracy.mean("client"))
     np.testing.assert_allclose(lowest, run.accuracy.min("client"))
     np.testing.assert_allclose(highest, run.accuracy.max("client"))
@@ -169,14 +187,49 @@ def test_bars_descend_and_liars_are_marked(name: str) -> None:
         assert bar.get_facecolor() == to_rgba(figures.LIAR if liar else figures.HONEST)
         assert bool(bar.get_hatch()) == liar
     assert legend_of(figure) == ["honest", "liar"]
-    labels = [label.get_text() for label in axes_of(figure).get_xticklabels()]
+    labels = [label.get_text() for label in figure.axes[-1].get_xticklabels()]
     if len(bars) <= figures.MAX_NAMED:
         assert labels == [str(client) for client in order]
     else:
-        assert len(labels) < 15
+        assert not labels
     (errors,) = axes_of(figure).containers[-1].lines[2]
     half = [np.ptp(segment[:, 1]) / 2 for segment in errors.get_segments()]
     np.testing.assert_allclose(half, run.phi.std("client").values[order])
+
+
+def test_older_runs_have_no_round_zero() -> None:
+    axes = axes_of(figures.accuracy(RUNS["older"]))
+    assert [line.get_xdata()[0] for line in axes.lines] == [1, 1, 1]
+    assert axes.get_xlim()[0] == 0
+
+
+def test_what_clients_own_stands_beneath_their_scores() -> None:
+    run = RUNS["liars"]
+    scores, data = figures.scores(run).axes
+    order = np.argsort(-run.score.values)
+    assert [bar.get_height() for bar in data.patches] == run.level.values[order].tolist()
+    assert data.get_ylabel().split() == ["fraction", "of", "wrong", "labels"]
+    assert scores.get_shared_x_axes().joined(scores, data)
+    for name in ("eight", "older"):  # where all own alike, or it is not known
+        assert len(figures.scores(RUNS[name]).axes) == 1
+
+
+@pytest.mark.parametrize(("n", "with_liars"), [(100, True), (300, False)])
+def test_of_many_clients_the_highest_the_lowest_and_liars_are_named(
+    n: int, with_liars: bool
+) -> None:
+    run = make_run(n, liars=range(0, n, 5))
+    figure = figures.scores(run)
+    figure.draw_without_rendering()
+    axes = figure.axes[-1]
+    order = np.argsort(-run.score.values)
+    named = [int(text.get_text()) for text in axes.texts]
+    liars = set(np.flatnonzero(run.liar)) if with_liars else set()
+    assert set(named) == {*order[:5], *order[-5:], *liars}
+    assert [order[round(text.xy[0]) - 1] for text in axes.texts] == named
+    boxes = [Text.get_window_extent(text) for text in axes.texts]  # without the lines
+    assert all(one.x1 <= other.x0 + 1 for one, other in itertools.pairwise(boxes))
+    assert all(box.y0 > axes.xaxis.label.get_window_extent().y1 - 1 for box in boxes)
 
 
 def test_liars_are_ringed_in_the_graph() -> None:
@@ -234,7 +287,9 @@ def test_mixed_signs_are_centred_on_white_and_single_signs_are_not() -> None:
 def test_numbers_stand_in_the_cells_of_small_matrices_only() -> None:
     run = make_run(2, phi=np.array([[0.123, -0.004], [-0.5, 0.0]]))
     texts = axes_of(figures.phi(run)).texts
-    assert [text.get_text() for text in texts] == ["0.12", "0.00", "−0.50", "0.00"]
+    # The first row sums to 0.119, of which its numbers are the shares; the second has none.
+    written = [text.get_text() for text in texts]
+    assert written == ["0.12\n103 %", "0.00\n−3 %", "−0.50", "0.00"]
     assert not axes_of(figures.phi(RUNS["hundred"])).texts
 
 

@@ -1,28 +1,138 @@
-"""The notebook as a user would run it, at smoke scale."""
+"""The notebook's cells run as they stand there, at smoke scale, and show what they are to show."""
 
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Callable
+from html import unescape
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
+from IPython import display
+from IPython.display import HTML, Image, Markdown
 
-NOTEBOOK = Path(__file__).parent.parent / "experiments" / "notebooks" / "trip_jax.ipynb"
+from experiments.paper.small_world import SmallWorldStudy
+from tests.conftest import Command
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOK = ROOT / "experiments" / "notebooks" / "trip_jax.ipynb"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CELLS = nbformat.read(NOTEBOOK, as_version=4).cells
+CODE = [cell.source for cell in CELLS if cell.cell_type == "code"]
 
 
-@pytest.mark.filterwarnings("default")  # of the kernel's own libraries
-def test_the_notebook_runs_and_shows_every_figure(tmp_path: Path) -> None:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    assert not any(cell.get("outputs") for cell in notebook.cells)  # committed without
-    for old, new in (
-        ('SCALE = "cpu"', 'SCALE = "smoke"'),
-        ('Path("outputs").resolve()', f'Path("{tmp_path}")'),
-    ):
-        (cell,) = [cell for cell in notebook.cells if old in cell.source]
-        cell.source = cell.source.replace(old, new)
-    resources = {"metadata": {"path": str(NOTEBOOK.parent)}}
-    NotebookClient(notebook, timeout=300, resources=resources).execute()
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    shown = [set(output.get("data", {})) for output in outputs]
-    # Three figures of the run; of the experiments one, one and two, and a table each.
-    assert sum("image/png" in kinds for kinds in shown) == 3 + 1 + 1 + 2
-    assert sum("text/markdown" in kinds for kinds in shown) == 3
+class Notebook:
+    """Cells in one namespace; notes what they display."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {}
+        self.shown: list[Any] = []
+
+    def execute(self, source: str, *edits: tuple[str, str]) -> None:
+        for old, new in edits:
+            assert source.count(old) == 1, old
+            source = source.replace(old, new)
+        exec(compile(source, NOTEBOOK.name, "exec"), self.names)
+
+    def kinds(self) -> list[type]:
+        """What was displayed since the last call."""
+        kinds = [type(one) for one in self.shown]
+        self.shown.clear()
+        return kinds
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    book = Notebook()
+    monkeypatch.setattr(display, "display", book.shown.append)
+    return book
+
+
+def test_the_notebook_runs_and_ends_in_the_report(
+    notebook: Notebook, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def in_this_process(module: str, *settings: str) -> None:
+        if module == "trip_jax.run":
+            assert command(*settings).code == 0
+            return
+        # Experiments have tests of their own: what they are asked is read, not done.
+        assert find_spec(module)
+        study = SmallWorldStudy(module, settings)
+        asked.append(f"{module} {study.scale} {study.models}")
+        study.folder.mkdir()
+        (study.folder / "table.md").write_text("a | b")
+        shutil.copy(tmp_path / "ws100/figures/phi.png", study.folder / "figure.png")
+
+    monkeypatch.chdir(NOTEBOOK.parent)
+    set_up, run, figures, experiments, report = CODE
+    out = 'here / "outputs" / f"notebook_{SCALE}"', f'Path("{tmp_path}")'
+    notebook.execute(set_up, ('SCALE = "cpu"', 'SCALE = "smoke"'), out)
+    assert notebook.names["ROOT"] == ROOT
+    notebook.names["run"] = in_this_process
+    notebook.execute(run)
+    notebook.execute(figures)
+    assert notebook.kinds() == [Image] * 3
+
+    named = 'EXPERIMENTS = ("client_removal", "correlation", "dishonest")'
+    notebook.execute(experiments, ("EXPERIMENTS = ()", named))
+    assert notebook.kinds() == [Markdown, Image] * 3
+    assert asked[0] == "experiments.client_removal smoke ('mlp',)" and len(asked) == 3
+
+    page = tmp_path / "ws100" / "report.html"
+    page.write_text('<script>"<&>"</script>')
+    notebook.execute(report)
+    (frame,) = notebook.shown
+    assert isinstance(frame, HTML)
+    (content,) = re.findall(r'srcdoc="([^"]*)"', frame.data)
+    assert unescape(content) == page.read_text()
+
+
+def test_what_a_module_prints_is_shown_and_its_failure_told(
+    notebook: Notebook, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook.execute(CODE[0])
+    notebook.names["run"]("json.tool", "--help")
+    assert "usage: " in capsys.readouterr().out
+    with pytest.raises(RuntimeError, match=r"json\.tool nowhere ended with exit code"):
+        notebook.names["run"]("json.tool", "nowhere")
+
+
+def test_elsewhere_the_repository_or_the_wheel_is_installed(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands: list[list[Any]] = []
+    note: Callable[..., None] = lambda command, **_: commands.append(command)  # noqa: E731
+    monkeypatch.setattr(subprocess, "run", note)
+    notebook.execute(CODE[0])
+    clone, install = commands
+    checkout = tmp_path / "trip_jax_checkout"
+    assert clone == ["git", "clone", "--depth", "1", PROJECT["urls"]["Repository"], checkout]
+    assert install[1:] == ["-m", "pip", "install", "--quiet", str(checkout)]
+    commands.clear()
+    notebook.execute(CODE[0], ('WHEEL = ""', 'WHEEL = "trip_jax.whl"'))
+    ((*_, installed),) = commands
+    assert installed == "trip_jax.whl"
+
+
+def test_it_is_kept_without_outputs() -> None:
+    nbformat.validate(nbformat.read(NOTEBOOK, as_version=4))
+    assert not any(cell.get("outputs") for cell in CELLS)
+
+
+def test_there_is_one_address() -> None:
+    address = PROJECT["urls"]["Repository"]
+    path = address.removeprefix("https://github.com/")
+    link = f"https://colab.research.google.com/github/{path}/blob/main/{NOTEBOOK.relative_to(ROOT)}"
+    assert link in CELLS[0].source
+    assert f'REPOSITORY = "{address}"' in CODE[0]
+    assert f'repository-code: "{address}"' in (ROOT / "CITATION.cff").read_text()
+    for name in ("README.md", "CITATION.cff", str(NOTEBOOK.relative_to(ROOT))):
+        found = re.findall(r"github(?:\.com)?/([\w.-]+/trip_jax)\b", (ROOT / name).read_text())
+        assert set(found) <= {path}, name

@@ -9,6 +9,7 @@ import struct
 import sys
 import termios
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from omegaconf import OmegaConf
 
 import trip_jax
 import trip_jax.cli.run
-from tests.conftest import TINY, Command, Outcome, python
+from tests.conftest import TINY, Command, Outcome, config_of, python
 from trip_jax.config import Config
 from trip_jax.errors import InvalidSetting
 from trip_jax.history import Timing
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.messages import Record
+from trip_jax.runs.dataset import to_dataset
 from trip_jax.runs.directory import COLUMNS
 from trip_jax.runs.prepare import prepare
 from trip_jax.runs.progress import RoundProgress
@@ -148,6 +150,49 @@ def test_a_run_ends_in_a_table_on_a_terminal(
         f"results in {folder}",
         f"beside another run: trip-jax compare {folder} DIR",
     ]
+
+
+def test_every_array_says_what_it_is(finished: FinishedRun) -> None:
+    run = trip_jax.load_run(finished.folder)
+    for name, values in run.data.variables.items():
+        assert values.attrs["long_name"] and values.attrs["units"], name
+    assert run.data["loss"].attrs["units"] == "nat" != run.data["phi"].attrs["units"]
+    attributes = run.data.attrs
+    assert (attributes["seed"], attributes["version"]) == (5, version("trip-jax"))
+    settings = json.loads(attributes["settings"])
+    assert settings["adversary.kind"] == "d1d2" and "checkpoint.every" not in settings
+    assert 0 <= run.data["initial_accuracy"] <= 1
+
+
+def test_contributions_are_told_by_contributor(finished: FinishedRun) -> None:
+    run = trip_jax.load_run(finished.folder)
+    data, lcv = run.data, run.lcv_by_contributor()
+    assert lcv.dims == ("round", "client", "contributor")
+    xarray.testing.assert_identical(lcv, data["lcv_by_contributor"])
+    star = np.eye(4, dtype=bool)
+    star[0] = star[:, 0] = True
+    np.testing.assert_array_equal(~np.isnan(lcv), [star] * 2)
+    members = data["members"].values[0]
+    for client, slot in np.argwhere(data["mask"].values[0]):
+        one = lcv.sel(client=client, contributor=members[client, slot])
+        of_slot = data["lcv"].sel(client=client, utility="accuracy")[:, slot]
+        np.testing.assert_array_equal(one, of_slot)
+    loss = run.lcv_by_contributor("loss")
+    assert loss.attrs["units"] == "nat" and not np.allclose(loss, lcv, equal_nan=True)
+
+
+def test_contributions_by_contributor_are_left_out_where_they_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = config_of(*TINY)
+    simulation, federation = prepare(config)
+    result = simulation.run()
+    monkeypatch.setattr("trip_jax.runs.dataset.MAX_BY_CONTRIBUTOR", 8)
+    assert "lcv_by_contributor" not in to_dataset(result, federation, "nine numbers")
+    monkeypatch.setattr("trip_jax.runs.dataset.MAX_BY_CONTRIBUTOR", 9)
+    assert "lcv_by_contributor" in to_dataset(result, federation, "nine numbers")
+    first = simulation.learner.evaluate(simulation.learner.model.theta[None])
+    np.testing.assert_array_equal(result.initial, first[0])
 
 
 def test_progress_is_one_line_a_round_where_there_is_no_terminal(finished: FinishedRun) -> None:

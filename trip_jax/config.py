@@ -19,6 +19,7 @@ from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.settings import EXECUTION, at_least, choice, execution, require
 from trip_jax.topology import TopologyConfig
+from trip_jax.tracking import TRACKERS
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Config:
     precision: str = "float32"  # of matrix products in training and evaluation
     resume: str | None = execution(None)  # the directory of a run to go on with, or "auto"
     checkpoint: Checkpoint = field(default_factory=Checkpoint, metadata=EXECUTION)
+    track: str = execution("none")  # who hears of the run while it goes on
     distributed: Distributed = field(default_factory=Distributed, metadata=EXECUTION)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
     distribution: Distribution = field(default_factory=Distribution)
@@ -64,6 +66,7 @@ class Config:
         choice("precision", self.precision, tuple(PRECISIONS))
         choice("aggregation", self.aggregation, tuple(AGGREGATIONS))
         choice("channel", self.channel, tuple(CHANNELS))
+        choice("track", self.track, tuple(TRACKERS))
         require(
             self.devices in ("all", None) or self.distributed.coordinator is None,
             f"devices={self.devices} can't be chosen with distributed.coordinator: all are used.",

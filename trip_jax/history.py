@@ -50,6 +50,7 @@ class Result:
     """
 
     phi: np.ndarray  # [n, n]
+    initial: np.ndarray  # [3] utility of theta^(0), as `UTILITIES`
     models: Array  # [n, P] final models
     records: Record
     topology: Topology

@@ -230,7 +230,10 @@ class Simulation:
             Diverged: a model is no longer finite; the error carries what came before.
         """
         mesh = self.learner.mesh
-        state = placed(past.state, mesh) if past else self.start()
+        state = self.start()
+        initial = np.asarray(state.utility)[0]
+        if past:
+            state = placed(past.state, mesh)
         records, timings = (list(past.records), list(past.timings)) if past else ([], [])
         began = time.perf_counter()
         programs = self.compile(state)
@@ -243,6 +246,7 @@ class Simulation:
         def result() -> Result:
             return Result(
                 phi=np.asarray(state.phi),
+                initial=initial,
                 models=state.models,
                 records=jax.tree.map(lambda *rounds: np.stack(rounds), *records),
                 topology=self.topology,

@@ -21,10 +21,11 @@ import numpy as np
 from trip_jax.data.partition import Federation
 from trip_jax.errors import InvalidSetting
 from trip_jax.history import Past, Result, Timing
-from trip_jax.learning.evaluation import ACCURACY, LOSS, PROBABILITY, UTILITIES
+from trip_jax.learning.evaluation import ACCURACY, LOSS, UTILITIES
 from trip_jax.learning.programs import peak_bytes
 from trip_jax.protocol.messages import Record
 from trip_jax.runs.costs import costs
+from trip_jax.runs.dataset import lcv_by_contributor, to_dataset
 from trip_jax.runs.provenance import git_revision, versions
 
 if TYPE_CHECKING:
@@ -42,6 +43,18 @@ class Run:
     summary: dict[str, Any]
     rounds: "pandas.DataFrame"  # rounds.csv
     data: "xarray.Dataset"  # results.nc
+
+    def lcv_by_contributor(self, utility: str | None = None) -> "xarray.DataArray":
+        """Local contributions of all rounds by the clients they speak of.
+
+        Args:
+            utility: "accuracy", "loss" or "probability"; that of the run if None.
+
+        Returns:
+            psi^(i,t)_j, [round, client, contributor], before any lie; NaN where j sends nothing
+            to i.
+        """
+        return lcv_by_contributor(self.data, utility)
 
 
 class RoundLog:
@@ -69,7 +82,7 @@ class RoundLog:
 
     def write(self, t: int, record: Record, timing: Timing) -> None:
         """Append round t, counted from 0 and written from 1."""
-        numbers = (number(record, timing) for number in COLUMNS.values())
+        numbers = numbers_of(record, timing).values()
         self._writer.writerow((t + 1, *(f"{number:.6g}" for number in numbers)))
 
 
@@ -94,19 +107,26 @@ COLUMNS: dict[str, Callable[[Record, Timing], Any]] = {
 """What rounds.csv says of a round beside its number."""
 
 
+def numbers_of(record: Record, timing: Timing) -> dict[str, float]:
+    """COLUMNS of one round."""
+    return {name: float(number(record, timing)) for name, number in COLUMNS.items()}
+
+
 def save_run(
     folder: str | os.PathLike[str],
     result: Result,
     federation: Federation,
     *,
     title: str,
+    settings: Mapping[str, Any] | None = None,
     **about: Any,
 ) -> dict[str, Any]:
     """Write a result as a run directory, figures and report included.
 
     Args:
         title: a sentence that says what was run.
-        about: further entries of summary.json.
+        settings: that the result depends on, by name; kept in results.nc.
+        about: further entries of summary.json; `seed` is kept in results.nc, too.
 
     Returns:
         what summary.json says.
@@ -118,6 +138,8 @@ def save_run(
         for t, timing in enumerate(result.timings):
             log.write(t, jax.tree.map(lambda rounds, t=t: rounds[t], result.records), timing)
     data = to_dataset(result, federation, title)
+    data.attrs |= {"seed": about["seed"]} if "seed" in about else {}
+    data.attrs |= {"settings": json.dumps(settings)} if settings else {}
     with _whole(folder / "results.nc") as path:
         data.to_netcdf(path, engine="h5netcdf")
     summary = {"title": title, "status": "finished"} | about | summarise(result)
@@ -158,63 +180,6 @@ def _whole(path: Path) -> Iterator[Path]:
     partial = path.with_name(f"{path.name}.partial")
     yield partial
     os.replace(partial, path)
-
-
-def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Dataset":
-    """A result as labelled arrays; rounds count from 1, slots follow `members`."""
-    import xarray
-
-    records, graphs = result.records, result.topology.graphs
-    n_rounds, n = records.train_loss.shape
-    utilities = np.asarray(records.utility)
-    graph_of_round = np.array([result.topology.graph_of(t) for t in range(n_rounds)])
-    of_lcv = "round", "client", "member", "utility"
-    of_graph = "graph", "client", "member"
-
-    def client_values(values: Any, long_name: str) -> tuple[tuple[str, ...], Any, dict[str, str]]:
-        return ("client",), values, {"long_name": long_name}
-
-    return xarray.Dataset(
-        {
-            "phi": (
-                ("client", "contributor"),
-                result.phi,
-                {"long_name": "contribution of the contributor to the client's final model"},
-            ),
-            "score": client_values(result.scores, "mean contribution to all clients' final models"),
-            "liar": client_values(np.isin(np.arange(n), result.liars), "dishonest client"),
-            "level": client_values(federation.levels, federation.level_name),
-            "examples": client_values(np.asarray(federation.data.sizes), "training examples"),
-            "accuracy": (("round", "client"), utilities[..., ACCURACY]),
-            "loss": (("round", "client"), -utilities[..., LOSS]),
-            "probability": (("round", "client"), utilities[..., PROBABILITY]),
-            "train_loss": (("round", "client"), records.train_loss),
-            "lcv": (of_lcv, records.lcv),
-            "lcv_standard_error": (of_lcv, records.lcv_error),
-            "reported": (("round", "client", "member"), records.reported),
-            "adopted": (("round", "client", "member"), records.adopted),
-            "filtered": (("round", "client", "member"), ~records.accepted),
-            "flagged": (("round", "client"), records.flagged),
-            "distance": (("round", "client"), records.distance),
-            "unsent": (("round", "client"), ~records.arrived),
-            "members": (of_graph, np.asarray(graphs.members)),
-            "mask": (of_graph, np.asarray(graphs.mask)),
-            "weights": (of_graph, np.asarray(graphs.weights)),
-            "graph_of_round": ("round", graph_of_round),
-        },
-        coords={
-            "round": np.arange(1, n_rounds + 1),
-            "client": np.arange(n),
-            "contributor": np.arange(n),
-            "utility": list(UTILITIES),
-        },
-        attrs={
-            "title": title,
-            "contribution_utility": result.contribution.utility,
-            "normalization": result.contribution.normalization,
-            "semivalue": result.contribution.semivalue,
-        },
-    )
 
 
 def summarise(result: Result) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
+from scipy.optimize import isotonic_regression
 
 from trip_jax.runs.layout import MAX_DETAILED, MAX_DISTINCT, arcs_of, positions
 
@@ -30,8 +31,11 @@ UNITS = {
     "loss": "decrease of test loss, nats",
     "probability": "probability of the true class",
 }
+SEMIVALUES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "leave-one-out value"}
 MAX_WRITTEN = 12  # clients whose contributions are written into the cells of a heat map
 MAX_NAMED = 40  # clients whose numbers fit along an axis 7 inches wide, or into nodes
+EXTREMES = 5  # clients at either end of the scores that are named where not all can be
+MAX_LISTED = 50  # clients whose numbers fit where some are named
 CLIPPED = 0.5  # per cent of a large matrix beyond either end of the colour scale
 
 
@@ -46,9 +50,15 @@ def draw_all(run: xarray.Dataset, folder: Path) -> list[Path]:
 
 
 def accuracy(run: xarray.Dataset) -> Figure:
-    """Test accuracy of the clients' models after each round: mean, deviation, extremes."""
+    """Test accuracy of the clients' models after each round: mean, deviation, extremes.
+
+    Round 0 is the model that all start from, which older runs do not tell.
+    """
     figure, axes = _new_figure("Test accuracy of the clients' models", run.title, 3.5, 2.6)
     rounds, values = run["round"].values, run.accuracy.values
+    if "initial_accuracy" in run:
+        start = np.full((1, values.shape[1]), run.initial_accuracy)
+        rounds, values = np.append(0, rounds), np.concatenate([start, values])
     mean, deviation = values.mean(axis=1), values.std(axis=1)
     band = mean - deviation, mean + deviation
     marker = "." if len(rounds) <= 30 else ""  # a line through one round would be invisible
@@ -57,6 +67,7 @@ def accuracy(run: xarray.Dataset) -> Figure:
     for extreme, label in ((values.min(axis=1), "min and max"), (values.max(axis=1), None)):
         axes.plot(rounds, extreme, color=MUTED, ls="--", lw=0.7, marker=marker, ms=2, label=label)
     axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
+    axes.set_xlim(0, rounds[-1] + 0.02 * max(rounds))
     axes.xaxis.set_major_locator(_whole_numbers(8))
     axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)
     add_legend(axes)
@@ -64,7 +75,11 @@ def accuracy(run: xarray.Dataset) -> Figure:
 
 
 def phi(run: xarray.Dataset) -> Figure:
-    """The contribution matrix as a heat map, with numbers in the cells of a small one."""
+    """The contribution matrix as a heat map.
+
+    The cells of a small one hold the numbers and, in per cent of a row, what share of everything
+    that the model was given they are.
+    """
     n = run.sizes["client"]
     block = -(-n // MAX_DETAILED)
     written = n <= MAX_WRITTEN
@@ -77,41 +92,94 @@ def phi(run: xarray.Dataset) -> Figure:
     colours = _colours(values, 0 if written else CLIPPED)
     drawn = axes.imshow(values, extent=(-0.5, end, end, -0.5), **colours)
     if written:
+        whole = values.sum(axis=1)
         for (i, j), value in np.ndenumerate(values):
-            _write_on(axes, j, i, _number(value, values), drawn.to_rgba(value))
+            share = f"\n{100 * value / whole[i]:z.0f} %" if whole[i] > 0 else ""
+            text = _number(value, values) + share.replace("-", "−")
+            _write_on(axes, j, i, text, drawn.to_rgba(value))
     axes.spines[:].set_visible(False)
     axes.set(xlabel="contributor", ylabel="client whose model it is")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(_whole_numbers(n if written else 6))
-    _add_colour_bar(axes, drawn, f"contribution ({UNITS[run.contribution_utility]}{mean})")
+    unit = UNITS[run.contribution_utility] + mean + "; beneath: % of the row" * written
+    _add_colour_bar(axes, drawn, f"{_value(run)}\nin {unit}")
     return figure
 
 
 def scores(run: xarray.Dataset) -> Figure:
-    """Every client's score with its deviation over models, the highest first; liars hatched."""
-    n = run.sizes["client"]
+    """Every client's score with its deviation over models, the highest first; liars hatched.
+
+    What the distribution of data varies stands beneath, if it varies.
+    """
+    n, unit = run.sizes["client"], UNITS[run.contribution_utility]
     width = 3.5 if n <= MAX_WRITTEN else 7.0
-    figure, axes = _new_figure("Score of each client", _contribution_title(run), width, 2.6)
     order = np.argsort(-run.score.values, kind="stable")
     score, liar = run.score.values[order], run.liar.values[order].astype(bool)
-    rank = np.arange(1, n + 1)
-    wide = 0.8 if n <= MAX_DISTINCT else 1.0
+    level = run.level.values[order] if "level" in run else np.zeros(n)
+    heights = (2.4, 0.9)[: 2 if np.ptp(level) > 0 else 1]
+    what = "Score of each client" + ", and its data" * (len(heights) - 1)
+    figure = titled_figure(what, _contribution_title(run), width, sum(heights) + 0.2)
+    panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)
+    axes, lowest = plain(panels[0, 0]), plain(panels[-1, 0])
+    rank, wide = np.arange(1, n + 1), 0.8 if n <= MAX_DISTINCT else 1.0
     for name, who, colour, hatch in (("honest", ~liar, HONEST, ""), ("liar", liar, LIAR, "/////")):
         if who.any():
             axes.bar(rank[who], score[who], wide, fc=colour, ec="w", lw=0, hatch=hatch, label=name)
     error: dict[str, Any] = {"ecolor": "black", "elinewidth": 0.7, "zorder": 3}
-    if n > MAX_DISTINCT:  # in front of the bars they would hide them
-        error = {"ecolor": "silver", "elinewidth": 0.4, "zorder": 0}
+    if n > MAX_WRITTEN:  # in front of the bars they would drown them
+        error = {"ecolor": "silver", "elinewidth": 0.5, "zorder": 0}
     axes.errorbar(rank, score, run.phi.values.std(axis=0)[order], fmt="none", **error)
     axes.axhline(0, color="black", linewidth=0.6)
-    axes.set(xlim=(0.3, n + 0.7), xlabel="client" if n <= MAX_NAMED else "rank of the client")
-    axes.set_ylabel(f"contribution, mean ± s.d. over models\n({UNITS[run.contribution_utility]})")
-    axes.xaxis.set_major_locator(_whole_numbers(10))
-    if n <= MAX_NAMED:
-        axes.set_xticks(rank, run.client.values[order].astype(str))
+    axes.set_ylabel(f"mean ± s.d. over models of\n{_value(run)},\nin {unit}")
     if liar.any():
         add_legend(axes)
+    if lowest is not axes:
+        lowest.bar(rank, level, wide, color=MUTED)
+        lowest.set_ylabel(textwrap.fill(run.level.attrs["long_name"], 14))
+    lowest.set_xlim(0.3, n + 0.7)
+    if n <= MAX_NAMED:
+        lowest.set_xticks(rank, run.client.values[order].astype(str))
+        lowest.set_xlabel("client")
+    else:
+        _name_some(lowest, order, liar)
+    figure.align_ylabels()
     return figure
+
+
+def _name_some(axes: Axes, order: np.ndarray, liar: np.ndarray) -> None:
+    """Write the numbers of the clients at either end, and of liars if not too many, on the x axis.
+
+    Args:
+        order: [n] clients as their bars stand; liar [n] goes with it.
+    """
+    n = len(order)
+    extreme = (np.arange(n) < EXTREMES) | (np.arange(n) >= n - EXTREMES)
+    named = extreme | liar if (extreme | liar).sum() <= MAX_LISTED else extreme
+    (rank,) = np.nonzero(named)
+    step = 0.018 * n  # bars that a number needs
+    slots = step * np.arange(len(rank))
+    # As near to their bars as numbers may stand without touching each other.
+    at = isotonic_regression(rank + 1 - slots).x.clip(1, n - slots[-1]) + slots
+    for x, bar in zip(at, rank, strict=True):
+        axes.annotate(
+            str(order[bar]),
+            (bar + 1, 0),
+            (x, -12),
+            xycoords=axes.get_xaxis_transform(),
+            textcoords=("data", "offset points"),
+            arrowprops={"arrowstyle": "-", "lw": 0.4, "color": MUTED, "shrinkA": 0, "shrinkB": 0},
+            color=LIAR if liar[bar] else "black",
+            fontsize=6.5,
+            rotation=90,
+            ha="center",
+            va="top",
+        )
+    also = " and liars" if (liar & named & ~extreme).any() else ""
+    axes.set_xlabel(
+        f"client: the {EXTREMES} highest, the {EXTREMES} lowest{also}",
+        labelpad=15 + 5 * len(str(n)),
+    )
+    axes.set_xticks([])
 
 
 def graph(run: xarray.Dataset) -> Figure:
@@ -150,7 +218,8 @@ def graph(run: xarray.Dataset) -> Figure:
     axes.set_axis_off()
     if axes.get_legend_handles_labels()[0]:
         add_legend(axes)
-    _add_colour_bar(axes, drawn, f"score: mean contribution\n({UNITS[run.contribution_utility]})")
+    unit = "m × " * (run.normalization == "paper") + UNITS[run.contribution_utility]
+    _add_colour_bar(axes, drawn, f"score: mean contribution\n({unit})")
     return figure
 
 
@@ -183,6 +252,13 @@ def plain(axes: Axes) -> Axes:
 
 def _contribution_title(run: xarray.Dataset) -> str:
     return f"{run.title}; contribution.normalization={run.normalization}"
+
+
+def _value(run: xarray.Dataset) -> str:
+    """What contributions are; mind that m may differ between clients."""
+    name = run.attrs.get("semivalue", "shapley")
+    value = SEMIVALUES.get(name, f"semivalue {name}")
+    return f"m × {value} (Eq. 4 as printed)" if run.normalization == "paper" else value
 
 
 def _whole_numbers(most: int) -> MaxNLocator:

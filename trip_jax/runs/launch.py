@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from flax.traverse_util import flatten_dict
 
 from trip_jax.config import Config
 from trip_jax.errors import Diverged, Interrupted, InvalidSetting
@@ -21,6 +22,7 @@ from trip_jax.runs.directory import (
     draw_figures,
     is_over,
     load_run,
+    numbers_of,
     save_run,
     summarise,
     write_report,
@@ -32,6 +34,7 @@ from trip_jax.runs.provenance import json_hash, result_settings
 from trip_jax.runs.resume import FOLDER, RunCheckpoints, anyone, locked, shared
 from trip_jax.runs.schema import config_from
 from trip_jax.runs.scores import describe_scores, meaning, score_table
+from trip_jax.tracking import TRACKERS, Tracked, Tracker
 
 
 def run(
@@ -56,13 +59,14 @@ def run(
         Diverged: a model is no longer finite; the rounds before it are written.
         Interrupted: by SIGTERM or SIGINT; the rounds before are written.
     """
+    tracker = TRACKERS[config.track](folder)
     join(config.distributed)
     available(config.devices)
     if jax.process_index() == 0:
         with locked(folder):
             _refuse_taken(folder, config)
             on_claimed()
-            return _over(config, folder) or _run_alone_or_first(config, folder, name)
+            return _over(config, folder) or _run_alone_or_first(config, folder, name, tracker)
     simulation, _ = prepare(config)
     with Interruption("the round") as interruption:  # the first process prints and writes
         past = shared(None, simulation)
@@ -101,7 +105,9 @@ def _over(config: Config, folder: Path) -> dict[str, Any] | None:
     return over.summary
 
 
-def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, Any]:
+def _run_alone_or_first(
+    config: Config, folder: Path, name: str, tracker: Tracker
+) -> dict[str, Any]:
     began = time.perf_counter()
     simulation, federation = prepare(config)
     seconds_loading_data = time.perf_counter() - began
@@ -119,6 +125,7 @@ def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, An
     done = len(past.records) if past else 0
     stopped: Diverged | Interrupted | None = None
     with (
+        Tracked(tracker, config.track) as tracked,
         RoundLog(folder, past) as log,
         RoundProgress(rounds, config.n_clients, done) as progress,
         Interruption("the round") as interruption,
@@ -128,6 +135,7 @@ def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, An
             news = len(past.records) - 1, past.records[-1], past.timings[-1]
             log.write(*news)
             progress.report(*news)
+            tracked.round(len(past.records), numbers_of(*news[1:]))
             ends = anyone(interruption.asked) and len(past.records) < rounds
             if ends or (checkpoints.due(past) and len(past.records) < rounds):
                 checkpoints.save(past)
@@ -138,6 +146,7 @@ def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, An
                 print(f"memory planned: {planned / 2**30:.2f} GiB", flush=True)
             progress.begin()
 
+        tracked.start(title, flatten_dict(asdict(config.calibrated()), sep="."), done)
         try:
             result = simulation.run(on_round, on_start, past)
         except Diverged as error:
@@ -158,11 +167,12 @@ def _run_alone_or_first(config: Config, folder: Path, name: str) -> dict[str, An
                 "same command with resume=auto goes on."
             )
         status = {Diverged: "stopped", Interrupted: "interrupted"}
-        summary = save_run(
+        tracked.summary = summary = save_run(
             folder,
             result,
             federation,
             title=title,
+            settings=result_settings(config.calibrated()),
             status=status[type(stopped)] if stopped else "finished",
             message=str(stopped or ""),
             config=asdict(config.calibrated()),

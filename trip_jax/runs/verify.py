@@ -9,7 +9,8 @@ import numpy as np
 
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.devices import Distributed, available
-from trip_jax.runs.directory import describe_device, load_run, to_dataset
+from trip_jax.runs.dataset import to_dataset
+from trip_jax.runs.directory import describe_device, load_run
 from trip_jax.runs.prepare import prepare
 from trip_jax.runs.provenance import git_revision, versions
 from trip_jax.runs.resume import RunCheckpoints
@@ -22,7 +23,8 @@ class Verdict:
 
     Attributes:
         first, last: the rounds that were run again, from 1.
-        differences: the largest one of each quantity that is not the same bit for bit.
+        differences: the largest one of each quantity that is not the same bit for bit, of those
+            that the kept run and the repetition both have.
         changed: what is not as it was when the run was made: versions, revision, device.
     """
 
@@ -67,6 +69,7 @@ def verify(folder: Path) -> Verdict:
     differences = {
         str(name): _difference(values.values, again[name].values)
         for name, values in kept.data.data_vars.items()
+        if name in again  # a version before or after this one may have written others
     }
     then = kept.summary["versions"] | {name: kept.summary[name] for name in ("revision", "device")}
     now = versions() | {"revision": git_revision(), "device": describe_device(result)}

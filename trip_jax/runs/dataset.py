@@ -1,0 +1,136 @@
+"""results.nc: a result as labelled arrays, each of which says what it is and in which unit."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trip_jax.data.partition import Federation
+from trip_jax.history import Result
+from trip_jax.learning.evaluation import ACCURACY, LOSS, PROBABILITY, UTILITIES
+from trip_jax.version import __version__
+
+if TYPE_CHECKING:
+    import xarray
+
+MAX_BY_CONTRIBUTOR = 10**7  # numbers of T n^2; more are to be had by `lcv_by_contributor` alone
+NUMBER, NAT = "1", "nat"  # a number without unit, and that of a loss
+
+
+def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Dataset":
+    """A result as labelled arrays; rounds count from 1, slots follow `members`."""
+    import xarray
+
+    records, graphs = result.records, result.topology.graphs
+    n_rounds, n = records.train_loss.shape
+    utilities = np.asarray(records.utility)
+    graph_of_round = np.array([result.topology.graph_of(t) for t in range(n_rounds)])
+    of_client, of_round = ("client",), ("round", "client")
+    of_slot, of_graph = ("round", "client", "member"), ("graph", "client", "member")
+    of_lcv = (*of_slot, "utility")
+    per_utility = f"{NAT} for the loss, {NUMBER} for the others"
+    unit = NAT if result.contribution.utility == "loss" else NUMBER
+
+    def named(dims: Any, values: Any, long_name: str, units: str = NUMBER) -> tuple[Any, ...]:
+        return dims, np.asarray(values), {"long_name": long_name, "units": units}
+
+    data = xarray.Dataset(
+        {
+            "phi": named(
+                ("client", "contributor"),
+                result.phi,
+                "contribution of the contributor to the client's final model",
+                unit,
+            ),
+            "score": named(
+                of_client, result.scores, "mean contribution to all clients' final models", unit
+            ),
+            "liar": named(of_client, np.isin(np.arange(n), result.liars), "dishonest client"),
+            "level": named(of_client, federation.levels, federation.level_name),
+            "examples": named(of_client, federation.data.sizes, "training examples"),
+            "initial_accuracy": named(
+                (), result.initial[ACCURACY], "test accuracy of the model that all start from"
+            ),
+            "accuracy": named(
+                of_round, utilities[..., ACCURACY], "test accuracy of the client's model"
+            ),
+            "loss": named(of_round, -utilities[..., LOSS], "test loss of the client's model", NAT),
+            "probability": named(
+                of_round,
+                utilities[..., PROBABILITY],
+                "mean probability that the client's model gives to the true class",
+            ),
+            "train_loss": named(
+                of_round, records.train_loss, "mean training loss of the last local epoch", NAT
+            ),
+            "lcv": named(
+                of_lcv, records.lcv, "local contribution (Eq. 4), before any lie", per_utility
+            ),
+            "lcv_standard_error": named(
+                of_lcv, records.lcv_error, "standard error of lcv, 0 where it is exact", per_utility
+            ),
+            "reported": named(
+                of_slot, records.reported, "local contribution that the coordinator received", unit
+            ),
+            "adopted": named(
+                of_slot, records.adopted, "local contribution that entered Eq. 3", unit
+            ),
+            "filtered": named(of_slot, ~records.accepted, "pre-training model refused by C1"),
+            "flagged": named(of_round, records.flagged, "report replaced by C2, or no numbers"),
+            "distance": named(
+                of_round, records.distance, "L2 distance of the report to C2's reference", unit
+            ),
+            "unsent": named(of_round, ~records.arrived, "model left out, since it is not finite"),
+            "members": named(of_graph, graphs.members, "client in the slot of a neighbourhood"),
+            "mask": named(of_graph, graphs.mask, "whether the slot is taken"),
+            "weights": named(of_graph, graphs.weights, "mixing weight of the slot (Eq. 2)"),
+            "graph_of_round": named("round", graph_of_round, "graph that the round uses"),
+        },
+        coords={
+            "round": named("round", np.arange(1, n_rounds + 1), "round, from 1"),
+            "client": named("client", np.arange(n), "client, whose model or report it is"),
+            "contributor": named("contributor", np.arange(n), "client that contributed"),
+            "utility": named("utility", list(UTILITIES), "what contributions are measured in"),
+        },
+        attrs={
+            "title": title,
+            "contribution_utility": result.contribution.utility,
+            "normalization": result.contribution.normalization,
+            "semivalue": result.contribution.semivalue,
+            "version": __version__,
+        },
+    )
+    if n_rounds * n * n <= MAX_BY_CONTRIBUTOR:
+        data["lcv_by_contributor"] = lcv_by_contributor(data)
+        data["lcv_by_contributor"].encoding = {"zlib": True, "complevel": 4}
+    return data
+
+
+def lcv_by_contributor(data: "xarray.Dataset", utility: str | None = None) -> "xarray.DataArray":
+    """Local contributions of all rounds by the clients they speak of, [round, client, contributor].
+
+    Args:
+        data: results.nc of a run.
+        utility: "accuracy", "loss" or "probability"; that of the run if None.
+
+    Returns:
+        psi^(i,t)_j as it was before any lie; NaN where j sends nothing to i.
+    """
+    import xarray
+
+    utility = utility or str(data.attrs["contribution_utility"])
+    lcv = data["lcv"].sel(utility=utility).values
+    graphs = data["graph_of_round"].values
+    t, i, slot = np.nonzero(data["mask"].values[graphs])
+    n_rounds, n, _ = lcv.shape
+    values = np.full((n_rounds, n, n), np.nan, lcv.dtype)
+    values[t, i, data["members"].values[graphs][t, i, slot]] = lcv[t, i, slot]
+    return xarray.DataArray(
+        values,
+        dims=("round", "client", "contributor"),
+        coords={name: data[name] for name in ("round", "client", "contributor")},
+        name="lcv_by_contributor",
+        attrs={
+            "long_name": f"local contribution (Eq. 4) in {utility}, before any lie",
+            "units": NAT if utility == "loss" else NUMBER,
+        },
+    )

@@ -1,0 +1,51 @@
+"""A run that a tracker hears of, whatever becomes of the tracker."""
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from trip_jax.tracking.tracker import Tracker
+
+
+class Tracked:
+    """A tracker that may fail without harm to the run; a context manager, which ends it.
+
+    Args:
+        name: of the tracker, for messages.
+
+    Attributes:
+        summary: what the run came to; to be set before the context is left.
+    """
+
+    def __init__(self, tracker: Tracker, name: str):
+        self._tracker, self._name = tracker, name
+        self._works = True
+        self.summary: Mapping[str, Any] | None = None
+
+    def __enter__(self) -> "Tracked":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        summary = self.summary or {"status": "failed", "message": str(error or "")}
+        if told := self._tell(self._tracker.end, summary):
+            print(told, flush=True)
+
+    def start(self, title: str, settings: Mapping[str, Any], done: int) -> None:
+        self._tell(self._tracker.start, title, settings, done)
+
+    def round(self, t: int, numbers: Mapping[str, float]) -> None:
+        self._tell(self._tracker.round, t, numbers)
+
+    def _tell(self, method: Callable[..., Any], *news: Any) -> Any:
+        """Call one of the tracker's methods, unless one has failed."""
+        if not self._works:
+            return None
+        try:
+            return method(*news)
+        except Exception as error:  # of any package, of any network
+            self._works = False
+            cause = " ".join(str(error).split()) or type(error).__name__
+            print(f"track={self._name} failed ({cause}): the run goes on without it.", flush=True)
+            return None

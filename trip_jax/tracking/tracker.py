@@ -1,0 +1,107 @@
+"""The interface of trackers, and the names that the setting `track` may take.
+
+A tracker of one's own is any class with the methods of `Tracker`. It is added before the run, by a
+script that then calls `trip_jax.run.main()` or, without a command line, `trip_jax.runs.launch.run`:
+
+    @TRACKERS("printed")
+    class Printed:
+        def __init__(self, folder):
+            pass
+
+        def start(self, title, settings, done):
+            print(title)
+
+        def round(self, t, numbers):
+            print(t, numbers["accuracy_mean"])
+
+        def end(self, summary):
+            print(summary["status"])
+
+    run(Config(track="printed"), Path("outputs/mine"))
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from trip_jax.errors import InvalidSetting
+from trip_jax.settings import Registry
+
+
+class Tracker(Protocol):
+    """What hears of a run while it goes on; made with the run's directory before any work is done.
+
+    Where a method fails, the run goes on without the tracker. Of several processes that share a
+    run, the first alone has one.
+    """
+
+    def start(self, title: str, settings: Mapping[str, Any], done: int) -> None:
+        """The run begins, or goes on.
+
+        Args:
+            title: a sentence that says what is run.
+            settings: by their names on the command line.
+            done: rounds that an earlier part of the run has finished; 0 if it starts afresh.
+        """
+
+    def round(self, t: int, numbers: Mapping[str, float]) -> None:
+        """A round is over.
+
+        Args:
+            t: its number, from 1, which goes on from `done`. A round that an earlier part lost may
+                come again.
+            numbers: what rounds.csv says of it, by column.
+        """
+
+    def end(self, summary: Mapping[str, Any]) -> str | None:
+        """The run is over, or as far as it got.
+
+        Args:
+            summary: what summary.json says, the status "finished", "interrupted" or "stopped" (a
+                model diverged) included; nothing but the status "failed" and the message where
+                not one round is kept.
+
+        Returns:
+            a sentence that says where to look, to be printed.
+        """
+
+
+TRACKERS: Registry[Callable[[Path], Tracker]] = Registry("track")
+"""`(folder)` -> `Tracker`; the folder is the run's directory, outside of which none writes."""
+
+
+@TRACKERS("none")
+class Untracked:
+    """Nobody is told."""
+
+    def __init__(self, folder: Path):
+        pass
+
+    def start(self, title: str, settings: Mapping[str, Any], done: int) -> None:
+        pass
+
+    def round(self, t: int, numbers: Mapping[str, float]) -> None:
+        pass
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        pass
+
+
+def package(name: str, extra: str) -> Any:
+    """A tracker's package.
+
+    Args:
+        name: of the module to import.
+        extra: of trip_jax, which installs it.
+
+    Raises:
+        InvalidSetting: it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise InvalidSetting(
+            f"track={extra} needs a package that is not installed ({error}): "
+            f"pip install 'trip-jax[{extra}]'."
+        ) from error
