@@ -20,7 +20,8 @@ from tests.conftest import Command, python
 from trip_jax.cli import settings
 from trip_jax.cli.main import COMMANDS, main
 from trip_jax.config import Config
-from trip_jax.runs.scores import describe_scores, meaning, score_table, shares
+from trip_jax.runs.meaning import in_a_sentence
+from trip_jax.runs.scores import describe_scores, score_table, shares
 
 GROUPS = sorted(path.name for path in settings.CONF.iterdir() if path.is_dir())
 
@@ -210,7 +211,7 @@ def test_scores_in_a_line() -> None:
     ],
 )
 def test_a_score_is_said_to_be_what_it_is(utility: str, normalization: str, words: str) -> None:
-    assert words in meaning(utility, normalization)
+    assert words in in_a_sentence(utility, normalization)
 
 
 @pytest.mark.parametrize("n", [3, 12])

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.quiver import Quiver
 from matplotlib.text import Text
 
-from trip_jax.runs import figures
+from trip_jax.runs import figures, meaning
 
 TITLE = (
     "test: digits, noisy_images, $n$ clients, watts_strogatz, mlp, rounds of 1 epochs, c1 and c2"
@@ -140,7 +140,7 @@ def test_every_run_is_drawn_to_readable_files(run: xarray.Dataset, tmp_path: Pat
 @pytest.mark.parametrize("name", ["two clients", "liars", "star", "all negative", "hundred"])
 def test_axes_are_labelled_and_texts_do_not_leave_the_figure(name: str) -> None:
     run = RUNS[name]
-    unit = figures.UNITS[run.contribution_utility]
+    unit = meaning.GAINS[run.contribution_utility]
     drawn = {f.__name__: f(run) for f in (figures.accuracy, figures.phi, figures.scores)}
     for figure in drawn.values():
         *_, lowest = (axes for axes in figure.axes if axes.get_xlabel())

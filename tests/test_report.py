@@ -21,11 +21,11 @@ from trip_jax import compare, report
 from trip_jax.errors import InvalidSetting
 from trip_jax.pages import run_page as pages
 from trip_jax.pages.comparison import Comparison
-from trip_jax.pages.meaning import explain, unit
 from trip_jax.pages.propagation import contributions, retraced, shares
 from trip_jax.pages.run_page import page_data, run_page
 from trip_jax.runs.directory import load_run
 from trip_jax.runs.launch import run
+from trip_jax.runs.meaning import explain, unit
 
 HOSTILE = """</script><script>document.title='broken'</script><!--"'&\u2028<img src=x onerror=1>"""
 LIARS = (2, 5)
@@ -103,7 +103,7 @@ def test_what_numbers_mean_follows_the_settings() -> None:
     assert unit(as_printed) == "m × test accuracy"
     assert "m times the Shapley value" in " ".join(explain(as_printed))
     efficient = {"contribution_utility": "loss", "normalization": "efficient", "semivalue": "loo"}
-    assert unit(efficient) == "decrease of the test loss, in nats"
+    assert unit(efficient) == "decrease of test loss in nats"
     text = " ".join(explain(efficient))
     assert "leave-one-out" in text and "exceed 1" not in text
 

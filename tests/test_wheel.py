@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from trip_jax.version import __version__
+from trip_jax import __version__
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BACKEND = 77  # the least setuptools that pyproject.toml asks for

@@ -25,7 +25,8 @@ from trip_jax.runs.directory import Run, load_run, save_run
 from trip_jax.runs.sweep import load_sweep
 from trip_jax.simulation import Simulation
 from trip_jax.truth.shapley_value import GroundTruth, centralised_truth, decentralised_truth
-from trip_jax.version import __version__
+
+__version__ = "0.1.0"
 
 __all__ = [
     "Adversary",

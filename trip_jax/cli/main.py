@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from trip_jax.version import __version__
+from trip_jax import __version__
 
 COMMANDS = {
     "run": ("trip_jax.cli.run",),

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from trip_jax import __version__
 from trip_jax.cli.messages import no_choice, one_line, refuse_unknown
 from trip_jax.config import Config
 from trip_jax.errors import Diverged, Interrupted, InvalidSetting
@@ -27,7 +28,6 @@ from trip_jax.runs.resume import FOLDER
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.runs.sweep import FAILED, FAILURE, read_job, write_table
 from trip_jax.runs.verify import verify
-from trip_jax.version import __version__
 
 USER_ERRORS = (InvalidSetting, Diverged, HydraException, OmegaConfBaseException, OSError)
 

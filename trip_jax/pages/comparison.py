@@ -11,9 +11,9 @@ import numpy as np
 
 from trip_jax.errors import InvalidSetting
 from trip_jax.pages.document import assemble, packed
-from trip_jax.pages.meaning import explain, unit
 from trip_jax.pages.settings import flat
 from trip_jax.runs.directory import Run, load_run
+from trip_jax.runs.meaning import explain, unit
 
 if TYPE_CHECKING:
     import pandas

@@ -1,5 +1,6 @@
 """results.nc: a result as labelled arrays, each of which says what it is and in which unit."""
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -7,7 +8,6 @@ import numpy as np
 from trip_jax.data.partition import Federation
 from trip_jax.history import Result
 from trip_jax.learning.evaluation import ACCURACY, LOSS, PROBABILITY, UTILITIES
-from trip_jax.version import __version__
 
 if TYPE_CHECKING:
     import xarray
@@ -96,7 +96,7 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
             "contribution_utility": result.contribution.utility,
             "normalization": result.contribution.normalization,
             "semivalue": result.contribution.semivalue,
-            "version": __version__,
+            "version": version("trip-jax"),
         },
     )
     if n_rounds * n * n <= MAX_BY_CONTRIBUTOR:

@@ -20,18 +20,13 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from scipy.optimize import isotonic_regression
 
+from trip_jax.runs import meaning
 from trip_jax.runs.layout import MAX_DETAILED, MAX_DISTINCT, arcs_of, positions
 
 HONEST, LIAR, MUTED = "#0072B2", "#D55E00", "#555555"  # blue and vermillion of Okabe and Ito
 TICKS: dict[str, Any] = {"labelsize": 7, "width": 0.6, "length": 2.5}
 ARROW: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1, "units": "inches"}
 ARROW |= {"headwidth": 7, "headlength": 7}
-UNITS = {
-    "accuracy": "test accuracy",
-    "loss": "decrease of test loss, nats",
-    "probability": "probability of the true class",
-}
-SEMIVALUES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "leave-one-out value"}
 MAX_WRITTEN = 12  # clients whose contributions are written into the cells of a heat map
 MAX_NAMED = 40  # clients whose numbers fit along an axis 7 inches wide, or into nodes
 EXTREMES = 5  # clients at either end of the scores that are named where not all can be
@@ -101,8 +96,8 @@ def phi(run: xarray.Dataset) -> Figure:
     axes.set(xlabel="contributor", ylabel="client whose model it is")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(_whole_numbers(n if written else 6))
-    unit = UNITS[run.contribution_utility] + mean + "; beneath: % of the row" * written
-    _add_colour_bar(axes, drawn, f"{_value(run)}\nin {unit}")
+    where = meaning.GAINS[run.contribution_utility] + mean + "; beneath: % of the row" * written
+    _add_colour_bar(axes, drawn, f"{meaning.value(run.attrs)}\nin {where}")
     return figure
 
 
@@ -111,7 +106,7 @@ def scores(run: xarray.Dataset) -> Figure:
 
     What the distribution of data varies stands beneath, if it varies.
     """
-    n, unit = run.sizes["client"], UNITS[run.contribution_utility]
+    n = run.sizes["client"]
     width = 3.5 if n <= MAX_WRITTEN else 7.0
     order = np.argsort(-run.score.values, kind="stable")
     score, liar = run.score.values[order], run.liar.values[order].astype(bool)
@@ -130,7 +125,8 @@ def scores(run: xarray.Dataset) -> Figure:
         error = {"ecolor": "silver", "elinewidth": 0.5, "zorder": 0}
     axes.errorbar(rank, score, run.phi.values.std(axis=0)[order], fmt="none", **error)
     axes.axhline(0, color="black", linewidth=0.6)
-    axes.set_ylabel(f"mean ± s.d. over models of\n{_value(run)},\nin {unit}")
+    gain = meaning.GAINS[run.contribution_utility]
+    axes.set_ylabel(f"mean ± s.d. over models of\n{meaning.value(run.attrs)},\nin {gain}")
     if liar.any():
         add_legend(axes)
     if lowest is not axes:
@@ -218,8 +214,7 @@ def graph(run: xarray.Dataset) -> Figure:
     axes.set_axis_off()
     if axes.get_legend_handles_labels()[0]:
         add_legend(axes)
-    unit = "m × " * (run.normalization == "paper") + UNITS[run.contribution_utility]
-    _add_colour_bar(axes, drawn, f"score: mean contribution\n({unit})")
+    _add_colour_bar(axes, drawn, f"score: mean contribution\n({meaning.unit(run.attrs)})")
     return figure
 
 
@@ -252,13 +247,6 @@ def plain(axes: Axes) -> Axes:
 
 def _contribution_title(run: xarray.Dataset) -> str:
     return f"{run.title}; contribution.normalization={run.normalization}"
-
-
-def _value(run: xarray.Dataset) -> str:
-    """What contributions are; mind that m may differ between clients."""
-    name = run.attrs.get("semivalue", "shapley")
-    value = SEMIVALUES.get(name, f"semivalue {name}")
-    return f"m × {value} (Eq. 4 as printed)" if run.normalization == "paper" else value
 
 
 def _whole_numbers(most: int) -> MaxNLocator:

@@ -28,12 +28,13 @@ from trip_jax.runs.directory import (
     write_report,
 )
 from trip_jax.runs.interruption import Interruption
+from trip_jax.runs.meaning import in_a_sentence
 from trip_jax.runs.prepare import describe, prepare
 from trip_jax.runs.progress import RoundProgress, columns
 from trip_jax.runs.provenance import json_hash, result_settings
 from trip_jax.runs.resume import FOLDER, RunCheckpoints, anyone, locked, shared
 from trip_jax.runs.schema import config_from
-from trip_jax.runs.scores import describe_scores, meaning, score_table
+from trip_jax.runs.scores import describe_scores, score_table
 from trip_jax.tracking import TRACKERS, Tracked, Tracker
 
 
@@ -189,7 +190,7 @@ def _run_alone_or_first(
 
 def _say_results(folder: Path, config: Config, summary: dict[str, Any]) -> None:
     """What came out, at more length on a terminal."""
-    what = meaning(config.contribution.utility, config.contribution.normalization)
+    what = in_a_sentence(config.contribution.utility, config.contribution.normalization)
     if not sys.stdout.isatty():
         print(what)
         print(describe_scores(summary["scores"], summary["liars"]))

@@ -1,4 +1,4 @@
-"""Scores as people read them: with shares, the highest and lowest first, and what they are."""
+"""Scores as people read them: with shares, the highest and lowest first."""
 
 import math
 from collections.abc import Sequence
@@ -10,12 +10,6 @@ if TYPE_CHECKING:
     import xarray
 
 MOST = 5  # clients shown from either end
-
-UNITS = {
-    "accuracy": "test accuracy",
-    "loss": "decrease of test loss in nats",
-    "probability": "probability of the true class",
-}
 
 
 def shares(scores: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -29,16 +23,6 @@ def shares(scores: Sequence[float] | np.ndarray) -> np.ndarray:
 def percent(share: float) -> str:
     """A share as text."""
     return "-" if math.isnan(share) else f"{share:.1f} %"
-
-
-def meaning(utility: str, normalization: str) -> str:
-    """What a score is, in one sentence."""
-    times = "m times " * (normalization == "paper")
-    size = ", m being the size of a neighbourhood (Eq. 4 as printed)" * bool(times)
-    return (
-        "A score is what a client contributed to the final models on average, "
-        f"in {times}{UNITS[utility]}{size}."
-    )
 
 
 def extremes(scores: Sequence[float] | np.ndarray) -> tuple[list[int], list[int]]:

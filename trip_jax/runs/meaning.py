@@ -5,8 +5,8 @@ from typing import Any
 
 GAINS = {
     "accuracy": "test accuracy",
-    "loss": "decrease of the test loss, in nats",
-    "probability": "probability that the model gives to the true class",
+    "loss": "decrease of test loss in nats",
+    "probability": "probability of the true class",
 }
 SEMIVALUES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "leave-one-out value"}
 
@@ -21,26 +21,47 @@ def unit(attributes: Mapping[str, Any]) -> str:
     return f"m × {gain}" if attributes["normalization"] == "paper" else gain
 
 
+def value(attributes: Mapping[str, Any]) -> str:
+    """Which value contributions are; mind that m may differ between clients."""
+    semivalue = _semivalue(attributes)
+    printed = attributes["normalization"] == "paper"
+    return f"m × {semivalue} (Eq. 4 as printed)" if printed else semivalue
+
+
+def _semivalue(attributes: Mapping[str, Any]) -> str:
+    name = attributes.get("semivalue", "shapley")  # the only one of older versions
+    return SEMIVALUES.get(name, f"semivalue {name!r}")
+
+
+def in_a_sentence(utility: str, normalization: str) -> str:
+    """What a score is."""
+    times = "m times " * (normalization == "paper")
+    size = ", m being the size of a neighbourhood (Eq. 4 as printed)" * bool(times)
+    return (
+        "A score is what a client contributed to the final models on average, "
+        f"in {times}{GAINS[utility]}{size}."
+    )
+
+
 def explain(attributes: Mapping[str, Any]) -> list[str]:
     """What a contribution, a score and a share are; a paragraph each."""
     gain = GAINS[attributes["contribution_utility"]]
-    name = attributes.get("semivalue", "shapley")  # the only one of older versions
-    value = SEMIVALUES.get(name, f"semivalue {name!r}")
+    found = _semivalue(attributes)
     contribution = (
         "The contribution of client j to client i says how much of what i's model can do came from "
         f"j's training, directly or through others. It is measured in {gain}."
     )
     if attributes["normalization"] == "paper":
         scale = (
-            f"In each round a client finds the {value} of everyone whose model it mixes into its "
+            f"In each round a client finds the {found} of everyone whose model it mixes into its "
             "own. Equation 4 of the paper, as printed, lacks the factor 1/m, where m counts these "
-            f"members and the client itself: what it gives is m times the {value}. Contributions "
+            f"members and the client itself: what it gives is m times the {found}. Contributions "
             "can therefore exceed 1, and a row does not sum to what the model gained. Compare "
             "them with each other, or read the shares."
         )
     else:
         scale = (
-            f"In each round a client finds the {value} of everyone whose model it mixes into its "
+            f"In each round a client finds the {found} of everyone whose model it mixes into its "
             "own, with the factor 1/m that Equation 4 of the paper lacks as printed "
             "(contribution.normalization=efficient)."
         )
