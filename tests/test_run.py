@@ -23,7 +23,7 @@ import trip_jax
 import trip_jax.cli.run
 from tests.conftest import TINY, Command, Outcome, config_of, python
 from trip_jax.config import Config
-from trip_jax.errors import InvalidSetting
+from trip_jax.errors import Interrupted, InvalidSetting
 from trip_jax.history import Timing
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.messages import Record
@@ -534,6 +534,22 @@ def test_a_sweep_goes_on_after_a_bad_job(command: Command, tmp_path: Path) -> No
     mended = pandas.read_csv(tmp_path / "sweep" / "sweep.csv")
     assert mended.status.tolist() == ["finished", "finished"]
     assert mended.n_clients.tolist() == [5, 3]
+
+
+def test_an_interrupted_sweep_has_its_table(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(config: Config, folder: Path, name: str, on_claimed: Any) -> dict[str, Any]:
+        on_claimed()
+        if config.seed == 1:
+            raise Interrupted("interrupted.")
+        return {"final_accuracy": {"mean": 0.5}}
+
+    monkeypatch.setattr(trip_jax.cli.run, "run", interrupted)
+    outcome = command("-m", "seed=0,1,2", "hydra.sweep.dir=sweep")
+    assert outcome.code == 75 and "hydra.sweep.dir=sweep" in outcome.err
+    written = pandas.read_csv(tmp_path / "sweep" / "sweep.csv")
+    assert written.seed.tolist() == [0, 1] and set(written.status) == {"unfinished"}
 
 
 def test_jobs_beside_each_other_are_those_of_single_runs(tmp_path: Path, command: Command) -> None:

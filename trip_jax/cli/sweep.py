@@ -24,7 +24,9 @@ class SweepTable(Callback):
         if jobs.empty:
             return
         print(f"\n{_to_text(jobs)}\n\ntable in {folder / TABLE}")
-        print(f"beside each other: trip-jax compare {folder}/*/")
+        if len(done := jobs.job[jobs.accuracy.notna()]) > 1:
+            which = "*" if len(done) == len(jobs) else f"{{{','.join(done)}}}"
+            print(f"beside each other: trip-jax compare {folder}/{which}/")
         failed = jobs[jobs.status.isin(FAILED)]
         for name, message in zip(failed.job, failed.message, strict=True):
             print(f"error: job {name}: {message}", file=sys.stderr)
