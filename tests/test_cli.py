@@ -116,6 +116,7 @@ def test_completion_knows_the_commands(
     assert capsys.readouterr().out == (f"{offered}\n" if offered else "")
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of the shell, into a new program
 def test_completion_in_bash(tmp_path: Path) -> None:
     """As the shell does it: Hydra's script, whose function calls the command."""
     pexpect = pytest.importorskip("pexpect")

@@ -148,6 +148,7 @@ def test_a_run_ends_in_a_table_on_a_terminal(
     assert header.endswith("fraction of wrong labels") and len(rows) == 3
     assert results.splitlines() == [
         f"results in {folder}",
+        f"to explore them, open {folder / 'report.html'}",
         f"beside another run: trip-jax compare {folder} DIR",
     ]
 
@@ -327,7 +328,8 @@ def test_progress_asks_the_terminal_for_its_width(
         with RoundProgress(rounds=1, n_clients=10) as progress:
             progress.report(0, accuracies((0.4, 0.6)), Timing(2.0, 1.0, 1.0, coalitions=5000))
         terminal.flush()
-        line = screen.read(4096).decode().split("\r")[-2]
+        said = screen.read(4096).decode()
+    line = [part for part in re.split(r"[\r\n]", said) if part.strip()][-1]
     assert line.startswith("round 1/1: accuracy 0.500 ± 0.100")
     assert ("|" in line) == bar and len(line) < (width or 80)
 
