@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from trip_jax.runs.progress import duration
+from trip_jax.runs.progress import columns, duration
 from trip_jax.truth.reexecution import Progress
 
 SECONDS_A_LINE = 30.0
@@ -21,7 +21,9 @@ class ExecutionProgress:
         if sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(desc=self._what, unit="sample", unit_scale=True, dynamic_ncols=True)
+            # A terminal without a size has -1 rows for tqdm, which then shows nothing.
+            size = {"ncols": columns() - 1, "nrows": 2}
+            self._bar = tqdm(desc=self._what, unit="sample", unit_scale=True, **size)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -78,6 +78,7 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
         "level": packed(run.level.values),
         "level_name": run.level.attrs.get("long_name", "level"),
         "accuracy": _accuracy(run),
+        "initial": float(run.initial_accuracy) if "initial_accuracy" in run else None,
         "flagged": np.argwhere(run.flagged.values).tolist(),  # (round from 0, client)
         "filtered": run.filtered.values.sum(axis=(1, 2)).tolist(),
         "refused": _refused(run),

@@ -275,7 +275,9 @@ class Page {
       "aria-hidden": "true" }, el("path", { class: kind, d: "M0 5L24 5" }));
     fill("accuracy-legend", el("span", {}, line("mean"), "mean ± standard deviation"),
       el("span", {}, line("extreme"), "lowest and highest"),
-      own ? el("span", {}, line("own"), `client ${client}`) : null);
+      own ? el("span", {}, line("own"), `client ${client}`) : null,
+      data.initial === null ? null
+        : el("span", {}, `${percent(100 * data.initial)} before round 1`));
     const kinds = [
       ["Reports flagged by the coordinator", this.flags.map((who) => who.size)],
       ["Pre-training models filtered by receivers", data.filtered],
