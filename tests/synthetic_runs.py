@@ -9,6 +9,13 @@ import networkx as nx
 import numpy as np
 import xarray
 
+HOSTILE = """</script><script>document.title='broken'</script><!--"'&\u2028<img src=x onerror=1>"""
+"""What a title or a setting may say, and a page must not run."""
+
+
+def small_world(n: int, seed: int = 0) -> nx.Graph:
+    return nx.connected_watts_strogatz_graph(n, 4, 0.1, seed=seed)
+
 
 def synthetic_run(
     n: int,
@@ -115,4 +122,20 @@ def write_run(folder: Path, run: xarray.Dataset, **config: Any) -> Path:
     run.to_netcdf(folder / "results.nc", engine="h5netcdf")
     (folder / "summary.json").write_text(json.dumps(summary_of(run, **config)))
     (folder / "rounds.csv").write_text("round,accuracy_mean\n1,0.5\n")
+    return folder
+
+
+LIARS = (2, 5)
+EIGHT = synthetic_run(8, [small_world(8)], rounds=6, liars=LIARS, unsent=[(2, 4)])
+
+
+def write_sweep(folder: Path) -> Path:
+    """Runs 0, 2 and 10: of one ranking, the same turned round, and more clients."""
+    turned = EIGHT.assign(score=-EIGHT.score + 1)
+    for name, one, kind in (
+        ("0", EIGHT, "star"),
+        ("2", turned, "ring"),
+        ("10", synthetic_run(9), HOSTILE),
+    ):
+        write_run(folder / name, one, seed=3, topology={"kind": kind, "files": []})
     return folder

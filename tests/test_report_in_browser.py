@@ -1,0 +1,235 @@
+"""Pages in a browser: they move, sort and choose, load nothing and run nothing of a user's."""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conftest import Once, config_of
+from tests.synthetic_runs import (
+    EIGHT,
+    HOSTILE,
+    LIARS,
+    summary_of,
+    synthetic_run,
+    write_sweep,
+)
+from tests.test_resume import RUN
+from trip_jax.pages import run_page as pages
+from trip_jax.pages.comparison import Comparison
+from trip_jax.pages.propagation import contributions, shares
+from trip_jax.pages.run_page import run_page
+from trip_jax.runs.directory import load_run
+from trip_jax.runs.launch import run
+
+Open = Callable[[str | Path], Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if not chromium:
+        pytest.skip("no Chromium is installed")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Opens a page from disk; it must load nothing else and complain of nothing."""
+    complaints, requests = [], []
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.add_init_script(
+        "addEventListener('securitypolicyviolation', (e) => console.log(e.violatedDirective))"
+    )
+
+    def open_page(of: str | Path) -> Any:
+        path = of if isinstance(of, Path) else tmp_path / "page.html"
+        if isinstance(of, str):
+            path.write_text(of, encoding="utf-8")
+        page.goto(path.as_uri())
+        requests.remove(path.as_uri())
+        return page
+
+    yield open_page
+    page.close()
+    assert not complaints
+    assert not requests
+
+
+def rows(page: Any, table: str) -> list[list[str]]:
+    """The cells of a table's body."""
+    return page.eval_on_selector_all(
+        f"{table} tbody tr",
+        "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.trim()))",
+    )
+
+
+def test_the_drawn_phi_is_the_one_that_was_kept(opened: Open, once: Once) -> None:
+    finished = once("whole", lambda folder: run(config_of(*RUN), folder))
+    page = opened(finished / "report.html")
+    drawn = page.evaluate("Array.from(page.phi.phi(page.rounds))")
+    kept = load_run(finished).data.phi.values
+    np.testing.assert_allclose(np.reshape(drawn, kept.shape), kept, atol=1e-6)
+
+
+def test_the_slider_moves_the_numbers(opened: Open) -> None:
+    page = opened(run_page(EIGHT, summary_of(EIGHT)))
+    assert page.inner_text("#now").startswith("6 of 6")
+    last = rows(page, "#clients")
+    page.focus("#round")
+    page.keyboard.press("ArrowLeft")
+    assert page.inner_text("#now").startswith("5 of 6")
+    assert rows(page, "#clients") != last
+    page.keyboard.press("Home")
+    assert page.inner_text("#now").startswith("1 of 6")
+    assert page.is_disabled("#earlier")
+    assert "no model holds credit" in page.inner_text("#graph-note")
+    first, *_ = contributions(EIGHT)
+    drawn = page.evaluate("page.scores(page.state.t)")
+    np.testing.assert_allclose(drawn, first.mean(axis=0), atol=1e-6)
+    page.click("#later")
+    assert page.inner_text("#now").startswith("2 of 6")
+
+
+def test_click_and_keys_choose_a_client(opened: Open) -> None:
+    page = opened(run_page(EIGHT, summary_of(EIGHT)))
+    page.click('.node[data-client="3"]')
+    assert page.inner_text("#client h2").startswith("Client 3")
+    row = EIGHT.phi.values[3]
+    order = np.argsort(-row)
+    taught = rows(page, "#taught")
+    assert [int(re.match(r"\d+", cells[0])[0]) for cells in taught[:-1]] == order.tolist()
+    share = [float(cells[2].replace("−", "-").rstrip("\u00a0%")) for cells in taught]
+    np.testing.assert_allclose(share[:-1], 100 * row[order] / row.sum(), atol=0.051)
+    assert share[-1] == 100
+    page.focus('.node[tabindex="0"]')
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#client h2").startswith("Client 7")
+    assert page.get_attribute('.node[data-client="7"]', "aria-pressed") == "true"
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press(" ")
+    assert page.inner_text("#client h2").startswith("Client 6")
+    page.keyboard.press("Escape")
+    assert page.inner_text("#client h2") == "Scores"
+
+
+def test_credit_is_told_apart_by_round_and_by_neighbour(opened: Open) -> None:
+    page = opened(run_page(EIGHT, summary_of(EIGHT)))
+    phi = list(contributions(EIGHT))
+    for i, j in ((0, 4), (3, 3), (6, 1)):
+        earned = page.evaluate(f"page.traced.origins(6, {i}, {j})")
+        assert len(earned) == 6 and sum(earned) == pytest.approx(phi[-1][i, j], abs=1e-6)
+        assert earned[-1] == pytest.approx((phi[-1] - mixed(5) @ phi[-2])[i, j], abs=1e-6)
+        hops = page.evaluate(f"page.traced.lastHop(6, {i}, {j})")
+        assert sum(hop["share"] for hop in hops) == pytest.approx(1)
+        for hop in hops:
+            expected = mixed(5)[i, hop["k"]] * phi[-2][hop["k"], j]
+            assert hop["inherited"] == pytest.approx(expected, abs=1e-6)
+    for contributor, held in (("null", phi[-2].sum(axis=1)), ("4", phi[-2][:, 4])):
+        for flow in page.evaluate(f"page.traced.flows(6, {contributor})"):
+            credit = mixed(5)[flow["to"], flow["from"]] * held[flow["from"]]
+            assert flow["credit"] == pytest.approx(credit, abs=1e-6)
+    page.click('.node[data-client="3"]')
+    page.click('[data-contributor="5"]')
+    assert "contributor 5 alone" in page.inner_text("#client")
+    assert "times client 5's contribution to k's model" in page.inner_text("#graph-lead")
+    assert page.evaluate("document.activeElement.dataset.contributor") == "5"  # focus is kept
+    spoken = page.get_attribute('.node[data-client="0"]', "aria-label")
+    held = float(spoken.split("to each model ")[1].split(",")[0].replace("−", "-"))
+    assert held == pytest.approx(phi[-1][0, 5], abs=0.01)  # nodes show how far it has come
+
+
+def mixed(t: int) -> np.ndarray:
+    """The mixing matrix [8, 8] of round t, from 0."""
+    matrix = np.zeros((8, 8))
+    here = EIGHT["mask"].values[0].astype(bool)
+    matrix[np.nonzero(here)[0], EIGHT.members.values[0][here]] = shares(EIGHT, t)[here]
+    return matrix
+
+
+def test_liars_and_flags_are_told_by_shape_and_in_words(opened: Open) -> None:
+    page = opened(run_page(EIGHT, summary_of(EIGHT)))
+    shapes = page.eval_on_selector_all(".node .body", "all => all.map(one => one.tagName)")
+    assert [i for i, shape in enumerate(shapes) if shape == "polygon"] == list(LIARS)
+    spoken = page.get_attribute('.node[data-client="5"]', "aria-label")
+    assert "liar, report flagged in this round, pre-training model filtered" in spoken
+    assert "Models that did not arrive: 1" in page.inner_text("#flags")
+    seen = page.locator(".ring:not(.refused)[visibility=visible]")
+    assert seen.count() == 2
+    page.fill("#round", "1")
+    assert seen.count() == 0
+
+
+def test_sorting_reorders_matrix_and_table(opened: Open) -> None:
+    page = opened(run_page(EIGHT, summary_of(EIGHT)))
+    assert page.evaluate("page.matrix.order") == list(range(8))
+    page.select_option("#order", "score")
+    by_score = np.argsort(-EIGHT.score.values).tolist()
+    assert page.evaluate("page.matrix.order") == by_score
+    page.select_option("#order", "examples")
+    assert page.evaluate("page.matrix.order") == np.argsort(-EIGHT.examples.values).tolist()
+    page.check("input[value=share]")
+    text = page.evaluate("page.matrix.values(3, 2)")
+    assert text == pytest.approx(100 * float(EIGHT.phi[3, 2] / EIGHT.phi[3].sum()), rel=1e-4)
+    assert [int(cells[0].split()[0]) for cells in rows(page, "#clients")] == by_score
+    page.click("#clients th >> text=Client")
+    assert [int(cells[0].split()[0]) for cells in rows(page, "#clients")] == list(range(8))
+    page.focus("#matrix canvas")
+    page.keyboard.press("ArrowDown")
+    assert page.inner_text("#matrix-cell").startswith("To client")
+    page.keyboard.press("Enter")
+    assert page.evaluate("page.state.client") == page.evaluate("page.matrix.order[1]")
+
+
+@pytest.mark.parametrize(("n", "numbers"), [(1, 9), (2, 20), (9, 85), (9, 50)])
+def test_odd_runs_can_be_opened(
+    opened: Open, n: int, numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client, two; nine whose page holds phi of the last round alone, or scores alone."""
+    monkeypatch.setattr(pages, "MAX_NUMBERS", numbers)
+    one = synthetic_run(n, rounds=1 if n < 9 else 2)
+    page = opened(run_page(one, summary_of(one)))
+    page.click("#client .link")
+    assert page.inner_text("#client h2").startswith("Client")
+    assert page.is_disabled("#round") == (n < 9)
+    assert page.is_visible("#notice") == (n == 9)
+    assert page.locator("#taught").count() == (numbers != 50)
+
+
+def test_hostile_texts_are_inert(opened: Open) -> None:
+    one = EIGHT.copy(deep=True).assign_attrs(title=HOSTILE)
+    one.level.attrs["long_name"] = HOSTILE
+    summary = summary_of(one, dataset={"name": HOSTILE}, **{HOSTILE: HOSTILE})
+    page = opened(run_page(one, summary | {"status": "stopped", "message": HOSTILE}))
+    assert page.title() == f"{HOSTILE} · report"
+    assert page.text_content("#title") == HOSTILE
+    assert HOSTILE in page.text_content("#notice") and HOSTILE in page.text_content("#settings")
+    assert page.locator("img").count() == 0 and page.locator("script").count() == 2
+
+
+def test_a_comparison_can_be_looked_at(opened: Open, tmp_path: Path) -> None:
+    page = opened(Comparison.of([write_sweep(tmp_path)]).page())
+    runs = rows(page, "#runs")
+    assert [cells[2] for cells in runs] == ["star", "ring", HOSTILE]
+    assert rows(page, "#correlation")[0] == ["Run 1", "1.00", "−1.00", "–"]
+    scores = rows(page, "#scores")
+    assert len(scores) == 9
+    page.check("input[value=share]")
+    shares = np.array([cells[3].rstrip("\u00a0%") for cells in rows(page, "#scores")])
+    assert shares[shares != "–"].astype(float).sum() == pytest.approx(100, abs=0.5)
+    page.click("#scores th >> text=Client")
+    assert [cells[0].split()[0] for cells in rows(page, "#scores")] == list(map(str, range(9)))
