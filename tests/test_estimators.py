@@ -233,8 +233,10 @@ def test_a_hundred_players_from_a_thousand_coalitions() -> None:
     assert found.evaluations == 1000
 
 
-def test_at_equal_budget_shapiq_is_not_better() -> None:
+def test_at_equal_budget_shapiq_is_not_better(thorough: bool) -> None:
     """Each against its like, and what `auto` stands for against the best; 25 % for chance."""
+    if not thorough:
+        pytest.skip("draws for a quarter of a minute: make test-all")
     pytest.importorskip("shapiq", reason="pip install trip-jax[test]")
     ours, theirs = our_estimators(), shapiq_estimators()
 

@@ -554,7 +554,11 @@ def test_an_interrupted_sweep_has_its_table(
     assert written.seed.tolist() == [0, 1] and set(written.status) == {"unfinished"}
 
 
-def test_jobs_beside_each_other_are_those_of_single_runs(tmp_path: Path, command: Command) -> None:
+def test_jobs_beside_each_other_are_those_of_single_runs(
+    tmp_path: Path, command: Command, thorough: bool
+) -> None:
+    if not thorough:
+        pytest.skip("starts three processes: make test-all")
     sweep = ["-m", *TINY, "seed=0,1", "devices=1", "hydra.sweep.dir=sweep"]
     sweep += ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
     outcome = python(tmp_path, "-m", "trip_jax.run", *sweep)
