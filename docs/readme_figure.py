@@ -28,7 +28,7 @@ def draw(simulation: tj.Simulation, result: tj.Result) -> None:
     truth = shares(tj.decentralised_truth(simulation).values[..., 0].mean(axis=0))
     score = shares(result.scores)
     what = "Do scores tell who owns what?"
-    title = "Eight clients, Watts-Strogatz graph, digits, MLP, ten rounds; accuracy; one seed"
+    title = "Eight clients on a circle, each linked to four; digits, MLP, ten rounds; one seed"
     figure = titled_figure(what, title, 7.0, 2.8)
     axes = plain(figure.subplots())
     place = np.arange(len(score))

@@ -63,7 +63,7 @@ def outputs(out: Path) -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
         for name in ("phi", "scores", "flagged")
     )
     assert list(pairs.columns) == ["client", "contributor", "contribution"]
-    assert list(scores.columns) == ["client", "score"]
+    assert list(scores.columns) == ["client", "score", "share"]
     assert list(flagged.columns) == ["round", "client", "distance"]
     assert list(pairs["client"]) == [i for i in NAMES for _ in NAMES]
     assert list(pairs["contributor"]) == NAMES * N
@@ -319,7 +319,11 @@ def test_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "reports.csv"), "--out", str(tmp_path)]) == 0
     scores = pd.read_csv(tmp_path / "scores.csv")
     # phi = [[0.5, 0.25], [0, 0.125]], then [[1, 0.25], [0.75, 0.6875]].
-    assert scores.to_dict("list") == {"client": ["a", "b"], "score": [0.875, 0.46875]}
+    assert scores.to_dict("list") == {
+        "client": ["a", "b"],
+        "score": [0.875, 0.46875],
+        "share": [65.11628, 34.88372],
+    }
     where, what, highest = capsys.readouterr().out.splitlines()
     assert where == f"phi.csv, scores.csv and flagged.csv of 2 clients over 2 rounds in {tmp_path}"
     assert "on average, in the unit of lcv" in what
@@ -341,7 +345,7 @@ def test_numbers_are_the_shortest_that_float32_needs(tmp_path: Path) -> None:
     (tmp_path / "reports.csv").write_text("\n".join([LINES[0], "0,a,a,1,0.1"]))
     assert main([str(tmp_path / "reports.csv"), "--out", str(tmp_path)]) == 0
     assert (tmp_path / "phi.csv").read_text() == "client,contributor,contribution\na,a,0.1\n"
-    assert (tmp_path / "scores.csv").read_text() == "client,score\na,0.1\n"
+    assert (tmp_path / "scores.csv").read_text() == "client,score,share\na,0.1,100.0\n"
 
 
 def test_as_a_module(tmp_path: Path) -> None:

@@ -229,7 +229,9 @@ def test_a_comparison_can_be_looked_at(opened: Open, tmp_path: Path) -> None:
     scores = rows(page, "#scores")
     assert len(scores) == 9
     page.check("input[value=share]")
-    shares = np.array([cells[3].rstrip("\u00a0%") for cells in rows(page, "#scores")])
+    shares = np.array(
+        [cells[3].removeprefix("liar ").rstrip("\u00a0%") for cells in rows(page, "#scores")]
+    )
     assert shares[shares != "–"].astype(float).sum() == pytest.approx(100, abs=0.5)
     page.click("#scores th >> text=Client")
     assert [cells[0].split()[0] for cells in rows(page, "#scores")] == list(map(str, range(9)))

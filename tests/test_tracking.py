@@ -302,7 +302,7 @@ def test_an_absent_package_is_told_before_any_work(
     monkeypatch.setattr("trip_jax.runs.launch.prepare", None)
     outcome = command(*TINY, "hydra.run.dir=run", f"track={name}")
     assert outcome.code == 2
-    assert f"pip install 'trip-jax[{name}]'" in outcome.error and package in outcome.error
+    assert f"pip install '.[{name}]'" in outcome.error and package in outcome.error
     assert not (tmp_path / "run" / ".hydra").exists()
 
 

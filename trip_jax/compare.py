@@ -11,7 +11,7 @@ from trip_jax.pages.comparison import Comparison
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code, 2 where there is nothing to compare."""
-    parser = argparse.ArgumentParser("trip_jax.compare", description=__doc__)
+    parser = argparse.ArgumentParser("trip-jax compare", description="Runs side by side.")
     parser.add_argument(
         "folders", type=Path, nargs="+", metavar="DIR", help="runs, or a sweep that holds runs"
     )
@@ -29,10 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise InvalidSetting(
                 f"--out must end in .html, not {args.out.suffix or args.out.name!r}."
             )
+        if not page.parent.is_dir():
+            raise InvalidSetting(f"--out: there is no folder {page.parent}.")
         comparison = Comparison.of(args.folders)
         from trip_jax.pages.comparison_figure import figure_of
 
-        page.parent.mkdir(parents=True, exist_ok=True)
         comparison.table().to_csv(table, index=False, float_format="%.6g")
         figure_of(comparison).savefig(figure, dpi=300)
         page.write_text(comparison.page(), encoding="utf-8")

@@ -11,7 +11,9 @@ from trip_jax.runs.directory import REPORT, load_run, write_report
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code, 2 where there is no run to report on."""
-    parser = argparse.ArgumentParser("trip_jax.report", description=__doc__)
+    parser = argparse.ArgumentParser(
+        "trip-jax report", description="A page on which a run can be explored."
+    )
     parser.add_argument("folder", type=Path, metavar="DIR", help="directory of a run")
     folder = parser.parse_args(argv).folder
     try:

@@ -181,7 +181,11 @@ def write(out: Path, phi: Array, verdict: Verdict, reported: Reported) -> None:
     flagged = {"round": np.array(reported.rounds)[t], "client": name[i]}
     tables = {
         "phi.csv": pairs | {"contribution": _decimals(phi)},
-        "scores.csv": {"client": name, "score": _decimals(scores(phi))},
+        "scores.csv": {
+            "client": name,
+            "score": _decimals(scores(phi)),
+            "share": _decimals(shares(scores(phi))),
+        },
         "flagged.csv": flagged | {"distance": _decimals(distance[t, i])},
     }
     out.mkdir(parents=True, exist_ok=True)
@@ -199,8 +203,9 @@ def scores(phi: Array) -> np.ndarray:
 
 
 def _decimals(values: Any) -> np.ndarray:
-    """The shortest decimals that are these numbers in float32."""
-    return np.ravel(np.asarray(values, np.float32)).astype(str)
+    """The shortest decimals that are these numbers in float32; empty where there is none."""
+    numbers = np.ravel(np.asarray(values, np.float32))
+    return np.where(np.isnan(numbers), "", numbers.astype(str))
 
 
 def describe(out: Path, phi: Array, verdict: Verdict, reported: Reported, c2: bool) -> str:

@@ -53,6 +53,13 @@ Examples
   trip-jax run --verify outputs/DATE/TIME
 """
 
+VERIFY_USAGE = """\
+trip-jax verify DIR ...    (or python -m trip_jax.run --verify DIR ...)
+
+Runs the rounds after a run's newest checkpoint again, all if it has none, and
+says whether the same numbers come out: exit code 0 if they do, 1 if not.
+"""
+
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
 def _hydra_main(settings: DictConfig) -> float:
@@ -153,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if argv is not None:
         sys.argv[1:] = argv  # where Hydra reads them
     if {"-h", "--help"} & set(sys.argv[1:]):
-        print(USAGE, end="")
+        print(VERIFY_USAGE if "--verify" in sys.argv else USAGE, end="")
         return
     if "--version" in sys.argv[1:]:
         print(f"trip-jax {__version__}")
@@ -179,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _verify(folders: list[str]) -> int:
     """Say whether runs' numbers come out again; exit code 1 if not."""
     if not folders:
-        raise InvalidSetting("--verify needs a run directory: python -m trip_jax.run --verify DIR.")
+        raise InvalidSetting("A run directory is needed: trip-jax verify DIR.")
     verdicts = [verify(Path(folder)) for folder in folders]
     for folder, verdict in zip(folders, verdicts, strict=True):
         print(f"{folder}: {verdict}")

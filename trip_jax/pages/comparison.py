@@ -56,7 +56,7 @@ class Comparison:
         """What differs between the runs: a value a run, "–" where it has none."""
         of_runs = [
             dict(flat(run.summary.get("config", {})))
-            | {"status": run.summary["status"], "rounds": run.summary["rounds"]}
+            | {"status": run.summary.get("status", "finished"), "rounds": run.data.sizes["round"]}
             for run in self.runs
         ]
         names = dict.fromkeys(name for settings in of_runs for name in settings)
@@ -85,7 +85,7 @@ class Comparison:
             settings = {name: values[k] for name, values in self.settings.items()}
             lines: dict[str, Any] = {"run": k + 1, "folder": str(folder), **settings}
             lines |= {
-                "final_accuracy": run.summary["final_accuracy"]["mean"],
+                "final_accuracy": float(run.data.accuracy[-1].mean()),
                 "client": run.data.client.values,
                 "score": self.scores[k],
                 "share": self.shares[k],
@@ -101,13 +101,20 @@ class Comparison:
 
     def _data(self, title: str) -> dict[str, Any]:
         units = dict.fromkeys(unit(run.data.attrs) for run in self.runs)
-        notice = "" if len(units) == 1 else (
-            f"The runs measure contributions differently ({'; '.join(units)}): compare shares and "
-            "ranks, not scores."
-        )  # fmt: skip
+        notices = []
+        if len(units) > 1:
+            notices.append(
+                f"The runs measure contributions differently ({'; '.join(units)}): compare shares "
+                "and ranks, not scores."
+            )
+        if len({run.data.sizes["client"] for run in self.runs}) > 1:
+            notices.append(
+                "The runs have different numbers of clients, so that a number may name different "
+                "clients: means over runs say little."
+            )
         return {
             "title": title,
-            "notice": notice,
+            "notice": " ".join(notices),
             "unit": next(iter(units)) if len(units) == 1 else "",
             "meaning": explain(self.runs[0].data.attrs),
             "settings": self.settings,
@@ -116,8 +123,11 @@ class Comparison:
             "runs": [
                 {
                     "folder": str(folder),
-                    "title": run.summary["title"],
-                    "accuracy": run.summary["final_accuracy"],
+                    "title": run.data.title,
+                    "accuracy": {
+                        "mean": float(run.data.accuracy[-1].mean()),
+                        "std": float(run.data.accuracy[-1].std()),
+                    },
                     "score": packed(score),
                     "liars": np.flatnonzero(run.data.liar.values).tolist(),
                 }

@@ -21,7 +21,7 @@ def figure_of(comparison: Comparison) -> Figure:
     for row, score in zip(padded, scores, strict=True):
         row[: len(score)] = score
     order = np.argsort(-np.nanmean(padded, axis=0), kind="stable")
-    title = comparison.runs[0].summary["title"]
+    title = comparison.runs[0].data.title
     if comparison.settings:
         title += f" and others; they differ in {', '.join(comparison.settings)}"
     width = 3.5 if n <= 12 else 7.0

@@ -103,5 +103,5 @@ def package(name: str, extra: str) -> Any:
     except ImportError as error:
         raise InvalidSetting(
             f"track={extra} needs a package that is not installed ({error}): "
-            f"pip install 'trip-jax[{extra}]'."
+            f"install trip_jax with the extra {extra}, as in pip install '.[{extra}]'."
         ) from error

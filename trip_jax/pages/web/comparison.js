@@ -96,14 +96,13 @@ class ComparisonPage {
       return those.length < 2 ? null
         : Math.sqrt(sum(those.map((value) => (value - mean(i)) ** 2)) / (those.length - 1));
     };
-    const liar = (i) => this.liars.some((who) => who.has(i));
     const columns = [
-      { name: "Client", text: true, value: (i) => i, cell: (i) => [`${i}`,
-        liar(i) ? el("span", { class: "alarm" }, " liar") : null] },
+      { name: "Client", text: true, value: (i) => i, cell: (i) => `${i}` },
       { name: "Mean", descending: true, value: mean, cell: (i) => number(mean(i), decimals) },
       { name: "s.d.", descending: true, value: spread, cell: (i) => number(spread(i), decimals) },
       ...runs.map((k) => ({ name: `Run ${k + 1}`, descending: true, value: (i) => this.value(k, i),
-        cell: (i) => number(this.value(k, i), decimals) })),
+        cell: (i) => [this.liars[k].has(i) ? el("span", { class: "alarm" }, "liar ") : null,
+          number(this.value(k, i), decimals)] })),
     ];
     fill("scores", sortedTable(range(n), columns, { by: 1, caption: "scores of clients by run" }));
   }
