@@ -130,7 +130,7 @@ def test_there_is_one_address() -> None:
     address = PROJECT["urls"]["Repository"]
     path = address.removeprefix("https://github.com/")
     link = f"https://colab.research.google.com/github/{path}/blob/main/{NOTEBOOK.relative_to(ROOT)}"
-    assert link in CELLS[0].source
+    assert link in CELLS[0].source and link in (ROOT / "README.md").read_text()
     assert f'REPOSITORY = "{address}"' in CODE[0]
     assert f'repository-code: "{address}"' in (ROOT / "CITATION.cff").read_text()
     for name in ("README.md", "CITATION.cff", str(NOTEBOOK.relative_to(ROOT))):
