@@ -24,13 +24,13 @@ from tests.synthetic_runs import (
 from tests.test_resume import RUN
 from trip_jax import compare, report
 from trip_jax.errors import InvalidSetting
-from trip_jax.pages import run_page as pages
-from trip_jax.pages.comparison import Comparison
-from trip_jax.pages.propagation import contributions, retraced, shares
-from trip_jax.pages.run_page import page_data, run_page
 from trip_jax.runs.directory import load_run
 from trip_jax.runs.launch import run
 from trip_jax.runs.meaning import explain, unit
+from trip_jax.runs.pages import run_page as pages
+from trip_jax.runs.pages.comparison import Comparison
+from trip_jax.runs.pages.propagation import contributions, retraced, shares
+from trip_jax.runs.pages.run_page import page_data, run_page
 
 
 @pytest.fixture(scope="module")

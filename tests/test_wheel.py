@@ -71,10 +71,10 @@ def test_wheel_holds_every_configuration_file(wheel: Path) -> None:
 
 
 def test_wheel_holds_what_pages_are_made_of(wheel: Path) -> None:
-    web = REPOSITORY / "trip_jax/pages/web"
+    web = REPOSITORY / "trip_jax/runs/pages/web"
     with zipfile.ZipFile(wheel) as archive:
         for path in web.iterdir():
-            assert archive.read(f"trip_jax/pages/web/{path.name}") == path.read_bytes()
+            assert archive.read(f"trip_jax/runs/pages/web/{path.name}") == path.read_bytes()
 
 
 def conf_files() -> list[Path]:

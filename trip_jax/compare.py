@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trip_jax.errors import InvalidSetting
-from trip_jax.pages.comparison import Comparison
+from trip_jax.runs.pages.comparison import Comparison
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not page.parent.is_dir():
             raise InvalidSetting(f"--out: there is no folder {page.parent}.")
         comparison = Comparison.of(args.folders)
-        from trip_jax.pages.comparison_figure import figure_of
+        from trip_jax.runs.pages.comparison_figure import figure_of
 
         comparison.table().to_csv(table, index=False, float_format="%.6g")
         figure_of(comparison).savefig(figure, dpi=300)

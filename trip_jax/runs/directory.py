@@ -165,7 +165,7 @@ def draw_figures(folder: Path, data: "xarray.Dataset") -> None:
 
 def write_report(folder: Path, data: "xarray.Dataset", summary: Mapping[str, Any]) -> Path:
     """Write the page that shows a run, unless it is there, and say where it is."""
-    from trip_jax.pages.run_page import run_page
+    from trip_jax.runs.pages.run_page import run_page
 
     report = folder / REPORT
     if not report.exists():

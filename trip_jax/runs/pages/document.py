@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-WEB = files("trip_jax.pages") / "web"
+WEB = files("trip_jax.runs.pages") / "web"
 POLICY = (
     "default-src 'none'; style-src {style}; script-src {script}; img-src data:; "
     "base-uri 'none'; form-action 'none'"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trip_jax.errors import InvalidSetting
-from trip_jax.pages.document import assemble, packed
-from trip_jax.pages.settings import flat
 from trip_jax.runs.directory import Run, load_run
 from trip_jax.runs.meaning import explain, unit
+from trip_jax.runs.pages.document import assemble, packed
+from trip_jax.runs.pages.settings import flat
 
 if TYPE_CHECKING:
     import pandas

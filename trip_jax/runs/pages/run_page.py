@@ -7,11 +7,11 @@ import numpy as np
 import xarray
 
 from trip_jax.errors import InvalidSetting
-from trip_jax.pages.document import assemble, packed
-from trip_jax.pages.propagation import retraced, shares
-from trip_jax.pages.settings import flat
 from trip_jax.runs.layout import MAX_DETAILED, arcs_of, positions
 from trip_jax.runs.meaning import explain, unit
+from trip_jax.runs.pages.document import assemble, packed
+from trip_jax.runs.pages.propagation import retraced, shares
+from trip_jax.runs.pages.settings import flat
 
 MAX_NUMBERS = 90_000
 """Reported contributions with their graphs, or entries of phi, that go into a page: 480 kB."""
