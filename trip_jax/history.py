@@ -1,13 +1,17 @@
 """What a run has been: its rounds, what they took, and what came of them."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any, cast
 
+import jax
 import numpy as np
 from jax import Array
 
 from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.protocol.algorithm import Programs
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.messages import Record, State
 from trip_jax.topology import Topology
@@ -30,6 +34,31 @@ class Timing:
     @classmethod
     def total(cls, timings: Sequence["Timing"]) -> "Timing":
         return cls(*(sum(values) for values in zip(*map(astuple, timings), strict=True)))
+
+
+class Clock:
+    """Programs that take note of the seconds of their last calls.
+
+    Attributes:
+        programs: to be called instead; they wait until their results are there.
+    """
+
+    def __init__(self, programs: Programs):
+        self._seconds: dict[str, float] = {}
+        names = {"training": "learn", "evaluation": "assess", "coordination": "coordinate"}
+        self.programs = Programs(
+            *(partial(self._timed, phase, getattr(programs, it)) for phase, it in names.items())
+        )
+
+    def _timed(self, phase: str, program: Callable[..., Any], *arguments: Any) -> Any:
+        began = time.perf_counter()
+        results = jax.block_until_ready(program(*arguments))
+        self._seconds[phase] = time.perf_counter() - began
+        return results
+
+    def timing(self) -> Timing:
+        """Of the last round."""
+        return Timing(**cast(Any, self._seconds))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from jax import Array
 from trip_jax.attribution import Journal
 from trip_jax.data.federation import ClientData, check, to_float
 from trip_jax.errors import Diverged, InvalidSetting
-from trip_jax.history import Past, Result, Timing
+from trip_jax.history import Clock, Past, Result
 from trip_jax.learning.devices import mesh_of, placed, replicated, require_precision
 from trip_jax.learning.evaluation import LOSS, UTILITIES
 from trip_jax.learning.learner import Learner, default_batches
@@ -311,31 +311,6 @@ class Simulation:
             if on_round and on_round(Past(state, records, timings)):
                 break
         return concluded(result())
-
-
-class Clock:
-    """Programs that take note of the seconds of their last calls.
-
-    Attributes:
-        programs: to be called instead; they wait until their results are there.
-    """
-
-    def __init__(self, programs: Programs):
-        self._seconds: dict[str, float] = {}
-        names = {"training": "learn", "evaluation": "assess", "coordination": "coordinate"}
-        self.programs = Programs(
-            *(partial(self._timed, phase, getattr(programs, it)) for phase, it in names.items())
-        )
-
-    def _timed(self, phase: str, program: Callable[..., Any], *arguments: Any) -> Any:
-        began = time.perf_counter()
-        results = jax.block_until_ready(program(*arguments))
-        self._seconds[phase] = time.perf_counter() - began
-        return results
-
-    def timing(self) -> Timing:
-        """Of the last round."""
-        return Timing(**cast(Any, self._seconds))
 
 
 def _require_outputs(learner: Learner) -> None:

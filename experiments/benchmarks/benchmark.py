@@ -39,7 +39,8 @@ from trip_jax.protocol.algorithm import step
 from trip_jax.protocol.coordinator import coordinate
 from trip_jax.protocol.reports import Reports
 from trip_jax.runs.prepare import prepare
-from trip_jax.simulation import Clock, Simulation
+from trip_jax.history import Clock
+from trip_jax.simulation import Simulation
 
 WORKS: Mapping[str, str] = {
     "training": "samples/s",

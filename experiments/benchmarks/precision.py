@@ -37,7 +37,8 @@ from trip_jax.history import Past, Result, Timing
 from trip_jax.learning.devices import PRECISIONS, available, require_precision
 from trip_jax.protocol.algorithm import step
 from trip_jax.runs.prepare import describe, prepare
-from trip_jax.simulation import Clock, Simulation
+from trip_jax.history import Clock
+from trip_jax.simulation import Simulation
 from trip_jax.truth.metrics import cosine_distance
 
 TERA = 1e12

@@ -71,7 +71,6 @@ class Method:
 
     phi: Callable[[Attributed], Phi]
     evaluations: Callable[[Journal], int] = lambda _: 0  # models on the test set
-    sees_models: bool = False  # whoever computes it
 
 
 def _coalitions_of_rounds(journal: Journal) -> int:
@@ -103,22 +102,18 @@ METHODS: Mapping[str, Method] = {
     "reconstruction": Method(
         lambda one: by_reconstruction(one.journal, one.learner).phi,
         _final_models,
-        sees_models=True,
     ),
     "renormalised": Method(
         lambda one: by_reconstruction(one.journal, one.learner, renormalised=True).phi,
         _final_models,
-        sees_models=True,
     ),
     "TRIP + reconstruction": Method(
         lambda one: mean_of_units(one.phi("TRIP-Shapley"), one.phi("reconstruction")),
         lambda journal: _coalitions_of_rounds(journal) + _final_models(journal),
-        sees_models=True,
     ),
     "surrogate": Method(
         lambda one: by_surrogate(one.journal, one.learner).phi,
         _final_models,
-        sees_models=True,
     ),
 }
 """In the order of tables."""
