@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from trip_jax.data.federation import ClientData
 from trip_jax.learning.models import Model, mlp
 from trip_jax.learning.training import epoch_order, round_keys
 from trip_jax.protocol.adversaries import FAKES
-from trip_jax.protocol.algorithm import Programs, step
+from trip_jax.protocol.algorithm import step
 from trip_jax.protocol.messages import Record, State
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.simulation import Simulation
@@ -103,29 +103,12 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
     return copy_of
 
 
-_compiled: dict[Hashable, Programs] = {}
-
-
 @pytest.fixture
-def shared_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Federations alike but for seed and data share programs without being traced once more."""
-    compile = Simulation.compile
-
-    def shared(self: Simulation, state: State) -> Programs:
-        learner = self.learner
-        leaves, tree = jax.tree.flatten((self.data, self.schedule, state))
-        parameters = jax.eval_shape(learner.model.unravel, learner.model.theta)
-        key = (
-            self.rules,
-            (learner.training, learner.precision, learner.client_batch, learner.evaluation_batch),
-            (learner.mesh, tree, *map(jax.typeof, leaves)),
-            (jax.tree.structure(parameters), *map(str, jax.tree.leaves(parameters))),
-        )
-        if key not in _compiled:
-            _compiled[key] = compile(self, state)
-        return _compiled[key]
-
-    monkeypatch.setattr(Simulation, "compile", shared)
+def fresh_programs() -> Iterator[None]:
+    """Nothing that is changed for a test hides behind programs of others, or stays in them."""
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
 
 
 TINY = (

@@ -294,6 +294,7 @@ def sampling_key(simulation: Simulation) -> jax.Array:
     return jax.random.fold_in(simulation.schedule.key, simulation.n)
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_every_round_draws_anew_and_the_seed_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[np.ndarray] = []
     original = CoalitionRows.masks

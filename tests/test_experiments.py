@@ -348,18 +348,13 @@ def test_an_interrupted_re_execution_goes_on(
     assert names == {".lock", "settings.json", "decentralised.checkpoints"}
 
     executed: list[int] = []
-    original = reexecution._programs
+    original = reexecution._first_round
 
-    def counting(*arguments: Any) -> Any:
-        programs = original(*arguments)
+    def counting(*chunk: Any) -> Any:
+        executed.append(1)
+        return original(*chunk)
 
-        def first_round(*chunk: Any) -> Any:
-            executed.append(1)
-            return programs.first_round(*chunk)
-
-        return replace(programs, first_round=first_round)
-
-    monkeypatch.setattr(reexecution, "_programs", counting)
+    monkeypatch.setattr(reexecution, "_first_round", counting)
     continued = Cell(tmp_path, config, "test").decentralised()
     assert saved == [1, 2, 3] and len(executed) == 5  # of eight coalitions
     np.testing.assert_array_equal(continued["values"], whole["values"])

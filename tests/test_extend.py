@@ -40,16 +40,26 @@ def learning_of(simulation: Simulation, state: State) -> Learned:
 
 
 def test_a_semivalue() -> None:
-    @SEMIVALUES("first")
+    @SEMIVALUES("of_the_first")
     def joins_the_empty_coalition(m: int, s: int) -> float:
         return float(m * (s == 0))
 
-    simulation = tiny(nx.path_graph(6), contribution=Contribution("loss", semivalue="first"))
+    simulation = tiny(nx.path_graph(6), contribution=Contribution("loss", semivalue="of_the_first"))
     # A client's coalitions: none, each member alone, and all, which are the next model.
     assert simulation.coalitions.tolist() == [2 * 4 + 4 * 5]
     lcv = simulation.run().records.lcv[0, ..., 1]
     shapley = tiny(nx.path_graph(6), contribution=Contribution("loss")).run().records.lcv[0, ..., 1]
     assert lcv.any() and not np.allclose(lcv, shapley)
+
+
+def test_a_name_goes_to_the_newer_object() -> None:
+    """Also in a notebook whose cell is run once more: nothing compiled remembers the older one."""
+    found = []
+    for factor in (1, 2):
+        SEMIVALUES("of_the_last")(lambda m, s, factor=factor: float(factor * (s == m - 1)))
+        simulation = tiny(contribution=Contribution("loss", semivalue="of_the_last"))
+        found.append(simulation.run().phi)
+    np.testing.assert_allclose(found[1], 2 * found[0], rtol=1e-5)
 
 
 def test_an_adversary() -> None:

@@ -16,10 +16,7 @@ from tests.conftest import TINY, Command, Once, config_of
 from tests.test_resume import assert_same
 from trip_jax.runs.launch import run
 
-pytestmark = [
-    pytest.mark.skipif(os.name != "posix", reason="signals and mounts are POSIX's"),
-    pytest.mark.usefixtures("shared_programs"),
-]
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and mounts are POSIX's")
 
 RUN = (*TINY, "training.rounds=25", "checkpoint.every=1", "n_clients=5", "devices=1")
 LONGEST = 120.0  # seconds of a run, with much to spare

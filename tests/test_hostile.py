@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
+from flax import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,6 +103,7 @@ def test_a_liar_who_sends_garbage_is_left_out(defence: Defence, contribution: Co
     assert (lied.phi[np.ix_(honest, LIARS)] == 0).all()
 
 
+@struct.dataclass
 class Failing(Learner):
     """The training of client 1 fails in every round."""
 

@@ -36,7 +36,7 @@ from trip_jax.data.federation import ClientData
 from trip_jax.errors import Interrupted
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.checkpoints import Checkpoints
-from trip_jax.truth.reexecution import Executor
+from trip_jax.truth.reexecution import Executor, mixing_rule
 
 FEW = ("scale=smoke", "n_clients=6", "dataset.train_size=120", "dataset.test_size=60")
 FEW += ("training.rounds=2", "model.hidden=[8]", "training.learning_rate=0.2")
@@ -74,7 +74,7 @@ def test_removals_follow_the_scores(removed: Path) -> None:
     order = np.argsort(-run.trip.score.values, kind="stable")
     present = np.ones(6, bool)
     present[order[:4]] = False
-    process = removal.removal_process(run.simulation)
+    process = removal.Removal(mixing_rule(run.simulation))
     (utilities,) = Executor(run.simulation, process).execute(run.simulation, present[None])
     row = frame.query(
         "seed == 0 and criterion == 'TRIP-Shapley' and order == 'highest first' and k == 4"

@@ -17,6 +17,7 @@ from trip_jax.learning.devices import mesh_of
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.models import mlp
 from trip_jax.protocol.aggregation import WeightedMean
+from trip_jax.protocol.algorithm import assess
 from trip_jax.protocol.contributions import METHODS
 from trip_jax.protocol.messages import Assessed, Contributions, Inbox, Messages, Round
 from trip_jax.protocol.methods.second_order import SecondOrder
@@ -69,8 +70,8 @@ def rounds() -> list[Played]:
 
 
 def assessed(simulation: Simulation, played: Played) -> Assessed:
-    one = jax.jit(simulation.assess)
-    return one(simulation.data, simulation.schedule, played.state, played.trained, played.arrived)
+    rules = simulation.rules, simulation.schedule
+    return assess(simulation.learner, *rules, played.state, played.trained, played.arrived)
 
 
 def by_member(simulation: Simulation, t: int, lcv: jax.Array) -> np.ndarray:

@@ -21,6 +21,7 @@ from tests.conftest import TINY, config_of, tiny
 from trip_jax.data.federation import ClientData
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.devices import PRECISIONS, require_precision
+from trip_jax.learning.learner import Learner
 from trip_jax.learning.models import cnn
 from trip_jax.protocol.aggregation import WeightedMean, aggregate, coalition_models
 from trip_jax.runs.prepare import prepare
@@ -43,11 +44,11 @@ def test_training_and_evaluation_have_the_precision(
 ) -> None:
     monkeypatch.setattr(trip_jax.simulation, "require_precision", lambda *_: None)
     simulation = tiny(precision=name)
-    models, data = simulation.start().models, simulation.data
+    models = simulation.start().models
     clients, keys = np.arange(6), jax.random.split(simulation.root, 6)
     expected = {IN_PROGRAMS[name]}
-    assert _products(simulation.train, models, clients, keys, data) == expected
-    assert _products(simulation.evaluate, models, data) == expected
+    assert _products(Learner.train, simulation.learner, models, clients, keys) == expected
+    assert _products(Learner.evaluate, simulation.learner, models) == expected
 
 
 def test_averages_are_float32_whatever_is_around_them() -> None:

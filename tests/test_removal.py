@@ -16,8 +16,8 @@ from trip_jax.learning.evaluation import LOSS
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import WeightedMean, aggregate
 from trip_jax.simulation import Simulation
-from trip_jax.truth.reexecution import Executor
-from trip_jax.truth.removal import removal_process
+from trip_jax.truth.reexecution import Executor, mixing_rule
+from trip_jax.truth.removal import Removal
 from trip_jax.truth.shapley_value import decentralised_truth
 
 GRAPH = nx.Graph([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (0, 2), (2, 4)])
@@ -27,7 +27,7 @@ TIME_VARYING = [GRAPH, nx.DiGraph([(5, 0), (0, 1), (1, 2), (2, 4), (4, 3), (3, 5
 def final_losses(simulation: Simulation, *removed: Sequence[int]) -> np.ndarray:
     """[K, n] of everyone's final model, some removed or others."""
     trains = np.array([~np.isin(np.arange(simulation.n), some) for some in removed])
-    executor = Executor(simulation, removal_process(simulation))
+    executor = Executor(simulation, Removal(mixing_rule(simulation)))
     return executor.execute(simulation, trains)[..., LOSS]
 
 
@@ -47,12 +47,13 @@ def built_without(simulation: Simulation, graphs: Any, removed: list[int]) -> np
     follows_degrees = simulation.topology.reweigh is topology.WEIGHTS["metropolis"].reweigh
     kind = "metropolis" if follows_degrees else "data_size"
     smaller = topology.build(graphs, np.asarray(fewer.sizes), weights=kind)
-    models = jnp.tile(simulation.learner.model.theta, (len(left), 1))
+    learner = simulation.learner.on(fewer)
+    models = jnp.tile(learner.model.theta, (len(left), 1))
     for t in range(2):
         keys = round_keys(simulation.root, jnp.asarray(left), t)
-        trained, _ = simulation.train(models, jnp.arange(len(left)), keys, fewer)
+        trained, _ = learner.train(models, jnp.arange(len(left)), keys)
         models = aggregate(WeightedMean(), trained, smaller.at(t))
-    return np.asarray(simulation.evaluate(models, fewer))[:, LOSS]
+    return np.asarray(learner.evaluate(models))[:, LOSS]
 
 
 @pytest.mark.parametrize(
@@ -112,14 +113,14 @@ def test_a_client_left_alone_keeps_its_model_whatever_its_own_weight() -> None:
 
 def test_one_compilation_for_every_removal_and_seed() -> None:
     traced = []
+
+    class Counting(Removal):
+        def mix(self, *arguments: Any) -> jax.Array:
+            traced.append(1)
+            return super().mix(*arguments)
+
     simulations = [tiny(GRAPH, seed=seed) for seed in (0, 1)]
-    process = removal_process(simulations[0])
-
-    def counting(*arguments: Any) -> jax.Array:
-        traced.append(1)
-        return process.mix(*arguments)
-
-    executor = Executor(simulations[0], replace(process, mix=counting), memory=1.0)
+    executor = Executor(simulations[0], Counting(mixing_rule(simulations[0])), memory=1.0)
     few, many = np.ones((2, 6), bool), np.ones((2, 6), bool)
     few[:, 0] = many[:, :4] = False
     found = [executor.execute(simulation, few) for simulation in simulations]

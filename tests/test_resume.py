@@ -32,8 +32,6 @@ from trip_jax.runs.resume import RunCheckpoints, locked
 RUN = (*TINY, "training.rounds=6", "adversary=d1d2", "defence=both", "n_clients=5", "devices=1")
 SAVED = (*RUN, "checkpoint.every=2")
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
-
 
 def assert_same(found: Path, expected: Path) -> None:
     """Results are the same, bit for bit; but for seconds, so are the rounds' lines and scores."""

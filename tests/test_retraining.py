@@ -125,7 +125,7 @@ def test_the_grand_coalition_is_the_run_itself(graph: str) -> None:
 def test_the_grand_coalition_with_a_server_is_fedavg_itself() -> None:
     simulation, truth = centralised()
     final = fedavg(simulation).models[-1:]
-    utility = jax.jit(simulation.evaluate)(final, simulation.data)
+    utility = simulation.evaluate(final)
     assert_same_utilities(truth.utilities[-1], utility)
 
 
@@ -190,6 +190,7 @@ def test_interrupted_and_continued_is_as_in_one_go(later_memory: float | None) -
     assert seen[-1].done == seen[-1].total == 8 * sum(SIZES) * later
 
 
+@pytest.mark.usefixtures("fresh_programs")
 @pytest.mark.parametrize(("n_devices", "ends"), [(1, [4, 8, 12, 16]), (4, [16])])
 def test_only_members_train_and_every_program_is_compiled_once(
     n_devices: int, ends: list[int], monkeypatch: pytest.MonkeyPatch
@@ -283,7 +284,7 @@ def test_fedavg_and_its_mixtures_against_the_oracle() -> None:
         assert_same(history.models[t], models[t])
 
     def evaluate(models: Any) -> Any:
-        return simulation.evaluate(models, simulation.data)[:, UTILITIES.index("loss")]
+        return simulation.evaluate(models)[:, UTILITIES.index("loss")]
 
     rounds, whole = round_games(history, evaluate), reconstructed_game(history, evaluate)
     rebuilt = ref.reconstructed_model(models[0], updates, SIZES, members(0b1001))

@@ -32,8 +32,6 @@ from trip_jax.runs.directory import COLUMNS
 from trip_jax.runs.prepare import prepare
 from trip_jax.runs.progress import RoundProgress
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
-
 FINISHED = (*TINY, "n_clients=4", "training.rounds=2", "adversary=d1d2", "defence=both", "seed=5")
 
 

@@ -140,6 +140,7 @@ def test_one_compilation_a_run_whatever_the_number_of_rounds_and_graphs() -> Non
     assert 0 < long <= short + 1  # slices of another shape of graph array, at most
 
 
+@pytest.mark.usefixtures("fresh_programs")
 @pytest.mark.parametrize(
     ("semivalue", "n_devices"), [("shapley", 1), ("shapley", 4), ("loo", 1), ("loo", 4)]
 )

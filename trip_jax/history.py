@@ -88,7 +88,7 @@ class Result:
     timings: list[Timing]  # T
     compile_seconds: float
     n_devices: int  # that shared the work
-    planned_bytes: int | None  # of memory, see learning/programs.py
+    planned_bytes: int | None  # of memory, see learning/memory.py
     precision: str  # of products in training and evaluation
 
     @cached_property

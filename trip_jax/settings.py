@@ -6,6 +6,8 @@ from dataclasses import field
 from math import inf
 from typing import Generic, TypeVar
 
+import jax
+
 from trip_jax.errors import InvalidSetting
 
 T = TypeVar("T")
@@ -18,7 +20,7 @@ class Registry(Generic[T]):
     """The objects that a setting may name.
 
     Called with a name it is a decorator that adds one: `@SEMIVALUES("banzhaf")`. A name that is
-    there already is given to the newer object.
+    there already is given to the newer object, and programs that took the older one are forgotten.
 
     Args:
         setting: its full name, for messages.
@@ -30,6 +32,8 @@ class Registry(Generic[T]):
 
     def __call__(self, name: str) -> Callable[[T], T]:
         def add(one: T) -> T:
+            if name in self._named:
+                jax.clear_caches()
             self._named[name] = one
             return one
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from trip_jax.attribution import Journal
 from trip_jax.data.federation import ClientData, check, to_float
@@ -19,8 +19,8 @@ from trip_jax.history import Clock, Past, Result
 from trip_jax.learning.devices import mesh_of, placed, replicated, require_precision
 from trip_jax.learning.evaluation import LOSS, UTILITIES
 from trip_jax.learning.learner import Learner, default_batches
+from trip_jax.learning.memory import PlannedMemory, planned_memory
 from trip_jax.learning.models import Model
-from trip_jax.learning.programs import PlannedMemory, compiled, planned_memory
 from trip_jax.learning.training import Training
 from trip_jax.protocol import algorithm
 from trip_jax.protocol.adversaries import Adversary, choose_liars
@@ -29,7 +29,7 @@ from trip_jax.protocol.algorithm import Programs
 from trip_jax.protocol.channels import CHANNELS
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
-from trip_jax.protocol.messages import Assessed, Learned, Liars, Record, Schedule, State, Traced
+from trip_jax.protocol.messages import Liars, Record, Schedule, State
 from trip_jax.protocol.methods.whole_run import Keeping, WholeRun
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.rules import Rules, as_scheduled, require_plain_exchange
@@ -84,10 +84,7 @@ class Simulation:
         mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
         require_precision(precision, mesh.devices.flat[0])
         self.contribution, self.seed = contribution, seed
-        self.root, init_key, key = jax.jit(
-            lambda: tuple(jax.random.split(jax.random.key(seed), 3)),
-            out_shardings=replicated(mesh),
-        )()
+        self.root, init_key, key = placed(tuple(jax.random.split(jax.random.key(seed), 3)), mesh)
         client_batch, coalition_batch = default_batches(jax.default_backend())
         self.learner = Learner(
             model.flat(init_key, data.images.shape[1:]),
@@ -177,69 +174,41 @@ class Simulation:
     def topology(self) -> Topology:
         return self.schedule.topology
 
-    def train(
-        self, models: Array, clients: Array, keys: Array, data: ClientData
-    ) -> tuple[Array, Array]:
-        """`Learner.train` on arrays that a compiled program is given."""
-        return self.learner.on(data).train(models, clients, keys)
-
-    def evaluate(self, models: Array, data: ClientData) -> Array:
+    def evaluate(self, models: Array) -> Array:
         """Utilities [R, 3] of models [R, P] on the shared test set."""
-        return self.learner.on(data).evaluate(models)
+        return _evaluate(self.learner, models)
 
     def start(self) -> State:
         """theta^(0) for everyone, evaluated once; phi^(0) = 0."""
-
-        @partial(jax.jit, out_shardings=replicated(self.learner.mesh))
-        def first(theta: Array, key: Array, data: ClientData) -> State:
-            return State(
-                models=jnp.tile(theta, (self.n, 1)),
-                utility=jnp.tile(self.evaluate(theta[None], data), (self.n, 1)),
-                phi=jnp.zeros((self.n, self.n)),
-                key=key,
-                round=jnp.int32(0),
-            )
-
-        return cast(State, first(self.learner.model.theta, self.root, self.data))
-
-    def learn(self, data: ClientData, schedule: Schedule, state: State) -> Learned:
-        """Algorithm 1, what clients do in order to learn."""
-        return algorithm.learn(self.learner.on(data), self.rules, schedule, state)
-
-    def assess(
-        self, data: ClientData, schedule: Schedule, state: State, trained: Array, arrived: Array
-    ) -> Assessed:
-        """Algorithm 1, what clients do in order to tell contributions."""
-        learner = self.learner.on(data)
-        return algorithm.assess(learner, self.rules, schedule, state, trained, arrived)
-
-    def coordinate(self, schedule: Schedule, phi: Array, reports: Reports, t: Array) -> Traced:
-        """Algorithm 1, what the coordinator does."""
-        return algorithm.coordinate(self.rules, schedule, phi, reports, t)
+        return _start(self.learner, self.root)
 
     def compile(self, state: State) -> Programs:
-        """The three programs of a round, compiled once for the shapes of this federation."""
+        """The three programs of a round for the shapes of this federation.
+
+        Federations of equal shapes, rules and settings of learning share them.
+        """
         arrived, reports = np.ones(self.n, bool), Reports.none(self.schedule.arcs.client.shape[1])
-        mesh, clients = self.learner.mesh, (self.data, self.schedule, state)
-        inputs = self.schedule.public, state.phi, reports, state.round
+        clients = self.learner, self.rules, self.schedule, state
+        inputs = self.rules, self.schedule.public, state.phi, reports, state.round
         return Programs(
-            learn=compiled(self.learn, mesh, *clients),
-            assess=compiled(self.assess, mesh, *clients, state.models, arrived),
-            coordinate=compiled(self.coordinate, mesh, *inputs),
+            learn=algorithm.learn.lower(*clients).compile(),
+            assess=algorithm.assess.lower(*clients, state.models, arrived).compile(),
+            coordinate=algorithm.coordinate.lower(*inputs).compile(),
         )
 
     def on_its_data(self, programs: Programs) -> Programs:
-        """Programs of this federation that are given its arrays."""
+        """Programs that are given the arrays of this federation."""
+        clients = self.learner, self.rules, self.schedule
         return Programs(
-            learn=partial(programs.learn, self.data, self.schedule),
-            assess=partial(programs.assess, self.data, self.schedule),
-            coordinate=partial(programs.coordinate, self.schedule.public),
+            learn=partial(programs.learn, *clients),
+            assess=partial(programs.assess, *clients),
+            coordinate=partial(programs.coordinate, self.rules, self.schedule.public),
         )
 
     def step(self, state: State) -> tuple[State, Record]:
         """One round of Algorithm 1, a pure function of the state."""
-        parts = Programs(self.learn, self.assess, self.coordinate)
-        return algorithm.step(self.on_its_data(parts), state)
+        programs = Programs(algorithm.learn, algorithm.assess, algorithm.coordinate)
+        return algorithm.step(self.on_its_data(programs), state)
 
     def run(
         self,
@@ -311,6 +280,22 @@ class Simulation:
             if on_round and on_round(Past(state, records, timings)):
                 break
         return concluded(result())
+
+
+_evaluate = jax.jit(Learner.evaluate)
+
+
+@jax.jit
+def _start(learner: Learner, key: Array) -> State:
+    n, theta = len(learner.data.sizes), learner.model.theta
+    state = State(
+        models=jnp.tile(theta, (n, 1)),
+        utility=jnp.tile(learner.evaluate(theta[None]), (n, 1)),
+        phi=jnp.zeros((n, n)),
+        key=key,
+        round=jnp.int32(0),
+    )
+    return lax.with_sharding_constraint(state, replicated(learner.mesh))
 
 
 def _require_outputs(learner: Learner) -> None:

@@ -34,6 +34,7 @@ from experiments.harness.kept_runs import compose_config
 from experiments.harness.report import Report
 from trip_jax.config import Config, Defence
 from trip_jax.history import Clock
+from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.plurals import counted
 from trip_jax.protocol.algorithm import step
@@ -119,10 +120,10 @@ def _ways(config: Config, simulation: Simulation, work: str) -> tuple[int, dict[
     ours: Work
     if work == "training":
         amount, clients = int(data.sizes.sum()) * config.training.local_epochs, jnp.arange(n)
-        keys, train = round_keys(simulation.root, clients, 0), jax.jit(simulation.train)
-        ours = partial(train, state.models, clients, keys, data)
+        keys, train = round_keys(simulation.root, clients, 0), jax.jit(Learner.train)
+        ours = partial(train, simulation.learner, state.models, clients, keys)
     elif work == "evaluation":
-        amount, ours = n, partial(jax.jit(simulation.evaluate), state.models, data)
+        amount, ours = n, partial(simulation.evaluate, state.models)
     else:
         programs = Clock(simulation.on_its_data(simulation.compile(state))).programs
         amount, ours = 1, partial(step, programs, state)

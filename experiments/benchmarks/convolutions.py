@@ -101,15 +101,10 @@ def _works(
     mesh, training = mesh_of(jax.local_devices()[:1]), Training(batch_size=BATCH_SIZE)
     learner = Learner(model, data, training, mesh, "float32", batch, batch)
 
-    @jax.jit
-    def train(models: jax.Array, data: ClientData) -> jax.Array:
-        return learner.on(data).train_rows(models, jnp.arange(n), keys)[0]
-
-    @jax.jit
-    def test(models: jax.Array, data: ClientData) -> jax.Array:
-        return learner.on(data).evaluate_rows(models)
-
-    runs = partial(train, models, data), partial(test, models, data)
+    runs = (
+        partial(jax.jit(Learner.train_rows), learner, models, jnp.arange(n), keys),
+        partial(jax.jit(Learner.evaluate_rows), learner, models),
+    )
     images = (int(data.sizes.sum()), n * N_TEST)
     return dict(zip(WORKS, zip(runs, images, strict=True), strict=True))
 

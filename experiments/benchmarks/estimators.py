@@ -27,6 +27,7 @@ import trip_jax as tj
 from experiments.harness.command_line import Request, run_as_command
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import UTILITIES
+from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.plurals import counted
 from trip_jax.protocol.aggregation import WeightedMean, aggregate, coalition_models
@@ -88,17 +89,17 @@ def lcv_games(n: int, rounds: tuple[int, ...] = (1, 3, 6)) -> list[TabulatedGame
         tj.topology.build(nx.star_graph(n - 1), np.asarray(data.sizes)),
         training=tj.Training(local_epochs=3, learning_rate=0.05),
     )
-    train, evaluate = jax.jit(simulation.train), jax.jit(simulation.evaluate)
+    train = partial(jax.jit(Learner.train), simulation.learner)
     here = simulation.topology.at(0)
     coalitions = (jnp.arange(2**n)[:, None] >> clients & 1).astype(bool)
     mix, models, games = WeightedMean(), simulation.start().models, []
     for t in range(max(rounds)):
-        trained, _ = train(models, clients, round_keys(simulation.root, clients, t), data)
+        trained, _ = train(models, clients, round_keys(simulation.root, clients, t))
         if t + 1 in rounds:  # the hub's members are all clients, in order
             mixtures = coalition_models(
                 mix, coalitions, here.shares[0], trained, models, models[0], clients != 0
             )
-            utilities = np.asarray(evaluate(mixtures, data), float)
+            utilities = np.asarray(simulation.evaluate(mixtures), float)
             games += [
                 TabulatedGame(f"LCV, {name}", utilities[:, u]) for u, name in enumerate(UTILITIES)
             ]

@@ -26,8 +26,8 @@ from experiments.harness.report import Report
 from experiments.paper.cells import CellStudy
 from trip_jax.errors import InvalidSetting
 from trip_jax.runs.prepare import describe, prepare
-from trip_jax.truth.reexecution import Executor
-from trip_jax.truth.shapley_value import decentralised_process
+from trip_jax.truth.reexecution import Executor, mixing_rule
+from trip_jax.truth.shapley_value import Decentralised
 
 ONE_COALITION = "trip_jax, one coalition at a time"
 
@@ -67,7 +67,7 @@ def retraining_speed(arguments: Sequence[str]) -> None:
     alone, _ = prepare(replace(config, devices=1))
     refuse_what_pytorch_lacks(config, simulation)
     n, inside = simulation.n, coalitions(simulation.n, pairs)
-    process = decentralised_process(simulation)
+    process = Decentralised(mixing_rule(simulation))
     together, apart = Executor(simulation, process), Executor(alone, process, memory=1.0)
     ways: dict[str, Work] = {
         OURS: partial(together.execute, simulation, inside),

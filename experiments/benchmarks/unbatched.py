@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from trip_jax.config import Config
+from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import WeightedMean, coalition_models
 from trip_jax.runs.prepare import prepare
@@ -26,24 +27,24 @@ class Unbatched:
 
     def __init__(self, config: Config):
         simulation, _ = prepare(replace(config, devices=1))
-        self.models, self._data = simulation.start().models, simulation.data
+        self.models, self._learner = simulation.start().models, simulation.learner
         self._keys = round_keys(simulation.root, jnp.arange(simulation.n), 0)
-        self._train = jax.jit(simulation.train)
-        self._evaluate = jax.jit(simulation.evaluate)
+        self._train = jax.jit(Learner.train)
+        self._evaluate = simulation.evaluate
         self._here = simulation.topology.at(0)
         self._mix = jax.jit(partial(coalition_models, WeightedMean()))
 
     def train(self, models: Array, clients: Sequence[int]) -> Array:
         """Local training of some clients, models [c, P] -> [c, P]."""
         trained = [
-            self._train(theta[None], np.array([i]), self._keys[i : i + 1], self._data)[0]
+            self._train(self._learner, theta[None], np.array([i]), self._keys[i : i + 1])[0]
             for theta, i in zip(models, clients, strict=True)
         ]
         return jnp.concatenate(trained)
 
     def evaluate(self, models: Array) -> Array:
         """Utilities [R, U] of models [R, P]."""
-        return jnp.concatenate([self._evaluate(theta[None], self._data) for theta in models])
+        return jnp.concatenate([self._evaluate(theta[None]) for theta in models])
 
     def round(self, models: Array) -> tuple[Array, list[np.ndarray]]:
         """The next models [n, P] and everyone's local contribution vector [m, U] (Eq. 4)."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from experiments.harness.command_line import CHOSEN_BY_GROUP
@@ -140,10 +139,10 @@ class Cell(KeptRun):
         seconds, saved = _seconds(kept["seconds"]), time.perf_counter()
         simulation = self.simulation
         n, n_test = simulation.n, len(simulation.data.test_labels)
-        evaluate = partial(jax.jit(simulation.evaluate), data=simulation.data)
 
         def table(models_of: Models) -> np.ndarray:
-            utilities = coalition_utilities(models_of, evaluate, n, np.arange(2**n)).astype(float)
+            utilities = coalition_utilities(models_of, simulation.evaluate, n, np.arange(2**n))
+            utilities = utilities.astype(float)
             # Baselines ask whether accuracies are equal: count examples, not float32 fractions.
             utilities[:, ACCURACY] = np.round(utilities[:, ACCURACY] * n_test) / n_test
             return utilities

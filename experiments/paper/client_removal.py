@@ -38,9 +38,9 @@ from trip_jax.runs.directory import is_over
 from trip_jax.runs.figures import HONEST, LIAR, MUTED, add_legend
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.reports import recorded_reports
-from trip_jax.truth.reexecution import Executor
-from trip_jax.truth.removal import removal_process
-from trip_jax.truth.shapley_value import decentralised_process
+from trip_jax.truth.reexecution import Executor, mixing_rule
+from trip_jax.truth.removal import Removal
+from trip_jax.truth.shapley_value import Decentralised
 
 TRIP = "TRIP-Shapley"
 CRITERIA = (TRIP, "by loss", "divided by m", "leave-one-out", "not traced")
@@ -142,8 +142,8 @@ class _Removals:
     def _executor(self) -> Executor:
         simulations = [run.simulation for run in self._runs]
         widest = max(simulation.topology.graphs.mask.shape[2] for simulation in simulations)
-        process_of = decentralised_process if self._relays else removal_process
-        return Executor(simulations[0], process_of(simulations[0]), width=widest)
+        process = Decentralised if self._relays else Removal
+        return Executor(simulations[0], process(mixing_rule(simulations[0])), width=widest)
 
     def of(self, run: KeptRun, present: np.ndarray) -> np.ndarray:
         """Utilities [K, n, 3] of everyone's final model where present [K, n] bool take part."""

@@ -17,8 +17,8 @@ from experiments.harness.kept_runs import Arrays, KeptRun, read, write
 from trip_jax.config import Adversary, Contribution, Defence
 from trip_jax.errors import Diverged
 from trip_jax.learning.evaluation import ACCURACY, UTILITIES
-from trip_jax.learning.programs import compiled_when_called
 from trip_jax.plurals import counted
+from trip_jax.protocol.algorithm import assess, learn
 from trip_jax.protocol.coordinator import trace
 from trip_jax.protocol.messages import Liars, Schedule, State
 from trip_jax.protocol.reports import Reports
@@ -54,9 +54,7 @@ def _evaluate(
 ) -> None:
     lead, rounds = run.simulation, run.config.training.rounds
     under = {name: lead.with_liars(*lie) for name, lie in lies.items()}
-    mesh, state = lead.learner.mesh, lead.start()
-    learn = compiled_when_called(lead.learn, mesh)
-    assess = {name: compiled_when_called(one.assess, mesh) for name, one in under.items()}
+    state = lead.start()
     checkpoints = run.checkpoints(f"lies-{json_hash(sorted(lies))[:8]}")
     found: dict[str, dict[str, list[np.ndarray]]]
     found = {name: {"lcv": [], "filtered": []} for name in lies}
@@ -65,10 +63,10 @@ def _evaluate(
         found = jax.tree.map(list, kept["found"])
     began, first = time.perf_counter(), int(state.round)
     for t in range(first, rounds):
-        learned = learn(lead.data, lead.schedule, state)
+        learned = learn(lead.learner, lead.rules, lead.schedule, state)
         for name, one in under.items():
             inputs = state, learned.trained, learned.arrived
-            assessed = assess[name](lead.data, one.schedule, *inputs)
+            assessed = assess(lead.learner, one.rules, one.schedule, *inputs)
             contributions = assessed.contributions
             finite = np.isfinite(contributions.lcv).all(axis=(1, 2))
             if not finite.all():

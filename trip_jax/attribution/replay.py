@@ -17,7 +17,6 @@ from jax import Array, lax
 from jaxtyping import Bool, Float
 
 from trip_jax.attribution.journal import Journal
-from trip_jax.data.federation import ClientData
 from trip_jax.learning.devices import replicated
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
@@ -128,13 +127,8 @@ def attributed(
         inside = np.asarray(masks)
     else:
         inside = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
+    start = jnp.asarray(journal.start)
     updates = jnp.asarray(journal.updates.reshape(n_rounds * n, size))
-
-    @partial(jax.jit, out_shardings=replicated(learner.mesh))
-    def utilities(coefficients: Array, start: Array, updates: Array, data: ClientData) -> Array:
-        with jax.default_matmul_precision("highest"):
-            models = start + coefficients @ updates
-        return learner.on(data).evaluate(models)
 
     table = np.zeros((len(inside), n, N_UTILITIES))
     chunk = min(CHUNK, len(inside))
@@ -143,8 +137,8 @@ def attributed(
         here = slice(first, first + chunk)
         coefficients = replay(journal.mixing, inside[here], response, renormalised)
         for i in range(n):
-            models = coefficients[:, i], journal.start, updates, learner.data
-            table[here, i] = np.asarray(utilities(*models))
+            found = _utilities(learner, start, updates, coefficients[:, i])
+            table[here, i] = np.asarray(found)
     if not sampled:
         phi = np.moveaxis(game_values(table), 0, 1)
         return Attribution(phi, np.zeros_like(phi))
@@ -152,3 +146,16 @@ def attributed(
     found = estimate(jnp.asarray(inside), flat, n, estimator=SAMPLED_BY)
     phi, error = (np.moveaxis(np.asarray(one).reshape(n, n, -1), 0, 1) for one in found)
     return Attribution(phi, error)
+
+
+@jax.jit
+def _utilities(
+    learner: Learner,
+    start: Float[Array, " P"],
+    updates: Float[Array, "C P"],
+    coefficients: Float[Array, "K C"],
+) -> Float[Array, "K 3"]:
+    with jax.default_matmul_precision("highest"):
+        models = start + coefficients @ updates
+    utilities = learner.evaluate(models)
+    return lax.with_sharding_constraint(utilities, replicated(learner.mesh))

@@ -1,11 +1,12 @@
 """A model, the data it learns from and is judged by, and the devices that do the work."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 import jax
 import jax.numpy as jnp
 import optax
+from flax import struct
 from jax import Array
 from jax.sharding import Mesh
 from jaxtyping import Float, Int, Key
@@ -26,9 +27,11 @@ def default_batches(backend: str) -> tuple[int, int]:
     return (1, 1) if backend == "cpu" else (128, 64)
 
 
-@dataclass(frozen=True)
+@struct.dataclass
 class Learner:
     """Trains and evaluates models [R, P].
+
+    Programs that are given learners of equal settings and shapes are compiled once.
 
     Attributes:
         precision: of matrix products: "float32", on accelerators also "tensorfloat32" (on a TPU
@@ -38,14 +41,14 @@ class Learner:
 
     model: FlatModel
     data: ClientData
-    training: Training
-    mesh: Mesh
-    precision: str
-    client_batch: int
-    evaluation_batch: int
+    training: Training = struct.field(pytree_node=False)
+    mesh: Mesh = struct.field(pytree_node=False)
+    precision: str = struct.field(pytree_node=False)
+    client_batch: int = struct.field(pytree_node=False)
+    evaluation_batch: int = struct.field(pytree_node=False)
 
     def on(self, data: ClientData) -> "Learner":
-        """The same with these arrays, as a compiled program is given them."""
+        """The same with these arrays, as the work of one device is given them."""
         return replace(self, data=data)
 
     def train(

@@ -9,11 +9,13 @@ accelerators too, so only the CPU predicts with it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax import struct
 from jax import Array
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Key
@@ -41,27 +43,37 @@ class Model:
 
     def flat(self, key: Key[Array, ""], image_shape: Sequence[int]) -> "FlatModel":
         """Draw theta^(0) by `key` and see every parameter vector as one row."""
-        images = jnp.zeros((1, *image_shape))
-        theta, unravel = ravel_pytree(jax.jit(self.init)(key, images))  # as one program
-        predict = self.predict or self.apply
-        return FlatModel(
-            theta=theta,
-            draw=lambda key: ravel_pytree(self.init(key, images))[0],
-            apply=lambda row, images: self.apply(unravel(row), images),
-            predict=lambda row, images: predict(unravel(row), images),
-            unravel=unravel,
-        )
+        params = _initial(self, tuple(image_shape), key)
+        theta, unravel = ravel_pytree(params)
+        return FlatModel(theta, unravel, self, tuple(image_shape))
 
 
-@dataclass(frozen=True)
+@partial(jax.jit, static_argnums=(0, 1))
+def _initial(model: Model, image_shape: tuple[int, ...], key: Array) -> Params:
+    return model.init(key, jnp.zeros((1, *image_shape)))
+
+
+@struct.dataclass
 class FlatModel:
     """A model whose parameters are one vector [P], so that mixing models is a matrix product."""
 
     theta: Float[Array, " P"]  # the common initial parameters
-    draw: Callable[[Key[Array, ""]], Float[Array, " P"]]  # other initial parameters
-    apply: Callable[[Array, Array], Array]
-    predict: Callable[[Array, Array], Array]
-    unravel: Callable[[Array], Params]
+    unravel: Callable[[Array], Params] = struct.field(pytree_node=False)
+    model: Model = struct.field(pytree_node=False)
+    image_shape: tuple[int, ...] = struct.field(pytree_node=False)
+
+    def draw(self, key: Key[Array, ""]) -> Float[Array, " P"]:
+        """Other initial parameters."""
+        params = self.model.init(key, jnp.zeros((1, *self.image_shape)))
+        return ravel_pytree(params)[0]
+
+    def apply(self, row: Float[Array, " P"], images: Float[Array, "B H W C"]) -> Array:
+        """Logits, in the form that is differentiated."""
+        return self.model.apply(self.unravel(row), images)
+
+    def predict(self, row: Float[Array, " P"], images: Float[Array, "B H W C"]) -> Array:
+        """Logits, in the form that is fastest forward."""
+        return (self.model.predict or self.model.apply)(self.unravel(row), images)
 
 
 class _ShiftConv(nn.Module):
@@ -195,8 +207,17 @@ def mlp(n_classes: int = 10, hidden: Sequence[int] = (64,)) -> Model:
 def from_flax(module: nn.Module) -> Model:
     """Any Flax module whose `__call__` takes images [B, H, W, C] and gives logits.
 
-    Everything in its variables is trained and averaged; it is given no key for dropout.
+    Everything in its variables is trained and averaged; it is given no key for dropout. Equal
+    modules make equal models, so that federations of them share compiled programs.
     """
+    try:
+        return _of_module(module)
+    except TypeError:  # a module that holds lists has no hash
+        return _of_module.__wrapped__(module)
+
+
+@cache
+def _of_module(module: nn.Module) -> Model:
     return Model(
         init=lambda key, images: module.init(key, images),
         apply=lambda params, images: cast(Array, module.apply(params, images)),

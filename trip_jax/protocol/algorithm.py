@@ -8,6 +8,7 @@ numbers are the paper's.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -30,6 +31,7 @@ from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.rules import Rules
 
 
+@jax.jit
 def learn(learner: Learner, rules: Rules, schedule: Schedule, state: State) -> Learned:
     """What clients do in order to learn."""
     here = rules.weigh(schedule.at(state.round), state)
@@ -48,6 +50,7 @@ def learn(learner: Learner, rules: Rules, schedule: Schedule, state: State) -> L
     return Learned(models, trained, jnp.where(finite, loss, jnp.nan), sent.arrived)
 
 
+@jax.jit
 def assess(
     learner: Learner,
     rules: Rules,
@@ -72,6 +75,7 @@ def assess(
     return Assessed(found, accepted, reported, reports)
 
 
+@jax.jit
 def coordinate(rules: Rules, schedule: Schedule, phi: Array, reports: Reports, t: Array) -> Traced:
     """What the coordinator does; of a schedule it needs what is public."""
     phi, verdict = coordinator.coordinate(phi, reports, rules.audit)  # lines 25 to 29

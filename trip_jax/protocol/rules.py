@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import jax
+
 from trip_jax.protocol.adversaries import Lie
 from trip_jax.protocol.aggregation import Rule
 from trip_jax.protocol.channels import Channel, Lossless
@@ -26,9 +28,10 @@ def require_plain_exchange(rules: "Rules", who: str) -> None:
     )
 
 
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class Rules:
-    """The rules of a federation; hashable.
+    """The rules of a federation; hashable, since programs under equal rules are compiled once.
 
     Attributes:
         weigh: what a round's weights become, known the state at its start.

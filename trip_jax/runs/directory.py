@@ -23,7 +23,7 @@ from trip_jax.data.partition import Federation
 from trip_jax.errors import InvalidSetting
 from trip_jax.history import Past, Result, Timing
 from trip_jax.learning.evaluation import ACCURACY, LOSS, UTILITIES
-from trip_jax.learning.programs import peak_bytes
+from trip_jax.learning.memory import peak_bytes
 from trip_jax.protocol.messages import Record
 from trip_jax.runs.costs import costs
 from trip_jax.runs.dataset import lcv_by_contributor, to_dataset

@@ -15,7 +15,7 @@ from trip_jax.config import Config
 from trip_jax.errors import Diverged, Interrupted, InvalidSetting
 from trip_jax.history import Past
 from trip_jax.learning.devices import available, join
-from trip_jax.learning.programs import PlannedMemory
+from trip_jax.learning.memory import PlannedMemory
 from trip_jax.plurals import counted
 from trip_jax.runs.checkpoints import refuse_changes
 from trip_jax.runs.directory import (

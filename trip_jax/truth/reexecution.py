@@ -9,21 +9,23 @@ with a server).
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Key
 
 from trip_jax.data.federation import ClientData
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.devices import equal_parts, sharded_map
 from trip_jax.learning.evaluation import N_UTILITIES
-from trip_jax.learning.programs import compiled_when_called
+from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import Rule
 from trip_jax.protocol.rules import require_plain_exchange
@@ -35,22 +37,30 @@ MAX_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
-class Process:
-    """How h models of an execution go from round to round.
+class Process(ABC):
+    """How the models of an execution go from round to round; programs of equal ones are shared.
 
     Attributes:
-        holder: which of the h models each client trains.
-        mix: `(models [h, P], trained [n, P], trains [n] bool, t, data, topology)` -> the next
-            models [h, P]; `trained` holds nothing of use for clients that do not train.
+        with_a_server: whether all clients train the model of a server (h = 1), not their own.
     """
 
-    holder: Int[np.ndarray, " n"]
-    mix: Callable[[Array, Array, Array, Array | int, ClientData, Topology], Array]
+    with_a_server = False
 
-    @property
-    def n_models(self) -> int:
+    def n_models(self, n: int) -> int:
         """h."""
-        return int(self.holder.max()) + 1
+        return 1 if self.with_a_server else n
+
+    @abstractmethod
+    def mix(
+        self,
+        models: Float[Array, "h P"],
+        trained: Float[Array, "n P"],
+        trains: Bool[Array, " n"],
+        t: Int[Array, ""] | int,
+        data: ClientData,
+        topology: Topology,
+    ) -> Float[Array, "h P"]:
+        """The next models; `trained` holds nothing of use for clients that do not train."""
 
 
 def mixing_rule(simulation: Simulation) -> Rule:
@@ -75,7 +85,7 @@ class Progress:
 
 
 class Executor:
-    """Executes a process; its programs are compiled once for all federations of equal shapes.
+    """Executes a process.
 
     Args:
         simulation: whose model, training and evaluation are used.
@@ -95,13 +105,12 @@ class Executor:
         self._process, self._rounds = process, simulation.training.rounds
         self._local_epochs = simulation.training.local_epochs
         # The models of a round and of the next, and those just trained.
-        models = 2 * process.n_models + simulation.n
+        models = 2 * process.n_models(simulation.n) + simulation.n
         memory = _memory(simulation.learner.mesh) if memory is None else memory
         fitting = memory / models / simulation.learner.model.theta.nbytes  # on each device
         n_devices = self._n_devices = simulation.learner.mesh.size
         most = max(1, min(MAX_AT_ONCE // n_devices, fitting))
         self.most_at_once = n_devices * 2 ** int(np.log2(most))
-        self._programs = _programs(simulation, process)
 
     def at_once(self, n_executions: int) -> int:
         """Executions in a chunk, a power of two on each device."""
@@ -130,15 +139,15 @@ class Executor:
         Raises:
             InvalidSetting: a model is no longer finite.
         """
-        data, topology = simulation.data, simulation.topology
+        topology = simulation.topology
         if self._width:
             topology = topology.padded(self._width)
-        theta, root = simulation.learner.model.theta, simulation.root
-        parts = [np.zeros((0, self._process.n_models, N_UTILITIES))]
+        given = simulation.learner, self._process, simulation.root
+        parts = [np.zeros((0, self._process.n_models(simulation.n), N_UTILITIES))]
         if finished is not None:
             parts = [finished]
         start, began = len(parts[0]), time.perf_counter()
-        sizes = np.asarray(data.sizes)
+        sizes = np.asarray(simulation.data.sizes)
         work = trains @ sizes * self._local_epochs  # [K] of a round
         later_rounds = self._rounds - 1
         at_once = self.at_once(len(trains))
@@ -148,9 +157,9 @@ class Executor:
             chunk[: last - first] = trains[first:last]
             order = equal_parts(chunk @ sizes, self._n_devices)
             chunk = chunk[order]
-            models = self._programs.first_round(theta, root, chunk, data, topology)
+            models = _first_round(*given, chunk, topology)
             for t in range(1, self._rounds):
-                models = self._programs.next_round(models, root, chunk, t, data, topology)
+                models = _next_round(*given, chunk, topology, models, t)
                 if on_progress:
                     jax.block_until_ready(models)
                     done_now = work[start:first].sum() * later_rounds + work[first:last].sum() * t
@@ -162,7 +171,7 @@ class Executor:
                             seconds=time.perf_counter() - began,
                         )
                     )
-            utilities = np.asarray(self._programs.evaluate(models, data))[np.argsort(order)]
+            utilities = np.asarray(_evaluate(simulation.learner, models))[np.argsort(order)]
             utilities = utilities[: last - first]
             if not np.isfinite(utilities).all():
                 raise InvalidSetting(
@@ -175,81 +184,95 @@ class Executor:
         return np.concatenate(parts)
 
 
-@dataclass(frozen=True)
-class _Programs:
-    """The first round of a chunk, any later one, and the evaluation."""
-
-    first_round: Callable[..., Array]
-    next_round: Callable[..., Array]
-    evaluate: Callable[..., Array]
+# Every device has executions of its own.
 
 
-def _programs(simulation: Simulation, process: Process) -> _Programs:
-    """Every device has executions of its own."""
-    n, h, learner = simulation.n, process.n_models, simulation.learner
-    mesh = learner.mesh
-    holder = process.holder
+@partial(jax.jit, static_argnames="process")
+def _first_round(
+    learner: Learner,
+    process: Process,
+    root: Key[Array, ""],
+    trains: Bool[Array | np.ndarray, "k n"],
+    topology: Topology,
+) -> Float[Array, "k h P"]:
+    """All executions start from one model, so that a client trains once for all of them."""
 
-    def train_all(models, root, trains, t, data):
-        """Models [k n, P] of those who train, then of nobody; and which of these rows is whose."""
-        keys = round_keys(root, jnp.arange(n), t)
-        # Of all (execution, client) pairs, those that train, in the order of their work.
-        sizes = jnp.tile(data.sizes, len(trains))
-        rows = jnp.lexsort((sizes, ~trains.ravel()))
-        block = min(learner.client_batch, len(rows))
+    def work(trains, shared):
+        theta, root, data, topology = shared
+        local = learner.on(data)
+        start = jnp.broadcast_to(theta, (process.n_models(trains.shape[1]), len(theta)))
+        anywhere = trains.any(axis=0)
+        trained, row_of = _train_all(local, process, root, start[None], anywhere[None], 0)
+        trained = trained[row_of[0]]
+        mix = partial(process.mix, start, trained)
+        return lax.map(lambda trains: mix(trains, 0, data, topology), trains)
 
-        def train(b, trained):
-            start = jnp.minimum(b * block, len(rows) - block)  # as slices are clamped
-            execution, client = jnp.divmod(lax.dynamic_slice_in_dim(rows, start, block), n)
-            before = models[execution, jnp.asarray(holder)[client]]
-            after, _ = learner.on(data).train_rows(before, client, keys[client])
-            return lax.dynamic_update_slice_in_dim(trained, after, start, 0)
+    shared = learner.model.theta, root, learner.data, topology
+    return sharded_map(learner.mesh, work, trains, shared)
 
-        n_blocks = (trains.sum() + block - 1) // block
-        trained = jnp.zeros((len(rows), models.shape[-1]))
-        trained = lax.fori_loop(0, n_blocks, train, trained)
-        return trained, jnp.argsort(rows).reshape(trains.shape)
 
-    def first_round(theta, root, trains, data, topology):
-        def work(trains, shared):
-            theta, root, data, topology = shared
-            # All executions start from one model, so that a client trains once for all of them.
-            start = jnp.broadcast_to(theta, (h, len(theta)))
-            anywhere = trains.any(axis=0)
-            trained, row_of = train_all(start[None], root, anywhere[None], 0, data)
-            trained = trained[row_of[0]]
-            return lax.map(
-                lambda trains: process.mix(start, trained, trains, 0, data, topology), trains
-            )
+@partial(jax.jit, static_argnames="process", donate_argnames="models")
+def _next_round(
+    learner: Learner,
+    process: Process,
+    root: Key[Array, ""],
+    trains: Bool[Array | np.ndarray, "k n"],
+    topology: Topology,
+    models: Float[Array, "k h P"],
+    t: Int[Array, ""] | int,
+) -> Float[Array, "k h P"]:
+    def work(executions, shared):
+        models, trains = executions
+        root, t, data, topology = shared
+        trained, row_of = _train_all(learner.on(data), process, root, models, trains, t)
 
-        return sharded_map(mesh, work, trains, (theta, root, data, topology))
+        def mix(execution):
+            models, rows, trains = execution
+            return process.mix(models, trained[rows], trains, t, data, topology)
 
-    def next_round(models, root, trains, t, data, topology):
-        def work(executions, shared):
-            models, trains = executions
-            root, t, data, topology = shared
-            trained, row_of = train_all(models, root, trains, t, data)
+        return lax.map(mix, (models, row_of, trains))
 
-            def mix(execution):
-                models, rows, trains = execution
-                return process.mix(models, trained[rows], trains, t, data, topology)
+    shared = root, t, learner.data, topology
+    return sharded_map(learner.mesh, work, (models, trains), shared)
 
-            return lax.map(mix, (models, row_of, trains))
 
-        return sharded_map(mesh, work, (models, trains), (root, t, data, topology))
+@jax.jit
+def _evaluate(learner: Learner, models: Float[Array, "k h P"]) -> Float[Array, "k h 3"]:
+    def work(models, data):
+        rows = models.reshape(-1, models.shape[-1])
+        return learner.on(data).evaluate_rows(rows).reshape(*models.shape[:2], -1)
 
-    def evaluate(models, data):
-        def work(models, data):
-            rows = models.reshape(-1, models.shape[-1])
-            return learner.on(data).evaluate_rows(rows).reshape(*models.shape[:2], -1)
+    return sharded_map(learner.mesh, work, models, learner.data)
 
-        return sharded_map(mesh, work, models, data)
 
-    return _Programs(
-        compiled_when_called(first_round, mesh),
-        compiled_when_called(next_round, mesh, donate=(0,)),
-        compiled_when_called(evaluate, mesh),
-    )
+def _train_all(
+    learner: Learner,
+    process: Process,
+    root: Key[Array, ""],
+    models: Float[Array, "k h P"],
+    trains: Bool[Array, "k n"],
+    t: Int[Array, ""] | int,
+) -> tuple[Float[Array, "R P"], Int[Array, "k n"]]:
+    """Models of those who train, then of nobody; and which of these rows is whose."""
+    n = trains.shape[1]
+    holder = jnp.zeros(n, int) if process.with_a_server else jnp.arange(n)
+    keys = round_keys(root, jnp.arange(n), t)
+    # Of all (execution, client) pairs, those that train, in the order of their work.
+    sizes = jnp.tile(learner.data.sizes, len(trains))
+    rows = jnp.lexsort((sizes, ~trains.ravel()))
+    block = min(learner.client_batch, len(rows))
+
+    def train(b, trained):
+        start = jnp.minimum(b * block, len(rows) - block)  # as slices are clamped
+        execution, client = jnp.divmod(lax.dynamic_slice_in_dim(rows, start, block), n)
+        before = models[execution, holder[client]]
+        after, _ = learner.train_rows(before, client, keys[client])
+        return lax.dynamic_update_slice_in_dim(trained, after, start, 0)
+
+    n_blocks = (trains.sum() + block - 1) // block
+    trained = jnp.zeros((len(rows), models.shape[-1]))
+    trained = lax.fori_loop(0, n_blocks, train, trained)
+    return trained, jnp.argsort(rows).reshape(trains.shape)
 
 
 def _memory(mesh: Mesh) -> float:

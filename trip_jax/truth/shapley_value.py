@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from trip_jax.errors import InvalidSetting
-from trip_jax.protocol.aggregation import aggregate
+from trip_jax.protocol.aggregation import Rule, aggregate
 from trip_jax.shapley import game_values
 from trip_jax.shapley.sampling import draw, estimate, require_budget
 from trip_jax.simulation import Simulation
@@ -52,7 +52,7 @@ def decentralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
     Raises:
         InvalidSetting: too many coalitions, or a model that is no longer finite.
     """
-    return _truth(simulation, decentralised_process(simulation), **options)
+    return _truth(simulation, Decentralised(mixing_rule(simulation)), **options)
 
 
 def centralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
@@ -60,26 +60,27 @@ def centralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
 
     Args and raises: as `decentralised_truth`.
     """
-    return _truth(simulation, centralised_process(simulation.n), **options)
+    return _truth(simulation, Centralised(), **options)
 
 
-def decentralised_process(simulation: Simulation) -> Process:
+@dataclass(frozen=True)
+class Decentralised(Process):
     """Every client trains its own model and averages its neighbourhood's (Eq. 2)."""
-    rule = mixing_rule(simulation)
 
-    def mix(models, trained, trains, t, data, topology):
-        return aggregate(rule, jnp.where(trains[:, None], trained, models), topology.at(t))
+    rule: Rule
 
-    return Process(np.arange(simulation.n), mix)
+    def mix(self, models, trained, trains, t, data, topology):
+        return aggregate(self.rule, jnp.where(trains[:, None], trained, models), topology.at(t))
 
 
-def centralised_process(n: int) -> Process:
+@dataclass(frozen=True)
+class Centralised(Process):
     """Members of S train the server's model, which averages their updates."""
 
-    def mix(models, trained, trains, t, data, topology):
-        return server_step(models[0], trained - models[0], data.sizes, trains)[None]
+    with_a_server = True
 
-    return Process(np.zeros(n, int), mix)
+    def mix(self, models, trained, trains, t, data, topology):
+        return server_step(models[0], trained - models[0], data.sizes, trains)[None]
 
 
 def require_coalitions(n: int, max_coalitions: int = 2**12, samples: int | None = None) -> None:

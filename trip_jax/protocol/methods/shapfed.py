@@ -51,9 +51,14 @@ def last_layer(learner: Learner) -> tuple[tuple[str, ...], tuple[str, ...]]:
     Raises:
         InvalidSetting: there is none, or several.
     """
-    model, image = learner.model, learner.data.test_images[:1]
-    logits = jax.eval_shape(lambda: model.apply(model.theta, to_float(image)))
-    shapes = {name: one.shape for name, one in _named(model.unravel(model.theta)).items()}
+    model = learner.model
+    logits = jax.eval_shape(
+        lambda theta, images: model.apply(theta, to_float(images[:1])),
+        model.theta,
+        learner.data.test_images,
+    )
+    parameters = jax.eval_shape(model.unravel, model.theta)
+    shapes = {name: one.shape for name, one in _named(parameters).items()}
     kernels = [
         (*layer, kernel)
         for *layer, kernel in shapes
@@ -70,6 +75,6 @@ def last_layer(learner: Learner) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return kernel, (*kernel[:-1], "bias")
 
 
-def _named(parameters: Any) -> Mapping[tuple[str, ...], Array]:
+def _named(parameters: Any) -> Mapping[tuple[str, ...], Any]:
     """Parameters by their path; none where a model has no names for them."""
     return flatten_dict(parameters) if isinstance(parameters, Mapping) else {}

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Key
 
+from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import matmul
 from trip_jax.simulation import Simulation
@@ -50,23 +51,25 @@ def server_step(
 
 def fedavg(simulation: Simulation) -> History:
     """All rounds of FedAvg from the simulation's theta^(0), with its draws of minibatches."""
-    clients = jnp.arange(simulation.n)
-
-    @jax.jit
-    def one_round(model, t, data):
-        models = jnp.tile(model, (simulation.n, 1))
-        keys = round_keys(simulation.root, clients, t)
-        trained, _ = simulation.train(models, clients, keys, data)
-        updates = trained - model
-        everyone = jnp.ones(simulation.n, bool)
-        return server_step(model, updates, data.sizes, everyone), updates
-
     models, updates = [simulation.learner.model.theta], []
     for t in range(simulation.training.rounds):
-        model, update = one_round(models[-1], t, simulation.data)
+        model, update = _round(simulation.learner, simulation.root, models[-1], t)
         models.append(model)
         updates.append(update)
     return History(jnp.stack(models), jnp.stack(updates), simulation.data.sizes)
+
+
+@jax.jit
+def _round(
+    learner: Learner, root: Key[Array, ""], model: Float[Array, " P"], t: Int[Array, ""] | int
+) -> tuple[Float[Array, " P"], Float[Array, "n P"]]:
+    """The next model of the server, and everyone's update."""
+    n = len(learner.data.sizes)
+    clients, everyone = jnp.arange(n), jnp.ones(n, bool)
+    keys = round_keys(root, clients, t)
+    trained, _ = learner.train(jnp.tile(model, (n, 1)), clients, keys)
+    updates = trained - model
+    return server_step(model, updates, learner.data.sizes, everyone), updates
 
 
 MAX_AT_ONCE = 32  # coalition models

@@ -1,13 +1,8 @@
-"""Compiled programs and the memory they take.
-
-Programs are kept in the process: a federation of the same shapes and settings, as in the next job
-of a sweep, finds those of the one before.
-"""
+"""The memory that compiled programs will take, and what a process has taken."""
 
 import resource
 import sys
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,48 +10,6 @@ import jax
 import psutil
 from jax import Array
 from jax.sharding import Mesh
-from jax.stages import Compiled
-
-MAX_KEPT = 32
-
-_kept: OrderedDict[Hashable, Compiled] = OrderedDict()
-
-
-def compiled(
-    function: Callable[..., Any], mesh: Mesh, *arguments: Any, donate: tuple[int, ...] = ()
-) -> Compiled:
-    """`function` compiled for arguments of these shapes, once a process for each text of a program.
-
-    What `function` closes over is part of the text.
-
-    Args:
-        mesh: the devices that `function` works on.
-        donate: which arguments are not used again.
-    """
-    lowered = jax.jit(function, donate_argnums=donate).lower(*arguments)
-    shapes = tuple(jax.tree.leaves(lowered.in_avals))  # of unused arguments, too
-    key = (lowered.as_text(), shapes, lowered.in_tree, lowered.out_tree, mesh)
-    program = _kept.pop(key, None) or lowered.compile()
-    _kept[key] = program
-    if len(_kept) > MAX_KEPT:
-        _kept.popitem(last=False)
-    return program
-
-
-def compiled_when_called(
-    function: Callable[..., Any], mesh: Mesh, donate: tuple[int, ...] = ()
-) -> Callable[..., Any]:
-    """`function`, `compiled` for every shape of arguments that it meets."""
-    known: dict[Hashable, Compiled] = {}
-
-    def call(*arguments: Any) -> Any:
-        leaves, tree = jax.tree.flatten(arguments)
-        shapes = (tree, *map(jax.typeof, leaves))
-        if shapes not in known:
-            known[shapes] = compiled(function, mesh, *arguments, donate=donate)
-        return known[shapes](*arguments)
-
-    return call
 
 
 @dataclass(frozen=True)
