@@ -2,11 +2,19 @@
 
 import sys
 from dataclasses import is_dataclass
+from importlib import import_module
 from typing import Any, cast, no_type_check
 
 from jaxtyping import install_import_hook
 
 PACKAGES = ("data.federation", "learning", "protocol", "shapley", "topology", "truth")
+# Files under the hook, and what they import first, are compiled in every process anew.
+BEFORE = (
+    *("beartype.door", "flax.linen", "h5netcdf", "hydra", "matplotlib.figure", "networkx"),
+    *("optax", "pandas", "scipy.sparse", "scipy.stats", "sklearn.datasets", "xarray"),
+)
+for package in BEFORE:
+    import_module(package)
 CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"  # an int is a float
 install_import_hook([f"trip_jax.{package}" for package in PACKAGES], CHECKER)
 

@@ -74,9 +74,22 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_configure(config: pytest.Config) -> None:
     thorough = config.getoption("thorough")
     settings.load_profile("thorough" if thorough else "usual")
-    if not thorough:  # XLA's older emitters take half the time to compile
-        flags = os.environ.get("XLA_FLAGS", "")
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_use_fusion_emitters=false"
+    config.addinivalue_line("markers", "thorough: of make test-all alone")
+    if not thorough:  # XLA's older emitters take half the time to compile, and one thread the least
+        flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("thorough"):
+        rare = [item for item in items if item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=rare)
+        items[:] = [item for item in items if item not in rare]
+
+
+def rarely(*values: Any) -> Any:
+    """A case of a test that `make test-all` alone runs."""
+    return pytest.param(*values, marks=pytest.mark.thorough)
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,7 @@ def runs(once: Once) -> list[str]:
     return [str(folder / name) for name in ("paper", "efficient")]
 
 
+@pytest.mark.thorough
 def test_at_most_the_stated_share_is_flagged(runs: list[str]) -> None:
     run = load_run(runs[0]).data
     penalty, distance = calibrate.penalty_and_distance(run, "loss", "paper")

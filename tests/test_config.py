@@ -12,6 +12,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
+from tests.conftest import rarely
 from trip_jax.config import (
     Adversary,
     Config,
@@ -84,7 +85,7 @@ def test_every_choice_composes(group: str, choice: str) -> None:
         assert (config.defence.c1, config.defence.c2) == wanted.get(choice, (False, False))
 
 
-@pytest.mark.parametrize("experiment", GROUPS["experiment"])
+@pytest.mark.parametrize("experiment", ["ws100", *map(rarely, {*GROUPS["experiment"]} - {"ws100"})])
 @pytest.mark.parametrize("group", [group for group in GROUPS if group != "experiment"])
 def test_every_choice_goes_into_every_experiment(experiment: str, group: str) -> None:
     for choice in GROUPS[group]:

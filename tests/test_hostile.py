@@ -13,7 +13,7 @@ from flax import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import TINY, Command, follow, tiny, tiny_data
+from tests.conftest import TINY, Command, follow, rarely, tiny, tiny_data
 from trip_jax import Adversary, Contribution, Defence, load_run
 from trip_jax.config import Checkpoint, Config, Distribution, ModelConfig, TopologyConfig, Training
 from trip_jax.errors import Diverged, InvalidSetting
@@ -83,8 +83,8 @@ PAPER = Contribution(utility="loss")
     ("contribution", "defence"),
     [
         (PAPER, Defence()),
-        (replace(PAPER, normalization="efficient"), Defence(c1=True)),
-        (replace(PAPER, estimator="kernelshap", budget=24), Defence()),
+        rarely(replace(PAPER, normalization="efficient"), Defence(c1=True)),
+        rarely(replace(PAPER, estimator="kernelshap", budget=24), Defence()),
     ],
 )
 def test_a_liar_who_sends_garbage_is_left_out(defence: Defence, contribution: Contribution) -> None:
@@ -258,7 +258,9 @@ def test_a_huge_graph_file_is_refused_unread(tmp_path: Path) -> None:
         read_graph(path, 2)
 
 
-@pytest.mark.parametrize("name", ["-a b; ü\u202e $(touch pwned) %s{x} `touch pwned`", "n" * 200])
+@pytest.mark.parametrize(
+    "name", ["-a b; ü\u202e $(touch pwned) %s{x} `touch pwned`", rarely("n" * 200)]
+)
 def test_a_run_directory_of_any_name_is_one(command: Command, tmp_path: Path, name: str) -> None:
     assert command(*TINY, f"hydra.run.dir='outputs/{name}'").code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["outputs"]

@@ -86,6 +86,7 @@ def test_removals_follow_the_scores(removed: Path) -> None:
         assert only(removed, f"*.{ending}").stat().st_size > 1000
 
 
+@pytest.mark.thorough
 def test_only_new_removals_are_executed(removed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executed: list[int] = []
     original = Executor.execute
@@ -155,6 +156,7 @@ def test_intervals() -> None:
     assert np.isnan(pearson(x, np.ones(60)))
 
 
+@pytest.mark.thorough
 def test_correlation_names_who_is_off_the_line(tmp_path: Path) -> None:
     correlation([*FEW, "distribution=sizes", f"out={tmp_path}"])
     frame = pandas.read_csv(only(tmp_path, "*.csv"))
@@ -193,6 +195,7 @@ def test_what_a_regression_leaves_and_explains() -> None:
     assert np.isnan(explained(given[:3], values[:3]))
 
 
+@pytest.mark.thorough
 def test_weight_given_to_the_hub_of_a_star(tmp_path: Path) -> None:
     run = KeptRun(tmp_path, compose_config("ws100", [*FEW[1:], *STAR]), "test")
     weights = given_weight(run.trip)
@@ -232,6 +235,7 @@ def test_scores_under_lies_are_those_of_whole_runs(lied: Path) -> None:
     assert len(frame) == 2 * (1 + 3 + 1 + 2)
 
 
+@pytest.mark.thorough
 def test_other_thresholds_judge_what_is_kept(
     lied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +271,7 @@ def test_what_c1_leaves_is_split_without_remainder(lied: Path) -> None:
     assert abs(row.gain_missed) > 1e-4 and abs(row.gain_replaced) > 1e-4
 
 
+@pytest.mark.thorough
 def test_interrupted_evaluations_go_on(
     lied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,8 +70,7 @@ def rounds() -> list[Played]:
 
 
 def assessed(simulation: Simulation, played: Played) -> Assessed:
-    rules = simulation.rules, simulation.schedule
-    return assess(simulation.learner, *rules, played.state, played.trained, played.arrived)
+    return assess(*simulation.assessing, played.state, played.trained, played.arrived)
 
 
 def by_member(simulation: Simulation, t: int, lcv: jax.Array) -> np.ndarray:

@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 
 import trip_jax
 import trip_jax.cli.run
-from tests.conftest import TINY, Command, Once, Outcome, config_of, python
+from tests.conftest import TINY, Command, Once, Outcome, config_of, python, rarely
 from trip_jax.config import Config
 from trip_jax.errors import Interrupted, InvalidSetting
 from trip_jax.history import Timing
@@ -468,7 +468,7 @@ def test_bad_input_is_one_sentence(case: str, command: Command, tmp_path: Path) 
     assert not (tmp_path / "run" / "rounds.csv").exists()
 
 
-@pytest.mark.parametrize("arguments", [(), ("-m",)])
+@pytest.mark.parametrize("arguments", [(), rarely(("-m",))])
 def test_bad_input_is_one_sentence_in_a_process(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     outcome = python(tmp_path, "-m", "trip_jax.run", *arguments, "trainig.rounds=3")
     assert outcome.code == 2

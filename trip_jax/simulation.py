@@ -182,27 +182,41 @@ class Simulation:
         """theta^(0) for everyone, evaluated once; phi^(0) = 0."""
         return _start(self.learner, self.root)
 
-    def compile(self, state: State) -> Programs:
-        """The three programs of a round for the shapes of this federation.
+    # What the three programs of a round are given of a federation, and no more: federations that
+    # differ in nothing else share them.
 
-        Federations of equal shapes, rules and settings of learning share them.
-        """
+    @property
+    def learning(self) -> tuple[Learner, Rules, Schedule]:
+        """For `algorithm.learn`."""
+        rules = self.rules.alone("weigh", "adversary", "channel", "aggregate")
+        return self.learner, rules, self.schedule.of_learning
+
+    @property
+    def assessing(self) -> tuple[Learner, Rules, Schedule]:
+        """For `algorithm.assess`."""
+        return self.learner, self.rules, self.schedule
+
+    @property
+    def coordinating(self) -> tuple[Rules, Schedule]:
+        """For `algorithm.coordinate`."""
+        return self.rules.alone("audit"), self.schedule.public
+
+    def compile(self, state: State) -> Programs:
+        """The three programs of a round for the shapes of this federation."""
         arrived, reports = np.ones(self.n, bool), Reports.none(self.schedule.arcs.client.shape[1])
-        clients = self.learner, self.rules, self.schedule, state
-        inputs = self.rules, self.schedule.public, state.phi, reports, state.round
+        trained, reported = (state.models, arrived), (state.phi, reports, state.round)
         return Programs(
-            learn=algorithm.learn.lower(*clients).compile(),
-            assess=algorithm.assess.lower(*clients, state.models, arrived).compile(),
-            coordinate=algorithm.coordinate.lower(*inputs).compile(),
+            learn=algorithm.learn.lower(*self.learning, state).compile(),
+            assess=algorithm.assess.lower(*self.assessing, state, *trained).compile(),
+            coordinate=algorithm.coordinate.lower(*self.coordinating, *reported).compile(),
         )
 
     def on_its_data(self, programs: Programs) -> Programs:
         """Programs that are given the arrays of this federation."""
-        clients = self.learner, self.rules, self.schedule
         return Programs(
-            learn=partial(programs.learn, *clients),
-            assess=partial(programs.assess, *clients),
-            coordinate=partial(programs.coordinate, self.rules, self.schedule.public),
+            learn=partial(programs.learn, *self.learning),
+            assess=partial(programs.assess, *self.assessing),
+            coordinate=partial(programs.coordinate, *self.coordinating),
         )
 
     def step(self, state: State) -> tuple[State, Record]:

@@ -63,10 +63,10 @@ def _evaluate(
         found = jax.tree.map(list, kept["found"])
     began, first = time.perf_counter(), int(state.round)
     for t in range(first, rounds):
-        learned = learn(lead.learner, lead.rules, lead.schedule, state)
+        learned = learn(*lead.learning, state)
         for name, one in under.items():
             inputs = state, learned.trained, learned.arrived
-            assessed = assess(lead.learner, one.rules, one.schedule, *inputs)
+            assessed = assess(*one.assessing, *inputs)
             contributions = assessed.contributions
             finite = np.isfinite(contributions.lcv).all(axis=(1, 2))
             if not finite.all():

@@ -57,6 +57,11 @@ class Schedule:
     key: Any  # []
 
     @property
+    def of_learning(self) -> "Schedule":
+        """What is needed to learn."""
+        return replace(self, work=None)
+
+    @property
     def public(self) -> "Schedule":
         """What the coordinator knows of it."""
         return replace(self, work=None, liars=None, key=None)

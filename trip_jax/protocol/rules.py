@@ -1,7 +1,8 @@
 """All that may vary in a round, injected into Algorithm 1."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any, cast
 
 import jax
 
@@ -52,3 +53,11 @@ class Rules:
     contribute: Method
     utility: int
     audit: Audit
+
+    def alone(self, *names: str) -> "Rules":
+        """The same without all others, for programs that do not ask for them.
+
+        What differs in other rules alone shares such a program.
+        """
+        others = {field.name: None for field in fields(self) if field.name not in names}
+        return replace(self, **cast(Any, others))
