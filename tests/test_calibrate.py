@@ -45,6 +45,7 @@ def test_at_most_the_stated_share_is_flagged(runs: list[str]) -> None:
     assert share(distance) <= 1 / (6 * len(SIZES)) < share(0.5 * distance)
 
 
+@pytest.mark.thorough
 def test_either_normalisation_is_derived_from_either_run(runs: list[str]) -> None:
     for normalization in ("paper", "efficient"):
         ours, theirs = (

@@ -180,6 +180,7 @@ def test_a_cpu_is_divided_once_and_any_number_taken_later() -> None:
     assert told_by(code).split() == ["1", str(cores()), "1"]
 
 
+@pytest.mark.thorough
 def test_a_run_from_python_works_on_all_cores(tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from trip_jax.run import run; "
     code += "from experiments.harness.kept_runs import compose_config; "

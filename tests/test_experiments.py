@@ -274,6 +274,7 @@ def test_finished_cells_are_not_run_again(
     assert frame.normalization.dropna().tolist() == ["paper"]
 
 
+@pytest.mark.thorough
 def test_table_2_has_the_papers_graphs_and_two_more(
     folder: Path, chosen: dict[str, tuple[str, ...]], thorough: bool
 ) -> None:
@@ -362,6 +363,7 @@ def test_an_interrupted_re_execution_goes_on(
     assert names == {".lock", "settings.json", "decentralised.npz"}
 
 
+@pytest.mark.thorough
 def test_experiments_wait_for_each_other(tmp_path: Path) -> None:
     """What two need at once is computed once: the second waits, and says so."""
     command = [sys.executable, "-m", "experiments.vs_shapley", "scale=smoke", *FEW]
