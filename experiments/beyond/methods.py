@@ -136,7 +136,7 @@ def draw(frame: pandas.DataFrame, utility: str, title: str) -> Figure:
         by_cost.annotate(f" {name}", (row.evaluations, row.distance), size=5.5, va="center")
     by_cost.set_xscale("symlog", linthresh=100)
     by_cost.set(yscale="log", ylabel="mean cosine distance")
-    by_cost.set_xlabel("models evaluated in a run")
+    by_cost.set_xlabel("models evaluated in a run (a gradient as three)")
     by_cost.margins(x=0.3)
     return figure
 

@@ -1,7 +1,7 @@
 """What every method says of a cell, kept beside its ground truth."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +21,8 @@ from trip_jax.attribution import (
     weights_times_gain,
 )
 from trip_jax.learning.learner import Learner
+from trip_jax.runs.prepare import prepare
+from trip_jax.simulation import Simulation
 
 BEST = "surrogate"
 """The method that is nearest to the truth over all cells."""
@@ -44,8 +46,7 @@ class Attributed:
     @cached_property
     def journal(self) -> Journal:
         """Of the cell's run, which is run for it once more: only the truth repeats training."""
-        simulation = self.cell.simulation.keeping_updates()
-        return Journal.of(simulation.run().records, simulation.topology, simulation.learner)
+        return _journal(self.cell.simulation)
 
     def phi(self, method: str) -> Phi:
         """What a method says, now or as it was kept."""
@@ -65,12 +66,18 @@ class Attributed:
         return self.cell.computed(f"method_{name.replace(' ', '_')}", compute)
 
 
+def _journal(simulation: Simulation) -> Journal:
+    keeping = simulation.keeping_updates()
+    return Journal.of(keeping.run().records, keeping.topology, keeping.learner)
+
+
 @dataclass(frozen=True)
 class Method:
     """How a method is computed in a cell, and what it takes."""
 
     phi: Callable[[Attributed], Phi]
-    evaluations: Callable[[Journal], int] = lambda _: 0  # models on the test set
+    evaluations: Callable[[Journal], int] = lambda _: 0
+    """Models on the test set; a gradient counts as three, a Hessian-vector product as six."""
 
 
 def _coalitions_of_rounds(journal: Journal) -> int:
@@ -81,6 +88,24 @@ def _coalitions_of_rounds(journal: Journal) -> int:
 def _final_models(journal: Journal) -> int:
     n = journal.mixing.shape[1]
     return n * 2**n
+
+
+def _of_rounds(method: str, each: int = 0) -> Method:
+    """A `contribution.method` that looks at one round, traced by Eq. 3.
+
+    Gradients are those of the loss, also where the truth is of accuracy, which has none.
+
+    Args:
+        each: evaluations by a client in a round.
+    """
+
+    def phi(one: Attributed) -> Phi:
+        config = one.cell.config
+        contribution = replace(config.contribution, method=method, utility="loss")
+        journal = _journal(prepare(replace(config, contribution=contribution))[0])
+        return traced(journal.mixing, journal.lcv)
+
+    return Method(phi, lambda journal: each * journal.mixing[..., 0].size)
 
 
 def _of_journal(compute: Callable[[Journal], Phi]) -> Callable[[Attributed], Phi]:
@@ -99,6 +124,11 @@ METHODS: Mapping[str, Method] = {
         lambda one: mean_of_units(one.phi("TRIP-Shapley"), one.phi("weights")),
         _coalitions_of_rounds,
     ),
+    "second order": _of_rounds("second_order", each=9),
+    "DICE": _of_rounds("dice", each=3),
+    "CGSV": _of_rounds("cgsv"),
+    "ShapFed": _of_rounds("shapfed"),
+    "FedIF": _of_rounds("fedif", each=3),
     "reconstruction": Method(
         lambda one: by_reconstruction(one.journal, one.learner).phi,
         _final_models,
