@@ -1,5 +1,6 @@
 """A federation small enough to be followed by the oracle, and the command line."""
 
+import gc
 import logging
 import os
 import shutil
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 from hydra import compose, initialize_config_dir
+from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 from jax._src.lru_cache import LRUCache
@@ -72,6 +74,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.set_threshold(100_000, 50, 100)  # tracing makes many objects, which stay
     thorough = config.getoption("thorough")
     settings.load_profile("thorough" if thorough else "usual")
     config.addinivalue_line("markers", "thorough: of make test-all alone")
@@ -168,6 +171,8 @@ def command(
     monkeypatch.setenv("TRIP_JAX_TFDS_MIRROR", "http://127.0.0.1:9")
     # Hydra closes all handlers when it sets logging up, and with absl's what pytest captures.
     monkeypatch.setattr(logging, "_handlerList", [])
+    # Hydra composes once only to learn whether the configuration asks for a sweep: none does here.
+    monkeypatch.setattr(Hydra, "get_mode", lambda *_, **__: None)
     handlers, level = logging.root.handlers[:], logging.root.level
 
     def run(*arguments: str) -> Outcome:

@@ -62,6 +62,28 @@ def test_a_name_goes_to_the_newer_object() -> None:
     np.testing.assert_allclose(found[1], 2 * found[0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("changed", ["attribute", "global"])
+def test_own_rules_may_change_between_federations(changed: str) -> None:
+    """Neither needs to show in what compares equal: each federation has programs of its own."""
+    most = [1.0]
+
+    class Cut(AdoptAll):
+        def __init__(self, most: float):
+            self.most = most
+
+        def __call__(self, reports: Reports, n: int) -> Verdict:
+            verdict = super().__call__(reports, n)
+            return replace(verdict, adopted=jnp.minimum(verdict.adopted, self.most * most[0]))
+
+    assert Cut(1) == Cut(2)
+    found = []
+    for factor in (0.05, 0.01):
+        most[0] = factor if changed == "global" else 1
+        rule = Cut(factor if changed == "attribute" else 1)
+        found.append(tiny(rules={"audit": rule}).run().records.adopted.max())
+    np.testing.assert_allclose(found, [0.05, 0.01], rtol=1e-6)
+
+
 def test_an_adversary() -> None:
     class Flatterer(Honest):
         """Doubles what it reports of everyone."""

@@ -116,6 +116,7 @@ def test_the_seed_decides_everything() -> None:
     assert results[0].liars.tolist() != results[2].liars.tolist()
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_one_compilation_a_run_whatever_the_number_of_rounds_and_graphs() -> None:
     """Each phase is traced once, and a longer run over more graphs compiles nothing more."""
     compiled: list[str] = []
@@ -131,13 +132,15 @@ def test_one_compilation_a_run_whatever_the_number_of_rounds_and_graphs() -> Non
         return len(compiled)
 
     graphs = [WORLD, nx.star_graph(N - 1), nx.path_graph(N)]
-    tiny(graphs).run()  # what is compiled once a process
+    tiny(graphs, contribution=Contribution("loss")).run()  # what is compiled once a process
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
         short, long = compilations(1, graphs[:1]), compilations(5, graphs)
+        same = compilations(2, graphs)
     finally:
         jax.monitoring.clear_event_listeners()
     assert 0 < long <= short + 1  # slices of another shape of graph array, at most
+    assert same == 0
 
 
 @pytest.mark.usefixtures("fresh_programs")

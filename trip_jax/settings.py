@@ -16,11 +16,17 @@ EXECUTION = {"execution": True}
 """Metadata of fields and sections that change results by no more than rounding."""
 
 
+def of_this_package(one: object) -> bool:
+    """Whether a function, or an object by its class, was written here."""
+    return str(getattr(one, "__module__", type(one).__module__)).startswith("trip_jax.")
+
+
 class Registry(Generic[T]):
     """The objects that a setting may name.
 
     Called with a name it is a decorator that adds one: `@SEMIVALUES("banzhaf")`. A name that is
-    there already is given to the newer object, and programs that took the older one are forgotten.
+    there already is given to the newer object: programs are traced anew after an object from
+    outside this package is added.
 
     Args:
         setting: its full name, for messages.
@@ -32,7 +38,7 @@ class Registry(Generic[T]):
 
     def __call__(self, name: str) -> Callable[[T], T]:
         def add(one: T) -> T:
-            if name in self._named:
+            if not of_this_package(one):
                 jax.clear_caches()
             self._named[name] = one
             return one

@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import jax
@@ -32,9 +33,21 @@ from trip_jax.protocol.defences import Defence
 from trip_jax.protocol.messages import Liars, Record, Schedule, State
 from trip_jax.protocol.methods.whole_run import Keeping, WholeRun
 from trip_jax.protocol.reports import Reports
-from trip_jax.protocol.rules import Rules, as_scheduled, require_plain_exchange
+from trip_jax.protocol.rules import (
+    NAMES,
+    Rules,
+    are_ours,
+    as_scheduled,
+    is_rule,
+    require_plain_exchange,
+)
 from trip_jax.settings import require
 from trip_jax.topology import Topology
+
+MAX_FEDERATIONS = 64
+"""After so many, programs of earlier ones are forgotten: in a long sweep they would pile up."""
+
+_compilations = count(1)
 
 
 class Simulation:
@@ -83,13 +96,13 @@ class Simulation:
         check(data)
         mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
         require_precision(precision, mesh.devices.flat[0])
-        self.contribution, self.seed = contribution, seed
+        self.training, self.contribution, self.seed = training, contribution, seed
         self.root, init_key, key = placed(tuple(jax.random.split(jax.random.key(seed), 3)), mesh)
         client_batch, coalition_batch = default_batches(jax.default_backend())
         self.learner = Learner(
             model.flat(init_key, data.images.shape[1:]),
             jax.device_put(data, replicated(mesh)),
-            training,
+            replace(training, rounds=1, client_batch=None),
             mesh,
             precision,
             training.client_batch or client_batch,
@@ -103,8 +116,8 @@ class Simulation:
             "contribute": contribution.build(),
             "utility": UTILITIES.index(contribution.utility),
         }
-        if unknown := set(rules or {}) - {field.name for field in fields(Rules)}:
-            names = ", ".join(field.name for field in fields(Rules))
+        if unknown := set(rules or {}) - set(NAMES):
+            names = ", ".join(NAMES)
             raise InvalidSetting(f"There is no rule {min(unknown)!r}: there are {names}.")
         self._rules |= rules or {}
         n_members = np.asarray(topology.graphs.mask).sum(axis=-1)
@@ -129,7 +142,10 @@ class Simulation:
             "filter": self.defence.filter(),
             "audit": self.defence.audit(),
         }
-        self.rules = Rules(**rules | self._rules)
+        rules |= self._rules
+        ours = self.learner.model.model.ours and are_ours(*filter(is_rule, rules.values()))
+        self.rules = Rules(own=None if ours else object(), **rules)
+        self.learner = replace(self.learner, own=self.rules.own)
         self._require_its_method()
 
     def _require_its_method(self) -> None:
@@ -167,10 +183,6 @@ class Simulation:
         return self.learner.data
 
     @property
-    def training(self) -> Training:
-        return self.learner.training
-
-    @property
     def topology(self) -> Topology:
         return self.schedule.topology
 
@@ -194,7 +206,11 @@ class Simulation:
     @property
     def assessing(self) -> tuple[Learner, Rules, Schedule]:
         """For `algorithm.assess`."""
-        return self.learner, self.rules, self.schedule
+        rules = self.rules.alone(
+            *("weigh", "adversary", "channel", "filter"),
+            *("aggregate", "contribute", "utility"),
+        )
+        return self.learner, rules, self.schedule
 
     @property
     def coordinating(self) -> tuple[Rules, Schedule]:
@@ -203,6 +219,8 @@ class Simulation:
 
     def compile(self, state: State) -> Programs:
         """The three programs of a round for the shapes of this federation."""
+        if next(_compilations) % MAX_FEDERATIONS == 0:
+            jax.clear_caches()
         arrived, reports = np.ones(self.n, bool), Reports.none(self.schedule.arcs.client.shape[1])
         trained, reported = (state.models, arrived), (state.phi, reports, state.round)
         return Programs(

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -136,8 +137,13 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 def placed(tree: Any, mesh: Mesh) -> Any:
     """The same arrays, which all processes have alike, whole on every device."""
+    return _placed(tree, mesh)
+
+
+@partial(jax.jit, static_argnames="mesh")
+def _placed(tree: Any, mesh: Mesh) -> Any:
     # Not by device_put, which takes no keys to devices of other processes.
-    return jax.jit(lambda tree: tree, out_shardings=replicated(mesh))(tree)
+    return lax.with_sharding_constraint(tree, replicated(mesh))
 
 
 def gathered_map(mesh: Mesh, work: Callable[..., Any], *arguments: Any) -> Any:

@@ -31,12 +31,14 @@ def default_batches(backend: str) -> tuple[int, int]:
 class Learner:
     """Trains and evaluates models [R, P].
 
-    Programs that are given learners of equal settings and shapes are compiled once.
+    Programs that are given learners of equal settings and shapes are traced and compiled once.
 
     Attributes:
+        training: of a round; how many there are plays no part.
         precision: of matrix products: "float32", on accelerators also "tensorfloat32" (on a TPU
             three products in bfloat16) or "bfloat16".
         client_batch, evaluation_batch: models in one `vmap`.
+        own: None, or what tells a federation apart from all others, see `Rules`.
     """
 
     model: FlatModel
@@ -46,6 +48,7 @@ class Learner:
     precision: str = struct.field(pytree_node=False)
     client_batch: int = struct.field(pytree_node=False)
     evaluation_batch: int = struct.field(pytree_node=False)
+    own: object = struct.field(pytree_node=False, default=None)
 
     def on(self, data: ClientData) -> "Learner":
         """The same with these arrays, as the work of one device is given them."""

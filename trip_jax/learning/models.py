@@ -9,7 +9,7 @@ accelerators too, so only the CPU predicts with it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 import jax
@@ -35,22 +35,19 @@ class Model:
         apply: `(params, images [B, H, W, C] float32 in [0, 1]) -> logits [B, classes]`, the form
             that is differentiated.
         predict: the same function in the form that is fastest forward; `apply` if None.
+        ours: whether it is one of this package, so that equal ones are the same for ever.
     """
 
     init: Callable[[Array, Array], Params]
     apply: Callable[[Params, Array], Array]
     predict: Callable[[Params, Array], Array] | None = None
+    ours: bool = False
 
     def flat(self, key: Key[Array, ""], image_shape: Sequence[int]) -> "FlatModel":
         """Draw theta^(0) by `key` and see every parameter vector as one row."""
-        params = _initial(self, tuple(image_shape), key)
+        params = jax.jit(self.init)(key, jnp.zeros((1, *image_shape)))  # as one program
         theta, unravel = ravel_pytree(params)
         return FlatModel(theta, unravel, self, tuple(image_shape))
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _initial(model: Model, image_shape: tuple[int, ...], key: Array) -> Params:
-    return model.init(key, jnp.zeros((1, *image_shape)))
 
 
 @struct.dataclass
@@ -190,8 +187,8 @@ def _cnn(config: ModelConfig, image_shape: Sequence[int], n_classes: int) -> Mod
 def cnn(n_classes: int = 10, channels: Sequence[int] = (32, 64), hidden: int = 128) -> Model:
     """The paper's CNN, in the forms that are fastest on the backend."""
     network = CNN(n_classes, tuple(channels), hidden)
-    predict = from_flax(network.clone(form=predicting_form(jax.default_backend()))).apply
-    return replace(from_flax(network), predict=predict)
+    predict = _ours(network.clone(form=predicting_form(jax.default_backend()))).apply
+    return replace(_ours(network), predict=predict)
 
 
 def predicting_form(backend: str) -> Form:
@@ -201,23 +198,20 @@ def predicting_form(backend: str) -> Form:
 
 def mlp(n_classes: int = 10, hidden: Sequence[int] = (64,)) -> Model:
     """A multi-layer perceptron."""
-    return from_flax(MLP(n_classes, tuple(hidden)))
+    return _ours(MLP(n_classes, tuple(hidden)))
+
+
+@lru_cache(maxsize=32)
+def _ours(network: nn.Module) -> Model:
+    """The same model for equal networks, so that federations share programs."""
+    return replace(from_flax(network), ours=True)
 
 
 def from_flax(module: nn.Module) -> Model:
     """Any Flax module whose `__call__` takes images [B, H, W, C] and gives logits.
 
-    Everything in its variables is trained and averaged; it is given no key for dropout. Equal
-    modules make equal models, so that federations of them share compiled programs.
+    Everything in its variables is trained and averaged; it is given no key for dropout.
     """
-    try:
-        return _of_module(module)
-    except TypeError:  # a module that holds lists has no hash
-        return _of_module.__wrapped__(module)
-
-
-@cache
-def _of_module(module: nn.Module) -> Model:
     return Model(
         init=lambda key, images: module.init(key, images),
         apply=lambda params, images: cast(Array, module.apply(params, images)),

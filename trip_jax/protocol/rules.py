@@ -1,7 +1,7 @@
 """All that may vary in a round, injected into Algorithm 1."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, cast
 
 import jax
@@ -12,7 +12,7 @@ from trip_jax.protocol.channels import Channel, Lossless
 from trip_jax.protocol.contributions import Method
 from trip_jax.protocol.defences import Audit, Filter
 from trip_jax.protocol.messages import Round, State
-from trip_jax.settings import require
+from trip_jax.settings import of_this_package, require
 
 
 def as_scheduled(here: Round, state: State) -> Round:
@@ -32,9 +32,13 @@ def require_plain_exchange(rules: "Rules", who: str) -> None:
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class Rules:
-    """The rules of a federation; hashable, since programs under equal rules are compiled once.
+    """The rules of a federation; programs under equal rules are traced and compiled once.
+
+    Rules from elsewhere may read what changes between two federations, and may be equal where they
+    do not do the same. A federation with such a rule shares programs with no other.
 
     Attributes:
+        own: None, or what tells such a federation apart from all others.
         weigh: what a round's weights become, known the state at its start.
         adversary: what liars send and report (D1, D2).
         channel: what becomes of models on their way.
@@ -45,6 +49,7 @@ class Rules:
         audit: what the coordinator makes of reports (C2).
     """
 
+    own: object  # the first that is compared
     weigh: Callable[[Round, State], Round]
     adversary: Lie
     channel: Channel
@@ -54,10 +59,27 @@ class Rules:
     utility: int
     audit: Audit
 
+    def __hash__(self) -> int:
+        return hash(self.own) if self.own else hash(tuple(vars(self).values()))
+
     def alone(self, *names: str) -> "Rules":
         """The same without all others, for programs that do not ask for them.
 
         What differs in other rules alone shares such a program.
         """
-        others = {field.name: None for field in fields(self) if field.name not in names}
-        return replace(self, **cast(Any, others))
+        return replace(self, **cast(Any, dict.fromkeys(set(NAMES) - set(names))))
+
+
+NAMES = tuple(field.name for field in fields(Rules) if field.name != "own")
+
+
+def are_ours(*rules: object) -> bool:
+    """Whether rules, and the rules that they consist of, were all written here."""
+    return all(
+        of_this_package(rule) and are_ours(*(part for part in vars(rule).values() if is_rule(part)))
+        for rule in rules
+    )
+
+
+def is_rule(part: object) -> bool:
+    return callable(part) or is_dataclass(part)

@@ -36,7 +36,6 @@ MAX_AT_ONCE = 64
 """Executions in a chunk, whatever the memory, so that an interruption loses only a part."""
 
 
-@dataclass(frozen=True)
 class Process(ABC):
     """How the models of an execution go from round to round; programs of equal ones are shared.
 
@@ -88,7 +87,8 @@ class Executor:
     """Executes a process.
 
     Args:
-        simulation: whose model, training and evaluation are used.
+        simulation: a federation like all those that are executed: of as many clients and
+            parameters, of the same settings of training and on the same devices.
         memory: bytes that the models of a chunk may take on each device; half of an accelerator's
             if None, on a CPU 1 GiB a core but 4 GiB in all.
         width: slots that neighbourhoods are padded to, so that different graphs have equal shapes.
@@ -129,8 +129,7 @@ class Executor:
         """Carry executions through all rounds: the utilities of their final models.
 
         Args:
-            simulation: the federation; it may be another than the programs were made from, of
-                equal settings but for the seed.
+            simulation: the federation.
             trains: which clients train.
             finished: the first F executions' utilities, kept from an interrupted call.
             on_chunk: called with all finished utilities after each chunk.
