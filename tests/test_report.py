@@ -30,6 +30,7 @@ from trip_jax.runs.launch import run
 from trip_jax.runs.meaning import explain, unit
 from trip_jax.runs.pages import run_page as pages
 from trip_jax.runs.pages.comparison import Comparison
+from trip_jax.runs.pages.comparison_figure import figure_of
 from trip_jax.runs.pages.run_page import page_data, run_page
 from trip_jax.runs.propagation import contributions, retraced, shares
 
@@ -191,6 +192,17 @@ def test_scores_that_are_not_numbers_are_compared_without_a_warning() -> None:
     )
     np.testing.assert_array_equal(comparison.correlation, [[np.nan, np.nan], [np.nan, 1]])
     assert page_data(lost, summary_of(lost))["detail"] == "last"
+    figure_of(Comparison(comparison.folders, [comparison.runs[0]] * 2))
+
+
+def test_runs_in_different_units_are_drawn_as_shares() -> None:
+    other = EIGHT.assign(score=1000 * EIGHT.score).assign_attrs(normalization="efficient")
+    runs = [Run({}, pandas.DataFrame(), one) for one in (EIGHT, other)]
+    (axes,) = figure_of(Comparison([Path("one"), Path("other")], runs)).axes
+    assert axes.get_ylabel() == "share of all scores (%)"
+    one, _, mean, _ = (line.get_ydata() for line in axes.lines)
+    np.testing.assert_allclose(mean, one, rtol=1e-5)
+    assert sum(one) == pytest.approx(100)
 
 
 def test_a_comparison_leaves_page_table_and_figure(

@@ -47,6 +47,11 @@ class Comparison:
         return [run.data.score.values.astype(float) for run in self.runs]
 
     @cached_property
+    def units(self) -> list[str]:
+        """What the runs measure contributions in, each unit once."""
+        return list(dict.fromkeys(unit(run.data.attrs) for run in self.runs))
+
+    @cached_property
     def settings(self) -> dict[str, list[str]]:
         """What differs between the runs: a value a run, "–" where it has none."""
         of_runs = [
@@ -95,12 +100,11 @@ class Comparison:
         return assemble(title, "comparison.html", SCRIPTS, self._data(title))
 
     def _data(self, title: str) -> dict[str, Any]:
-        units = dict.fromkeys(unit(run.data.attrs) for run in self.runs)
         notices = []
-        if len(units) > 1:
+        if len(self.units) > 1:
             notices.append(
-                f"The runs measure contributions differently ({'; '.join(units)}): compare shares "
-                "and ranks, not scores."
+                f"The runs measure contributions differently ({'; '.join(self.units)}): compare "
+                "shares and ranks, not scores."
             )
         if len({run.data.sizes["client"] for run in self.runs}) > 1:
             notices.append(
@@ -110,7 +114,7 @@ class Comparison:
         return {
             "title": title,
             "notice": " ".join(notices),
-            "unit": next(iter(units)) if len(units) == 1 else "",
+            "unit": self.units[0] if len(self.units) == 1 else "",
             "meaning": explain(self.runs[0].data.attrs),
             "settings": self.settings,
             "correlation": [[None if np.isnan(one) else float(one) for one in row]
