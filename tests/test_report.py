@@ -109,7 +109,10 @@ def test_what_numbers_mean_follows_the_settings() -> None:
 
 
 def test_a_run_leaves_its_report_and_opens_again_with_it(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = shutil.copytree(finished, tmp_path / "run")
     page = (folder / "report.html").read_text()
@@ -118,6 +121,10 @@ def test_a_run_leaves_its_report_and_opens_again_with_it(
     run(config_of(*RUN, "resume=auto"), folder)
     assert (folder / "report.html").read_text() == page
     (folder / "report.html").write_text("old")
+    with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
+        broken.setattr(pages, "page_data", lambda *_: 1 // 0)
+        report.main([str(folder)])
+    assert (folder / "report.html").read_text() == "old"
     capsys.readouterr()
     assert report.main([str(folder)]) == 0
     assert capsys.readouterr().out == f"report in {folder / 'report.html'}\n"
@@ -140,6 +147,7 @@ def test_bad_directories_are_one_sentence(
         (compare.main, [empty], "holds no finished run"),
         (compare.main, [one], "is one run: name two at least"),
         (compare.main, [one, old, "--out", "page.txt"], "--out must end in .html, not '.txt'"),
+        (compare.main, [one, old, "--out", "."], "--out must end in .html, not '.'"),
         (
             compare.main,
             [one, old, "--out", one / "summary.json/x.html"],
@@ -199,7 +207,7 @@ def test_runs_in_different_units_are_drawn_as_shares() -> None:
     other = EIGHT.assign(score=1000 * EIGHT.score).assign_attrs(normalization="efficient")
     runs = [Run({}, pandas.DataFrame(), one) for one in (EIGHT, other)]
     (axes,) = figure_of(Comparison([Path("one"), Path("other")], runs)).axes
-    assert axes.get_ylabel() == "share of all scores (%)"
+    assert axes.get_ylabel() == "share (% of all scores)"
     one, _, mean, _ = (line.get_ydata() for line in axes.lines)
     np.testing.assert_allclose(mean, one, rtol=1e-5)
     assert sum(one) == pytest.approx(100)

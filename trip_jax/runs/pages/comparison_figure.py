@@ -18,8 +18,9 @@ def figure_of(comparison: Comparison) -> Figure:
 
     Runs in different units are drawn as shares, which can be compared, as on the page.
     """
-    units = comparison.units
-    scores = comparison.scores if len(units) == 1 else list(map(shares, comparison.scores))
+    what, units, scores = "score", comparison.units, comparison.scores
+    if len(units) > 1:
+        what, units, scores = "share", ["% of all scores"], list(map(shares, scores))
     n = max(map(len, scores))
     padded = np.full((len(scores), n), np.nan)
     for row, score in zip(padded, scores, strict=True):
@@ -30,7 +31,7 @@ def figure_of(comparison: Comparison) -> Figure:
     if comparison.settings:
         title += f" and others; they differ in {', '.join(comparison.settings)}"
     width = 3.5 if n <= 12 else 7.0
-    figure = titled_figure("Score of each client by run", title, width, 2.6)
+    figure = titled_figure(f"{what.capitalize()} of each client by run", title, width, 2.6)
     axes = plain(figure.add_subplot())
     rank = np.arange(1, n + 1)
     if len(scores) <= len(MARKS):
@@ -45,7 +46,7 @@ def figure_of(comparison: Comparison) -> Figure:
     axes.plot(rank, mean[order], "_", color="black", ms=size, label="mean", zorder=1)
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set(xlabel="client" if n <= MAX_NAMED else "rank of the client")
-    axes.set_ylabel(f"score ({units[0]})" if len(units) == 1 else "share of all scores (%)")
+    axes.set_ylabel(f"{what} ({units[0]})")
     if n <= MAX_NAMED:
         axes.set_xticks(rank, order.astype(str))
     add_legend(axes, ncols=4)
