@@ -70,7 +70,7 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
         "unit": unit(run.attrs),
         "meaning": explain(run.attrs),
         "facts": _facts(run, summary),
-        "costs": _costs(summary),
+        "costs": _costs(summary, meaning.method(run.attrs)),
         "settings": flat(summary.get("config", {})),
         "n": n,
         "rounds": run.sizes["round"],
@@ -204,7 +204,7 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
     return [*facts, ["Semivalue", run.attrs.get("semivalue", "shapley")]]
 
 
-def _costs(summary: Mapping[str, Any]) -> list[list[str]]:
+def _costs(summary: Mapping[str, Any], told_by: str) -> list[list[str]]:
     rows = [
         [f"Seconds of {phase}", f"{seconds:,.1f}"]
         for phase, seconds in summary.get("seconds", {}).items()
@@ -218,7 +218,10 @@ def _costs(summary: Mapping[str, Any]) -> list[list[str]]:
                 f"{sent['contributions']:,}, {_megabytes(size['contributions'])}",
             ],
             ["Reports to the coordinator", _megabytes(size["reports"])],
-            ["Coalition models evaluated", f"{costs['coalitions_evaluated']:,}"],
+            [
+                "Coalition models evaluated" if told_by == meaning.TRIP else "Models evaluated",
+                f"{costs['coalitions_evaluated']:,}",
+            ],
             ["Evaluations, a client and round", f"{each['evaluations']:,.1f}"],
             ["Time of a client's round, training alone = 1", f"{each['times_training']:,.2f}"],
         ]
