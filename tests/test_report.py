@@ -97,6 +97,15 @@ def test_a_hundred_clients_and_fifty_rounds_take_less_than_half_a_megabyte() -> 
         assert len(page.encode()) < 500_000
 
 
+def test_parts_of_a_page_share_one_budget() -> None:
+    world = [nx.connected_watts_strogatz_graph(100, 8, 0.1, seed=0)]
+    lossy = [(t, 3) for t in range(0, 60, 2)]  # each of these rounds has a graph of its own
+    for rounds, lost, detail in ((98, [], "last"), (60, [], "rounds"), (60, lossy, "last")):
+        run = synthetic_run(100, world, rounds=rounds, liars=range(20), unsent=lost)
+        page = run_page(run, summary_of(run))
+        assert f'"detail":"{detail}"' in page and len(page.encode()) < 500_000
+
+
 def test_what_numbers_mean_follows_the_settings() -> None:
     as_printed = {"contribution_utility": "accuracy", "normalization": "paper"}
     as_printed["semivalue"] = "shapley"
@@ -176,7 +185,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_runs_are_compared(sweep: Path) -> None:
-    comparison = Comparison.of([sweep, sweep / "2"])
+    comparison = Comparison.of([sweep, sweep / "2", sweep / "0" / ".." / "2"])
     assert [folder.name for folder in comparison.folders] == ["0", "2", "10"]
     assert comparison.settings["topology.kind"] == ["star", "ring", HOSTILE]
     assert set(comparison.settings) == {"topology.kind", "rounds"}

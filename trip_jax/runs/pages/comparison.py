@@ -36,7 +36,10 @@ class Comparison:
         Raises:
             InvalidSetting: there are fewer than two.
         """
-        found = list(dict.fromkeys(run for folder in folders for run in _runs_in(folder)))
+        named: dict[Path, Path] = {}
+        for run in (run for folder in folders for run in _runs_in(folder)):
+            named.setdefault(run.resolve(), run)
+        found = list(named.values())
         if len(found) < 2:
             raise InvalidSetting(f"{found[0]} is one run: name two at least to compare.")
         return cls(found, [load_run(folder) for folder in found])

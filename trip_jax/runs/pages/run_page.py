@@ -14,14 +14,15 @@ from trip_jax.runs.pages.document import assemble, packed
 from trip_jax.runs.pages.settings import flat
 from trip_jax.runs.propagation import retraced, shares
 
-MAX_NUMBERS = 90_000
-"""Reported contributions with their graphs, or entries of phi, that go into a page: 480 kB."""
+MAX_NUMBERS = 78_000
+"""Numbers of four bytes that go into a page, 416 kB in base64; its program takes 70 kB more.
+
+What tells of clients and of rounds goes in whatever it takes. Reported contributions with their
+graphs, or else entries of phi, come next if there is room, and then single clients' accuracies.
+"""
 
 MAX_ARCS = 3_000
 """Arcs of a graph that go into a page without reports; beyond, its nodes alone are drawn."""
-
-MAX_CURVES = 30_000
-"""Accuracies of single clients that go into a page; beyond, their mean and range do."""
 
 SCRIPTS = (
     "base.js",
@@ -58,9 +59,12 @@ def run_page(run: xarray.Dataset, summary: Mapping[str, Any]) -> str:
 
 def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]:
     """What the page shows."""
-    n = run.sizes["client"]
-    detail, reason = _detail(run)
-    unsent = run.unsent.values.astype(bool)
+    n, rounds = run.sizes["client"], run.sizes["round"]
+    flagged = np.argwhere(run.flagged.values).tolist()  # (round from 0, client)
+    unsent = np.argwhere(run.unsent.values).tolist()
+    refused = _refused(run)
+    told = 6 * n + 5 * rounds + 2 * (len(flagged) + len(unsent) + len(refused))
+    detail, reason, left = _detail(run, MAX_NUMBERS - told)
     data: dict[str, Any] = {
         "title": run.title,
         "status": summary.get("status", "finished"),
@@ -73,19 +77,19 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
         "costs": _costs(summary, meaning.method(run.attrs)),
         "settings": flat(summary.get("config", {})),
         "n": n,
-        "rounds": run.sizes["round"],
+        "rounds": rounds,
         "score": packed(run.score.values),
         "score_error": packed(run.score_error.values) if "score_error" in run else None,
         "liars": np.flatnonzero(run.liar.values).tolist(),
         "examples": run.examples.values.tolist(),
         "level": packed(run.level.values),
         "level_name": run.level.attrs.get("long_name", "level"),
-        "accuracy": _accuracy(run),
+        "accuracy": _accuracy(run, single=n * rounds <= left),
         "initial": float(run.initial_accuracy) if "initial_accuracy" in run else None,
-        "flagged": np.argwhere(run.flagged.values).tolist(),  # (round from 0, client)
+        "flagged": flagged,
         "filtered": run.filtered.values.sum(axis=(1, 2)).tolist(),
-        "refused": _refused(run),
-        "unsent": np.argwhere(unsent).tolist(),
+        "refused": refused,
+        "unsent": unsent,
     }
     if n <= MAX_DETAILED:
         data["positions"] = packed(positions(arcs_of(run, int(run.graph_of_round[0])), n))
@@ -99,53 +103,59 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
     return data
 
 
-def _detail(run: xarray.Dataset) -> tuple[str, str]:
-    """How much of phi the page holds, and why not more."""
+def _detail(run: xarray.Dataset, left: float) -> tuple[str, str, float]:
+    """How much of phi the page holds, why not more, and how many numbers are left then."""
     n = run.sizes["client"]
-    reports = int(run["mask"].values[run.graph_of_round.values].sum())
-    arcs = int(run["mask"].values.sum())  # each takes six bytes, a report four
-    if n * n > MAX_NUMBERS:
+    arcs = run["mask"].values.sum(axis=(1, 2))  # of each graph; one takes six bytes
+    reports = int(arcs[run.graph_of_round.values].sum())
+    traced = reports + sum(1.5 * arcs[g] + 0.5 * n for g, _ in set(_graph_keys(run)))
+    first = 1.5 * min(arcs[run.graph_of_round.values[0]], MAX_ARCS) + 0.5 * n
+    if n * n + first > left:
         return "scores", (
             f"This page leaves out the {n * n:,} contributions of {n:,} clients to each other's "
             "models, which results.nc holds, and shows final scores."
-        )
-    if reports + 1.5 * arcs > MAX_NUMBERS:
+        ), left - first  # fmt: skip
+    last = left - n * n - first
+    if traced > left:
         return "last", (
             f"This page leaves out the {reports:,} contributions that clients reported, which "
             "results.nc holds, and shows those to the final models."
-        )
+        ), last  # fmt: skip
     if at_the_end(run.attrs):
         return "last", (
             "This page shows contributions to the final models only: this method tells them when "
             "the run is over."
-        )
+        ), last  # fmt: skip
     if not retraced(run):
         return "last", (
             "This page shows contributions to the final models only: a rule changed the weights "
             "of the rounds, and results.nc does not hold the changed ones."
-        )
-    return "rounds", ""
+        ), last  # fmt: skip
+    return "rounds", "", left - traced
 
 
 def _graphs(run: xarray.Dataset, every: bool) -> tuple[list[dict[str, Any]], list[int]]:
-    """The graphs, and which one each round has; where not `every` is wanted, the first alone.
-
-    A round in which models did not arrive has weights of its own, and so a graph of its own.
-    """
+    """The graphs, and which one each round has; where not `every` is wanted, the first alone."""
     of_round = run.graph_of_round.values
     if not every:
         few = run["mask"].values[of_round[0]].sum() <= MAX_ARCS
         return ([_graph(run, 0)] if few else []), [0] * len(of_round)
     graphs: dict[tuple[int, int], dict[str, Any]] = {}
-    keys = [
-        (int(g), t if unsent.any() else -1)
-        for t, (g, unsent) in enumerate(zip(of_round, run.unsent.values, strict=True))
-    ]
+    keys = _graph_keys(run)
     for t, key in enumerate(keys):
         if key not in graphs:
             graphs[key] = _graph(run, t)
     number = {key: at for at, key in enumerate(graphs)}
     return list(graphs.values()), [number[key] for key in keys]
+
+
+def _graph_keys(run: xarray.Dataset) -> list[tuple[int, int]]:
+    """What tells the graphs of rounds apart.
+
+    A round in which models did not arrive has weights of its own, and so a graph of its own.
+    """
+    rounds = zip(run.graph_of_round.values, run.unsent.values, strict=True)
+    return [(int(g), t if unsent.any() else -1) for t, (g, unsent) in enumerate(rounds)]
 
 
 def _graph(run: xarray.Dataset, t: int) -> dict[str, Any]:
@@ -159,7 +169,7 @@ def _graph(run: xarray.Dataset, t: int) -> dict[str, Any]:
     }
 
 
-def _accuracy(run: xarray.Dataset) -> dict[str, Any]:
+def _accuracy(run: xarray.Dataset, single: bool) -> dict[str, Any]:
     values = run.accuracy.values
     curves = {
         "mean": values.mean(axis=1),
@@ -167,7 +177,7 @@ def _accuracy(run: xarray.Dataset) -> dict[str, Any]:
         "min": values.min(axis=1),
         "max": values.max(axis=1),
     }
-    if values.size <= MAX_CURVES:
+    if single:
         curves["clients"] = values
     return {name: packed(curve) for name, curve in curves.items()}
 
