@@ -215,7 +215,10 @@ def test_scores_that_are_not_numbers_are_compared_without_a_warning() -> None:
 def test_runs_in_different_units_are_drawn_as_shares() -> None:
     other = EIGHT.assign(score=1000 * EIGHT.score).assign_attrs(normalization="efficient")
     runs = [Run({}, pandas.DataFrame(), one) for one in (EIGHT, other)]
-    (axes,) = figure_of(Comparison([Path("one"), Path("other")], runs)).axes
+    comparison = Comparison([Path("one"), Path("other")], runs)
+    means = re.findall(r"Runs? [\d, ]+: In each.*?Equation 4", comparison.page())
+    assert [one.split(":")[0] for one in means] == ["Run 1", "Run 2"]
+    (axes,) = figure_of(comparison).axes
     assert axes.get_ylabel() == "share (% of all scores)"
     one, _, mean, _ = (line.get_ydata() for line in axes.lines)
     np.testing.assert_allclose(mean, one, rtol=1e-5)

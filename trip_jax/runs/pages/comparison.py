@@ -118,7 +118,7 @@ class Comparison:
             "title": title,
             "notice": " ".join(notices),
             "unit": self.units[0] if len(self.units) == 1 else "",
-            "meaning": explain(self.runs[0].data.attrs),
+            "meaning": self._meaning(),
             "settings": self.settings,
             "correlation": [[None if np.isnan(one) else float(one) for one in row]
                             for row in self.correlation],
@@ -136,6 +136,19 @@ class Comparison:
                 for folder, run, score in zip(self.folders, self.runs, self.scores, strict=True)
             ],
         }  # fmt: skip
+
+    def _meaning(self) -> list[str]:
+        """What the numbers mean, a paragraph each; one that is not of all runs names its own."""
+        told = [explain(run.data.attrs) for run in self.runs]
+        of: dict[str, list[int]] = {}
+        for text, k in ((one[at], k) for at in range(len(told[0])) for k, one in enumerate(told)):
+            of.setdefault(text, []).append(k + 1)
+        return [
+            text
+            if len(those) == len(told)
+            else f"{'Run' if len(those) == 1 else 'Runs'} {', '.join(map(str, those))}: {text}"
+            for text, those in of.items()
+        ]
 
 
 def _runs_in(folder: Path) -> list[Path]:
