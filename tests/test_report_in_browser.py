@@ -183,7 +183,9 @@ def mixed(t: int) -> np.ndarray:
     return matrix
 
 
-def test_liars_and_flags_are_told_by_shape_and_in_words(opened: Open) -> None:
+def test_liars_and_flags_are_told_by_shape_and_in_words(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = opened(run_page(EIGHT, summary_of(EIGHT)))
     shapes = page.eval_on_selector_all(".node .body", "all => all.map(one => one.tagName)")
     assert [i for i, shape in enumerate(shapes) if shape == "polygon"] == list(LIARS)
@@ -194,6 +196,13 @@ def test_liars_and_flags_are_told_by_shape_and_in_words(opened: Open) -> None:
     assert seen.count() == 2
     page.fill("#round", "1")
     assert seen.count() == 0
+    told = rows(page, "#clients"), page.inner_text("#flags")
+    monkeypatch.setattr(pages, "MAX_EVENTS", 5)
+    page = opened(run_page(EIGHT, summary_of(EIGHT)))
+    assert "does not mark them in the graph" in page.inner_text("#notice")
+    assert page.locator(".ring[visibility=visible]").count() == 0
+    page.fill("#round", "1")
+    assert (rows(page, "#clients"), page.inner_text("#flags")) == told
 
 
 def test_sorting_reorders_matrix_and_table(opened: Open) -> None:
@@ -224,7 +233,7 @@ def test_sorting_reorders_matrix_and_table(opened: Open) -> None:
     assert page.evaluate("['x', 10, null, 9, NaN].sort(compare).slice(2)") == [9, 10, "x"]
 
 
-@pytest.mark.parametrize(("n", "numbers"), [(1, 14), (2, 28), (9, 214), (9, 174)])
+@pytest.mark.parametrize(("n", "numbers"), [(1, 16), (2, 30), (9, 220), (9, 180)])
 def test_odd_runs_can_be_opened(
     opened: Open, n: int, numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +245,7 @@ def test_odd_runs_can_be_opened(
     assert page.inner_text("#client h2").startswith("Client")
     assert page.is_disabled("#round") == (n < 9)
     assert page.is_visible("#notice") == (n == 9)
-    assert page.locator("#taught").count() == (numbers != 174)
+    assert page.locator("#taught").count() == (numbers != 180)
 
 
 def test_contributors_not_shown_are_counted(opened: Open) -> None:

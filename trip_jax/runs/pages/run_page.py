@@ -17,9 +17,12 @@ from trip_jax.runs.propagation import retraced, shares
 MAX_NUMBERS = 78_000
 """Numbers of four bytes that go into a page, 416 kB in base64; its program takes 70 kB more.
 
-What tells of clients and of rounds goes in whatever it takes. Reported contributions with their
+What is one number of each client or round goes in always. Reported contributions with their
 graphs, or else entries of phi, come next if there is room, and then single clients' accuracies.
 """
+
+MAX_EVENTS = 8_000
+"""Flags, refusals and losses that a page tells one by one; beyond, it counts them."""
 
 MAX_ARCS = 3_000
 """Arcs of a graph that go into a page without reports; beyond, its nodes alone are drawn."""
@@ -60,17 +63,21 @@ def run_page(run: xarray.Dataset, summary: Mapping[str, Any]) -> str:
 def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]:
     """What the page shows."""
     n, rounds = run.sizes["client"], run.sizes["round"]
-    flagged = np.argwhere(run.flagged.values).tolist()  # (round from 0, client)
-    unsent = np.argwhere(run.unsent.values).tolist()
-    refused = _refused(run)
-    told = 6 * n + 5 * rounds + 2 * (len(flagged) + len(unsent) + len(refused))
-    detail, reason, left = _detail(run, MAX_NUMBERS - told)
+    events = {name: run[name].values.astype(bool) for name in ("flagged", "unsent")}
+    events["refused"] = _refused(run)
+    n_events = sum(int(happened.sum()) for happened in events.values())
+    single = n_events <= MAX_EVENTS
+    left = MAX_NUMBERS - 6 * n - 7 * rounds - 2 * n_events * single
+    needed = _needed(run)
+    detail, reason = _detail(run, needed, left)
+    if not single:
+        reason += f" It counts the {n_events:,} flags, and does not mark them in the graph."
     data: dict[str, Any] = {
         "title": run.title,
         "status": summary.get("status", "finished"),
         "message": summary.get("message", ""),
         "detail": detail,
-        "reason": reason,
+        "reason": reason.strip(),
         "unit": unit(run.attrs),
         "meaning": explain(run.attrs),
         "facts": _facts(run, summary),
@@ -84,13 +91,11 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
         "examples": run.examples.values.tolist(),
         "level": packed(run.level.values),
         "level_name": run.level.attrs.get("long_name", "level"),
-        "accuracy": _accuracy(run, single=n * rounds <= left),
+        "accuracy": _accuracy(run, single=n * rounds <= left - needed[detail]),
         "initial": float(run.initial_accuracy) if "initial_accuracy" in run else None,
-        "flagged": flagged,
         "filtered": run.filtered.values.sum(axis=(1, 2)).tolist(),
-        "refused": refused,
-        "unsent": unsent,
     }
+    data |= {name: _events(happened, single) for name, happened in events.items()}
     if n <= MAX_DETAILED:
         data["positions"] = packed(positions(arcs_of(run, int(run.graph_of_round[0])), n))
         data["graphs"], data["graph_of_round"] = _graphs(run, every=detail == "rounds")
@@ -103,35 +108,45 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
     return data
 
 
-def _detail(run: xarray.Dataset, left: float) -> tuple[str, str, float]:
-    """How much of phi the page holds, why not more, and how many numbers are left then."""
+def _detail(run: xarray.Dataset, needed: Mapping[str, float], left: float) -> tuple[str, str]:
+    """How much of phi the page holds, and why not more.
+
+    Args:
+        needed: what each choice takes.
+        left: what there is room for.
+    """
     n = run.sizes["client"]
-    arcs = run["mask"].values.sum(axis=(1, 2))  # of each graph; one takes six bytes
-    reports = int(arcs[run.graph_of_round.values].sum())
-    traced = reports + sum(1.5 * arcs[g] + 0.5 * n for g, _ in set(_graph_keys(run)))
-    first = 1.5 * min(arcs[run.graph_of_round.values[0]], MAX_ARCS) + 0.5 * n
-    if n * n + first > left:
+    if needed["last"] > left:
         return "scores", (
             f"This page leaves out the {n * n:,} contributions of {n:,} clients to each other's "
             "models, which results.nc holds, and shows final scores."
-        ), left - first  # fmt: skip
-    last = left - n * n - first
-    if traced > left:
+        )
+    if needed["rounds"] > left:
+        reports = int(run["mask"].values[run.graph_of_round.values].sum())
         return "last", (
             f"This page leaves out the {reports:,} contributions that clients reported, which "
             "results.nc holds, and shows those to the final models."
-        ), last  # fmt: skip
+        )
     if at_the_end(run.attrs):
         return "last", (
             "This page shows contributions to the final models only: this method tells them when "
             "the run is over."
-        ), last  # fmt: skip
+        )
     if not retraced(run):
         return "last", (
             "This page shows contributions to the final models only: a rule changed the weights "
             "of the rounds, and results.nc does not hold the changed ones."
-        ), last  # fmt: skip
-    return "rounds", "", left - traced
+        )
+    return "rounds", ""
+
+
+def _needed(run: xarray.Dataset) -> dict[str, float]:
+    """Numbers that the page holds of phi, with the graphs that are drawn, by detail."""
+    n, of_round = run.sizes["client"], run.graph_of_round.values
+    arcs = run["mask"].values.sum(axis=(1, 2))  # of each graph; one takes six bytes
+    first = 1.5 * min(arcs[of_round[0]], MAX_ARCS) + 0.5 * n
+    graphs = sum(1.5 * arcs[g] + 0.5 * n for g, _ in set(_graph_keys(run)))
+    return {"scores": first, "last": n * n + first, "rounds": arcs[of_round].sum() + graphs}
 
 
 def _graphs(run: xarray.Dataset, every: bool) -> tuple[list[dict[str, Any]], list[int]]:
@@ -182,12 +197,21 @@ def _accuracy(run: xarray.Dataset, single: bool) -> dict[str, Any]:
     return {name: packed(curve) for name, curve in curves.items()}
 
 
-def _refused(run: xarray.Dataset) -> list[list[int]]:
-    """(round from 0, client, receivers that replaced its pre-training model)."""
+def _refused(run: xarray.Dataset) -> np.ndarray:
+    """Whether a receiver replaced a client's pre-training model [T, n]."""
     t, i, slot = np.nonzero(run.filtered.values)
-    j = run.members.values[run.graph_of_round.values[t], i, slot]
-    cells, times = np.unique(np.stack([t, j], axis=1), axis=0, return_counts=True)
-    return [[*cell, times] for cell, times in zip(cells.tolist(), times.tolist(), strict=True)]
+    found = np.zeros((run.sizes["round"], run.sizes["client"]), bool)
+    found[t, run.members.values[run.graph_of_round.values[t], i, slot]] = True
+    return found
+
+
+def _events(happened: np.ndarray, single: bool) -> dict[str, list[Any]]:
+    """How often something happened in each round and to each client, and if wanted when to whom."""
+    return {
+        "by_round": happened.sum(axis=1).tolist(),
+        "by_client": happened.sum(axis=0).tolist(),
+        "single": np.argwhere(happened).tolist() if single else [],  # (round from 0, client)
+    }
 
 
 def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
