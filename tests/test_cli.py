@@ -276,6 +276,11 @@ def test_a_sweep_is_loaded_side_by_side(tmp_path: Path) -> None:
     assert all(values.attrs["long_name"] for values in sweep.variables.values())
     assert all(values.attrs["units"] for values in sweep.data_vars.values())
     np.testing.assert_array_equal(by_topology.sel(topology="star"), [1, 3, nan])
+    assert sweep.score.attrs["units"] == "1"
+    for job, method in (("0", "weights"), ("10", "gain")):
+        told = {"contribution": {"utility": "loss", "method": method}}
+        write_job(tmp_path / method / job, **finished(1.0, 2.0), config=told)
+        assert tj.load_sweep(tmp_path / method).score.units == {"0": "1", "10": "nat"}[job]
 
 
 def test_numbers_of_a_sweep_are_numbers(tmp_path: Path) -> None:

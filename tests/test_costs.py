@@ -1,5 +1,7 @@
 """The account of costs against sums by hand."""
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -29,6 +31,11 @@ def test_costs_of_two_graphs_that_take_turns() -> None:
         one["seconds_training"] + one["evaluations"] * one["seconds_an_evaluation"]
     )
     assert one["times_training"] == pytest.approx(one["seconds"] / one["seconds_training"])
+    for method, sent, of_c1 in (("gain", 20, 20), ("weights", 0, 0), ("surrogate", 12, 0)):
+        other = costs(replace(result, contribution=Contribution(method=method)))
+        assert other["models_sent"] == {"learning": 20, "contributions": sent}
+        assert other["client_and_round"]["evaluations"] * 12 == pytest.approx(of_c1 + evaluations)
+        assert (other["bytes_sent"]["reports"] == 0) == (method == "surrogate")
 
 
 def test_sampled_neighbourhoods_count_what_is_drawn() -> None:

@@ -214,6 +214,7 @@ def test_a_way_to_tell_contributions() -> None:
         """A round's gain in utility, divided by mixing weights: looks at no coalition."""
 
         settings: Contribution
+        sends_before = False  # a client needs its own model alone
 
         def work(self, n_members: np.ndarray, batch: int) -> None:
             return None

@@ -107,6 +107,7 @@ def test_what_a_module_prints_is_shown_and_its_failure_told(
 def test_elsewhere_the_repository_or_the_wheel_is_installed(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    (tmp_path / "experiments").mkdir()  # anybody's
     monkeypatch.chdir(tmp_path)
     commands: list[list[Any]] = []
     note: Callable[..., None] = lambda command, **_: commands.append(command)  # noqa: E731
@@ -135,10 +136,11 @@ def test_there_is_one_address() -> None:
     link = f"{colab}/blob/main/{NOTEBOOK.relative_to(ROOT)}"
     assert link in CELLS[0].source and link in (ROOT / "README.md").read_text()
     assert f'REPOSITORY = "{address}"' in CODE[0]
-    assert f'repository-code: "{address}"' in (ROOT / "CITATION.cff").read_text()
-    addressed = runpy.run_path(str(ROOT / "docs" / "address.py"))["addressed"]
+    script = runpy.run_path(str(ROOT / "docs" / "address.py"))
+    addressed, held = script["addressed"], script["held_by"]((ROOT / "CITATION.cff").read_text())
+    assert held == address, "run python docs/address.py"
     for place in ("README.md", "CITATION.cff", str(NOTEBOOK.relative_to(ROOT))):
         text = (ROOT / place).read_text()
-        assert addressed(text, address) == text, f"{place}: run python docs/address.py"
-        elsewhere = addressed(text, "https://github.com/somebody/trip_jax")
-        assert address not in elsewhere and "somebody/trip_jax" in elsewhere
+        elsewhere = addressed(text, address, "https://github.com/somebody/a-fork")
+        assert address not in elsewhere and "somebody/a-fork" in elsewhere
+        assert addressed(elsewhere, "https://github.com/somebody/a-fork", address) == text

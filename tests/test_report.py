@@ -30,6 +30,7 @@ from trip_jax.runs.launch import run
 from trip_jax.runs.meaning import explain, unit
 from trip_jax.runs.pages import run_page as pages
 from trip_jax.runs.pages.comparison import Comparison
+from trip_jax.runs.pages.comparison_figure import figure_of
 from trip_jax.runs.pages.run_page import page_data, run_page
 from trip_jax.runs.propagation import contributions, retraced, shares
 
@@ -96,6 +97,15 @@ def test_a_hundred_clients_and_fifty_rounds_take_less_than_half_a_megabyte() -> 
         assert len(page.encode()) < 500_000
 
 
+def test_parts_of_a_page_share_one_budget() -> None:
+    world = [nx.connected_watts_strogatz_graph(100, 8, 0.1, seed=0)]
+    lossy = [(t, 3) for t in range(0, 60, 2)]  # each of these rounds has a graph of its own
+    for rounds, lost, detail in ((98, [], "last"), (60, [], "rounds"), (60, lossy, "last")):
+        run = synthetic_run(100, world, rounds=rounds, liars=range(20), unsent=lost)
+        page = run_page(run, summary_of(run))
+        assert f'"detail":"{detail}"' in page and len(page.encode()) < 500_000
+
+
 def test_what_numbers_mean_follows_the_settings() -> None:
     as_printed = {"contribution_utility": "accuracy", "normalization": "paper"}
     as_printed["semivalue"] = "shapley"
@@ -108,7 +118,10 @@ def test_what_numbers_mean_follows_the_settings() -> None:
 
 
 def test_a_run_leaves_its_report_and_opens_again_with_it(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = shutil.copytree(finished, tmp_path / "run")
     page = (folder / "report.html").read_text()
@@ -117,6 +130,10 @@ def test_a_run_leaves_its_report_and_opens_again_with_it(
     run(config_of(*RUN, "resume=auto"), folder)
     assert (folder / "report.html").read_text() == page
     (folder / "report.html").write_text("old")
+    with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
+        broken.setattr(pages, "page_data", lambda *_: 1 // 0)
+        report.main([str(folder)])
+    assert (folder / "report.html").read_text() == "old"
     capsys.readouterr()
     assert report.main([str(folder)]) == 0
     assert capsys.readouterr().out == f"report in {folder / 'report.html'}\n"
@@ -139,6 +156,7 @@ def test_bad_directories_are_one_sentence(
         (compare.main, [empty], "holds no finished run"),
         (compare.main, [one], "is one run: name two at least"),
         (compare.main, [one, old, "--out", "page.txt"], "--out must end in .html, not '.txt'"),
+        (compare.main, [one, old, "--out", "."], "--out must end in .html, not '.'"),
         (
             compare.main,
             [one, old, "--out", one / "summary.json/x.html"],
@@ -167,7 +185,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_runs_are_compared(sweep: Path) -> None:
-    comparison = Comparison.of([sweep, sweep / "2"])
+    comparison = Comparison.of([sweep, sweep / "2", sweep / "0" / ".." / "2"])
     assert [folder.name for folder in comparison.folders] == ["0", "2", "10"]
     assert comparison.settings["topology.kind"] == ["star", "ring", HOSTILE]
     assert set(comparison.settings) == {"topology.kind", "rounds"}
@@ -191,6 +209,20 @@ def test_scores_that_are_not_numbers_are_compared_without_a_warning() -> None:
     )
     np.testing.assert_array_equal(comparison.correlation, [[np.nan, np.nan], [np.nan, 1]])
     assert page_data(lost, summary_of(lost))["detail"] == "last"
+    figure_of(Comparison(comparison.folders, [comparison.runs[0]] * 2))
+
+
+def test_runs_in_different_units_are_drawn_as_shares() -> None:
+    other = EIGHT.assign(score=1000 * EIGHT.score).assign_attrs(normalization="efficient")
+    runs = [Run({}, pandas.DataFrame(), one) for one in (EIGHT, other)]
+    comparison = Comparison([Path("one"), Path("other")], runs)
+    means = re.findall(r"Runs? [\d, ]+: In each.*?Equation 4", comparison.page())
+    assert [one.split(":")[0] for one in means] == ["Run 1", "Run 2"]
+    (axes,) = figure_of(comparison).axes
+    assert axes.get_ylabel() == "share (% of all scores)"
+    one, _, mean, _ = (line.get_ydata() for line in axes.lines)
+    np.testing.assert_allclose(mean, one, rtol=1e-5)
+    assert sum(one) == pytest.approx(100)
 
 
 def test_a_comparison_leaves_page_table_and_figure(

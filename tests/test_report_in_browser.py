@@ -183,7 +183,9 @@ def mixed(t: int) -> np.ndarray:
     return matrix
 
 
-def test_liars_and_flags_are_told_by_shape_and_in_words(opened: Open) -> None:
+def test_liars_and_flags_are_told_by_shape_and_in_words(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = opened(run_page(EIGHT, summary_of(EIGHT)))
     shapes = page.eval_on_selector_all(".node .body", "all => all.map(one => one.tagName)")
     assert [i for i, shape in enumerate(shapes) if shape == "polygon"] == list(LIARS)
@@ -194,6 +196,13 @@ def test_liars_and_flags_are_told_by_shape_and_in_words(opened: Open) -> None:
     assert seen.count() == 2
     page.fill("#round", "1")
     assert seen.count() == 0
+    told = rows(page, "#clients"), page.inner_text("#flags")
+    monkeypatch.setattr(pages, "MAX_EVENTS", 5)
+    page = opened(run_page(EIGHT, summary_of(EIGHT)))
+    assert "does not mark them in the graph" in page.inner_text("#notice")
+    assert page.locator(".ring[visibility=visible]").count() == 0
+    page.fill("#round", "1")
+    assert (rows(page, "#clients"), page.inner_text("#flags")) == told
 
 
 def test_sorting_reorders_matrix_and_table(opened: Open) -> None:
@@ -224,19 +233,29 @@ def test_sorting_reorders_matrix_and_table(opened: Open) -> None:
     assert page.evaluate("['x', 10, null, 9, NaN].sort(compare).slice(2)") == [9, 10, "x"]
 
 
-@pytest.mark.parametrize(("n", "numbers"), [(1, 9), (2, 20), (9, 85), (9, 50)])
+@pytest.mark.parametrize(("n", "numbers"), [(1, 16), (2, 30), (9, 220), (9, 180)])
 def test_odd_runs_can_be_opened(
     opened: Open, n: int, numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One client, two; nine whose page holds phi of the last round alone, or scores alone."""
     monkeypatch.setattr(pages, "MAX_NUMBERS", numbers)
-    one = synthetic_run(n, rounds=1 if n < 9 else 2)
+    one = synthetic_run(n, rounds=1 if n < 9 else 4)
     page = opened(run_page(one, summary_of(one)))
     page.click("#client .link")
     assert page.inner_text("#client h2").startswith("Client")
     assert page.is_disabled("#round") == (n < 9)
     assert page.is_visible("#notice") == (n == 9)
-    assert page.locator("#taught").count() == (numbers != 50)
+    assert page.locator("#taught").count() == (numbers != 180)
+
+
+def test_contributors_not_shown_are_counted(opened: Open) -> None:
+    one = synthetic_run(30, rounds=8)  # a ring: 17 have reached client 0, and 15 has not
+    page = opened(run_page(one, summary_of(one)))
+    for chosen in (None, 1, 15):
+        page.evaluate("j => { page.choose(0); page.trace(j) }", chosen)
+        shown = len(rows(page, "#taught")) - 1 - (chosen == 15)
+        assert page.inner_text("[data-key=more]") == f"{17 - shown} more contributors"
+        page.evaluate("page.choose(null)")
 
 
 def test_sampled_scores_stand_with_their_errors(opened: Open) -> None:
@@ -260,7 +279,7 @@ def test_what_the_graph_shows_is_said(opened: Open, monkeypatch: pytest.MonkeyPa
     losing = synthetic_run(8, low=-1)
     page = opened(run_page(losing, summary_of(losing)))
     assert "negative credit" in page.inner_text("#graph-legend")
-    monkeypatch.setattr(pages, "MAX_NUMBERS", 70)
+    monkeypatch.setattr(pages, "MAX_NUMBERS", 190)
     monkeypatch.setattr(pages, "MAX_ARCS", 20)
     page = opened(run_page(losing, summary_of(losing)))
     assert page.inner_text("#graph-note") == "This graph has too many edges to draw."

@@ -8,7 +8,7 @@ import re
 import struct
 import sys
 import termios
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -197,6 +197,10 @@ def test_contributions_by_contributor_are_left_out_where_they_are_many(
     assert "lcv_by_contributor" not in to_dataset(result, federation, "nine numbers")
     monkeypatch.setattr("trip_jax.runs.dataset.MAX_BY_CONTRIBUTOR", 9)
     assert "lcv_by_contributor" in to_dataset(result, federation, "nine numbers")
+    by_weights = replace(result, contribution=trip_jax.Contribution("loss", method="weights"))
+    told = to_dataset(by_weights, federation, "no losses")
+    assert {told[name].units for name in ("phi", "lcv", "lcv_by_contributor")} == {"1"}
+    assert told.lcv.long_name == "local contribution (contribution.method=weights), before any lie"
     first = simulation.learner.evaluate(simulation.learner.model.theta[None])
     np.testing.assert_array_equal(result.initial, first[0])
 

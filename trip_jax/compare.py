@@ -24,9 +24,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="the page (default comparison.html); the table and the figure stand beside it",
     )
     args = parser.parse_args(argv)
-    page, table, figure = (args.out.with_suffix(end) for end in (".html", ".csv", ".png"))
     if args.out.suffix != ".html":
-        raise InvalidSetting(f"--out must end in .html, not {args.out.suffix or args.out.name!r}.")
+        raise InvalidSetting(f"--out must end in .html, not {args.out.suffix or str(args.out)!r}.")
+    page, table, figure = (args.out.with_suffix(end) for end in (".html", ".csv", ".png"))
     if not page.parent.is_dir():
         raise InvalidSetting(f"--out: there is no folder {page.parent}.")
     comparison = Comparison.of(args.folders)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trip_jax.cli.command import Parser, command
-from trip_jax.runs.directory import REPORT, load_run, write_report
+from trip_jax.runs.directory import load_run, write_report
 
 
 @command
@@ -15,7 +15,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="directory of a run")
     folder = parser.parse_args(argv).folder
     run = load_run(folder)
-    (folder / REPORT).unlink(missing_ok=True)
     print(f"report in {write_report(folder, run.data, run.summary)}")
 
 

@@ -28,7 +28,13 @@ from trip_jax.shapley.coalitions import EXACT, is_sampled
 
 @runtime_checkable
 class Method(Protocol):
-    """A way to tell contributions; hashable."""
+    """A way to tell contributions; hashable.
+
+    Attributes:
+        sends_before: whether it needs models before training, which are sent for it alone.
+    """
+
+    sends_before: bool
 
     def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
         """What is evaluated in neighbourhoods of so many members, as a pytree of arrays [G, ...].

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from trip_jax.history import Result, Timing
+from trip_jax.protocol.methods.whole_run import WholeRun
 
 BYTES = 4  # of a float32 parameter
 
@@ -16,28 +17,36 @@ def costs(result: Result) -> dict[str, Any]:
     evaluate contributions. A round then takes it T_train + (m - 1 + 2^m) T_eval, where the paper,
     whose m leaves the client itself out, writes T_train + (m + 2^(m+1)) T_eval: m - 1 evaluations
     for C1, one for each coalition. With sampled coalitions 2^m is how many are drawn.
+
+    Another method sends pre-training models only if it needs them, and evaluates as many models as
+    it says. One of the whole run sends a client's update of each round to whoever concludes, and no
+    reports; what is evaluated when the run is over is not counted, nor are gradients.
     """
     rounds, (n, n_parameters) = len(result.timings), result.models.shape
     members = np.concatenate(
         [np.asarray(result.topology.at(t).mask).sum(axis=1) for t in range(rounds)]
     )
     received = int((members - 1).sum())
+    method = result.contribution.build()
+    before = received if method.sends_before else 0
+    at_the_end = isinstance(method, WholeRun)
+    told = n * rounds if at_the_end else before
     timing = Timing.total(result.timings)
     train = timing.training / (n * rounds)
     evaluate = timing.evaluation / timing.coalitions
-    evaluations = (received + timing.coalitions) / (n * rounds)
+    evaluations = (before + timing.coalitions) / (n * rounds)
     return {
-        "models_sent": {"learning": received, "contributions": received},
+        "models_sent": {"learning": received, "contributions": told},
         "bytes_sent": {
             "learning": received * n_parameters * BYTES,
-            "contributions": received * n_parameters * BYTES,
-            "reports": int(members.sum()) * BYTES,
+            "contributions": told * n_parameters * BYTES,
+            "reports": 0 if at_the_end else int(members.sum()) * BYTES,
         },
         "coalitions_evaluated": timing.coalitions,
         "client_and_round": {
             "seconds_training": train,
             "seconds_an_evaluation": evaluate,
-            "evaluations": evaluations,  # mean of m - 1 + 2^m
+            "evaluations": evaluations,  # by trip, the mean of m - 1 + 2^m
             "seconds": train + evaluations * evaluate,
             "times_training": 1 + evaluations * evaluate / train,
         },

@@ -8,15 +8,13 @@ import numpy as np
 from trip_jax.data.partition import Federation
 from trip_jax.history import Result
 from trip_jax.learning.evaluation import ACCURACY, LOSS, PROBABILITY, UTILITIES
-from trip_jax.runs.meaning import UNITLESS
+from trip_jax.runs.meaning import NAT, NUMBER, TRIP, method, units
 from trip_jax.runs.standard_errors import standard_errors
 
 if TYPE_CHECKING:
     import xarray
 
 MAX_BY_CONTRIBUTOR = 10**7  # numbers of T n^2; more are to be had by `lcv_by_contributor` alone
-NUMBER, NAT = "1", "nat"  # a number without unit, and that of a loss
-PER_UTILITY = f"{NAT} for the loss, {NUMBER} for the others"
 
 
 def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Dataset":
@@ -31,7 +29,9 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
     of_slot, of_graph = ("round", "client", "member"), ("graph", "client", "member")
     of_lcv = (*of_slot, "utility")
     told = result.contribution
-    unit = NAT if told.utility == "loss" and told.method not in UNITLESS else NUMBER
+    unit, local = units(told.utility, told.method), _local(told.method)
+    per_utility = f"{NAT} for the loss, {NUMBER} for the others"
+    of_each = per_utility if units("loss", told.method) == NAT else NUMBER
 
     def named(dims: Any, values: Any, long_name: str, units: str = NUMBER) -> tuple[Any, ...]:
         return dims, np.asarray(values), {"long_name": long_name, "units": units}
@@ -65,11 +65,9 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
             "train_loss": named(
                 of_round, records.train_loss, "mean training loss of the last local epoch", NAT
             ),
-            "lcv": named(
-                of_lcv, records.lcv, "local contribution (Eq. 4), before any lie", PER_UTILITY
-            ),
+            "lcv": named(of_lcv, records.lcv, f"{local}, before any lie", of_each),
             "lcv_standard_error": named(
-                of_lcv, records.lcv_error, "standard error of lcv, 0 where it is exact", PER_UTILITY
+                of_lcv, records.lcv_error, "standard error of lcv, 0 where it is exact", of_each
             ),
             "reported": named(
                 of_slot, records.reported, "local contribution that the coordinator received", unit
@@ -126,7 +124,7 @@ def lcv_by_contributor(data: "xarray.Dataset", utility: str | None = None) -> "x
     """
     import xarray
 
-    utility = utility or str(data.attrs["contribution_utility"])
+    utility, told_by = utility or str(data.attrs["contribution_utility"]), method(data.attrs)
     lcv = data["lcv"].sel(utility=utility).values
     graphs = data["graph_of_round"].values
     t, i, slot = np.nonzero(data["mask"].values[graphs])
@@ -139,7 +137,12 @@ def lcv_by_contributor(data: "xarray.Dataset", utility: str | None = None) -> "x
         coords={name: data[name] for name in ("round", "client", "contributor")},
         name="lcv_by_contributor",
         attrs={
-            "long_name": f"local contribution (Eq. 4) in {utility}, before any lie",
-            "units": NAT if utility == "loss" else NUMBER,
+            "long_name": f"{_local(told_by)} in {utility}, before any lie",
+            "units": units(utility, told_by),
         },
     )
+
+
+def _local(told_by: str) -> str:
+    how = "Eq. 4" if told_by == TRIP else f"contribution.method={told_by}"
+    return f"local contribution ({how})"

@@ -159,13 +159,12 @@ def draw_figures(folder: Path, data: "xarray.Dataset") -> None:
 
 
 def write_report(folder: Path, data: "xarray.Dataset", summary: Mapping[str, Any]) -> Path:
-    """Write the page that shows a run, unless it is there, and say where it is."""
+    """Write the page that shows a run, and say where it is."""
     from trip_jax.runs.pages.run_page import run_page
 
     report = folder / REPORT
-    if not report.exists():
-        with whole(report) as path:
-            path.write_text(run_page(data, summary), encoding="utf-8")
+    with whole(report) as path:
+        path.write_text(run_page(data, summary), encoding="utf-8")
     return report
 
 

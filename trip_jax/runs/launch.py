@@ -19,6 +19,7 @@ from trip_jax.learning.memory import PlannedMemory
 from trip_jax.plurals import counted
 from trip_jax.runs.checkpoints import refuse_changes
 from trip_jax.runs.directory import (
+    REPORT,
     RoundLog,
     draw_figures,
     is_over,
@@ -102,7 +103,8 @@ def _over(config: Config, folder: Path) -> dict[str, Any] | None:
     if over.summary["status"] == "stopped":
         raise InvalidSetting(over.summary["message"])
     draw_figures(folder, over.data)
-    write_report(folder, over.data, over.summary)
+    if not (folder / REPORT).exists():
+        write_report(folder, over.data, over.summary)
     print(f"the run is over already: results in {folder}")
     return over.summary
 

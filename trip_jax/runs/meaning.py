@@ -16,6 +16,8 @@ UNITLESS = {
 }
 """What methods measure contributions in that measure no utility."""
 
+NUMBER, NAT = "1", "nat"  # a number without unit, and that of a loss
+
 TRIP = "trip"  # the method that has semivalues
 AT_THE_END = ("reconstruction", "surrogate")
 
@@ -39,6 +41,11 @@ def gain(attributes: Mapping[str, Any]) -> str:
 
 def _gain(utility: str, told_by: str) -> str:
     return UNITLESS.get(told_by, GAINS[utility])
+
+
+def units(utility: str, told_by: str) -> str:
+    """The unit of contributions, for arrays: of one utility, by one method."""
+    return NAT if utility == "loss" and told_by not in UNITLESS else NUMBER
 
 
 def method(attributes: Mapping[str, Any]) -> str:

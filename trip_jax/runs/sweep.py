@@ -11,8 +11,8 @@ from uuid import uuid4
 import numpy as np
 
 from trip_jax.errors import InvalidSetting
-from trip_jax.runs.dataset import NAT, NUMBER, PER_UTILITY
 from trip_jax.runs.directory import existing
+from trip_jax.runs.meaning import NUMBER, TRIP, units
 from trip_jax.runs.scores import shares
 
 if TYPE_CHECKING:
@@ -172,10 +172,10 @@ def load_sweep(path: str | os.PathLike[str]) -> "xarray.Dataset":
 
 
 def _unit(jobs: Sequence[Job]) -> str:
-    """What scores are measured in."""
-    configs = [job.summary.get("config", {}) for job in jobs if job.summary]
-    lost = {config.get("contribution", {}).get("utility") == "loss" for config in configs}
-    return PER_UTILITY if len(lost) > 1 else NAT if True in lost else NUMBER
+    """What scores are measured in; jobs may differ."""
+    told = [job.summary.get("config", {}).get("contribution", {}) for job in jobs if job.summary]
+    found = {units(one.get("utility", ""), one.get("method", TRIP)) for one in told}
+    return " or ".join(sorted(found)) or NUMBER
 
 
 def _typed(values: Sequence[str]) -> np.ndarray:

@@ -64,6 +64,9 @@ class MLflow:
         database = f"sqlite:///{self._folder / 'mlflow.db'}"
         return None if self._store else f"look at it with: mlflow ui --backend-store-uri {database}"
 
+    def close(self) -> None:
+        self._client.set_terminated(self._id, "FAILED")
+
     def _new_run(self, title: str, settings: Mapping[str, Any]) -> str:
         experiment = self._client.get_experiment_by_name(EXPERIMENT)
         artifacts = None if self._store else str(self._folder / "artifacts")

@@ -55,6 +55,9 @@ class TensorBoard:
         self._writer.close()
         return f"look at it with: tensorboard --logdir {self._folder.parent}"
 
+    def close(self) -> None:
+        self._writer._py_recordio_writer.close()  # its own close would flush first
+
     def _text(self, name: str, text: str) -> None:
         self._write(self._last, summary=self._summary.text(name, text))
 

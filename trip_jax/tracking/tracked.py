@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -50,4 +51,6 @@ class Tracked:
             self._works = False
             cause = textwrap.shorten(str(error), 200, placeholder=" ...") or type(error).__name__
             print(f"track={self._name} failed ({cause}): the run does without it.", flush=True)
+            with suppress(Exception):  # nothing more is expected of it
+                getattr(self._tracker, "close", lambda: None)()
             return None

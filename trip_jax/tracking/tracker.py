@@ -32,8 +32,9 @@ from trip_jax.settings import Registry
 class Tracker(Protocol):
     """What hears of a run while it goes on; made with the run's directory before any work is done.
 
-    Where a method fails, the run goes on without the tracker. Of several processes that share a
-    run, the first alone has one.
+    Where a method fails, the run goes on without the tracker, whose method `close()`, if it has
+    one, is then called to let go of what is open, and may fail, too. Of several processes that
+    share a run, the first alone has one.
     """
 
     def start(self, title: str, settings: Mapping[str, Any], done: int) -> None:

@@ -5,8 +5,7 @@
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,37 +35,39 @@ class WeightsAndBiases:
             x_disable_stats=True,
             x_save_requirements=False,
         )
-        with self._closed_on_failure():
-            self._run = self._package.init(
-                project=os.environ.get("WANDB_PROJECT", "trip_jax"),
-                mode=os.environ.get("WANDB_MODE", "offline"),
-                dir=str(self._folder.parent),
-                name=title.partition(":")[0],
-                notes=title,
-                config=dict(settings),
-                id=kept.read_text(),
-                resume="allow",
-                settings=quietly,
-            )
+        self._run = self._package.init(
+            project=os.environ.get("WANDB_PROJECT", "trip_jax"),
+            mode=os.environ.get("WANDB_MODE", "offline"),
+            dir=str(self._folder.parent),
+            name=title.partition(":")[0],
+            notes=title,
+            config=dict(settings),
+            id=kept.read_text(),
+            resume="allow",
+            settings=quietly,
+        )
 
     def round(self, t: int, numbers: Mapping[str, float]) -> None:
-        with self._closed_on_failure():
-            self._run.log(dict(numbers), step=t)
+        self._run.log(dict(numbers), step=t)
 
     def end(self, summary: Mapping[str, Any]) -> str | None:
-        with self._closed_on_failure():
-            plain = {k: v for k, v in summary.items() if isinstance(v, str | int | float)}
-            self._run.summary.update(plain)
-            if scores := summary.get("scores"):
-                rows = [[i, score, i in summary["liars"]] for i, score in enumerate(scores)]
-                table = self._package.Table(columns=["client", "score", "liar"], data=rows)
-                self._run.log({"scores": table}, step=summary["rounds"])
-            self._run.finish(exit_code=int(summary["status"] != "finished"))
-        self._close()
+        plain = {k: v for k, v in summary.items() if isinstance(v, str | int | float)}
+        self._run.summary.update(plain)
+        if scores := summary.get("scores"):
+            rows = [[i, score, i in summary["liars"]] for i, score in enumerate(scores)]
+            table = self._package.Table(columns=["client", "score", "liar"], data=rows)
+            self._run.log({"scores": table}, step=summary["rounds"])
+        self._run.finish(exit_code=int(summary["status"] != "finished"))
+        self.close()
         written = self._run.settings
         return (
             f"upload it with: wandb sync {written.sync_dir}" if written.mode == "offline" else None
         )
+
+    def close(self) -> None:
+        for name in self._added:
+            os.environ.pop(name, None)
+        self._package.teardown()  # the process that it talks to
 
     def _keep_inside(self) -> None:
         """Have W&B write nothing into the home directory and report nothing of itself."""
@@ -75,16 +76,3 @@ class WeightsAndBiases:
         wanted["WANDB_ERROR_REPORTING"] = "false"
         self._added = [name for name in wanted if name not in os.environ]
         os.environ.update({name: wanted[name] for name in self._added})
-
-    @contextmanager
-    def _closed_on_failure(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self._close()
-            raise
-
-    def _close(self) -> None:
-        for name in self._added:
-            os.environ.pop(name, None)
-        self._package.teardown()  # the process that it talks to

@@ -42,6 +42,7 @@ class ByNeighbourhood(ABC):
     """A method that is told what each member is worth by `of`."""
 
     evaluated = 1  # models, by a client in a round
+    sends_before = True
 
     @abstractmethod
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M U"]:

@@ -34,6 +34,8 @@ from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood, Neighbourho
 class ShapFed(ByNeighbourhood):
     """A member is worth how alike its last layer and the next model's are."""
 
+    sends_before = False
+
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M 1"]:
         kernel, bias = last_layer(learner)
 

@@ -39,6 +39,7 @@ class ByCoalitions:
     estimator: str
     budget: int
     max_coalitions: int
+    sends_before = True
 
     def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> CoalitionRows:
         """The coalitions."""

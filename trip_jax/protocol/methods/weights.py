@@ -23,5 +23,7 @@ from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood, Neighbourho
 class Weights(ByNeighbourhood):
     """A member is worth its mixing weight, whatever the utility."""
 
+    sends_before = False
+
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M 1"]:
         return near.shares[:, None]

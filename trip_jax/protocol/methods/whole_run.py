@@ -31,6 +31,7 @@ class WholeRun:
 
     attribute: Callable[..., Attribution]
     budget: int
+    sends_before = False
 
     def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> None:
         return None

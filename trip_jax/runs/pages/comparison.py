@@ -36,7 +36,10 @@ class Comparison:
         Raises:
             InvalidSetting: there are fewer than two.
         """
-        found = list(dict.fromkeys(run for folder in folders for run in _runs_in(folder)))
+        named: dict[Path, Path] = {}
+        for run in (run for folder in folders for run in _runs_in(folder)):
+            named.setdefault(run.resolve(), run)
+        found = list(named.values())
         if len(found) < 2:
             raise InvalidSetting(f"{found[0]} is one run: name two at least to compare.")
         return cls(found, [load_run(folder) for folder in found])
@@ -45,6 +48,11 @@ class Comparison:
     def scores(self) -> list[np.ndarray]:
         """Each run's scores [n]; n may differ."""
         return [run.data.score.values.astype(float) for run in self.runs]
+
+    @cached_property
+    def units(self) -> list[str]:
+        """What the runs measure contributions in, each unit once."""
+        return list(dict.fromkeys(unit(run.data.attrs) for run in self.runs))
 
     @cached_property
     def settings(self) -> dict[str, list[str]]:
@@ -95,12 +103,11 @@ class Comparison:
         return assemble(title, "comparison.html", SCRIPTS, self._data(title))
 
     def _data(self, title: str) -> dict[str, Any]:
-        units = dict.fromkeys(unit(run.data.attrs) for run in self.runs)
         notices = []
-        if len(units) > 1:
+        if len(self.units) > 1:
             notices.append(
-                f"The runs measure contributions differently ({'; '.join(units)}): compare shares "
-                "and ranks, not scores."
+                f"The runs measure contributions differently ({'; '.join(self.units)}): compare "
+                "shares and ranks, not scores."
             )
         if len({run.data.sizes["client"] for run in self.runs}) > 1:
             notices.append(
@@ -110,8 +117,8 @@ class Comparison:
         return {
             "title": title,
             "notice": " ".join(notices),
-            "unit": next(iter(units)) if len(units) == 1 else "",
-            "meaning": explain(self.runs[0].data.attrs),
+            "unit": self.units[0] if len(self.units) == 1 else "",
+            "meaning": self._meaning(),
             "settings": self.settings,
             "correlation": [[None if np.isnan(one) else float(one) for one in row]
                             for row in self.correlation],
@@ -129,6 +136,19 @@ class Comparison:
                 for folder, run, score in zip(self.folders, self.runs, self.scores, strict=True)
             ],
         }  # fmt: skip
+
+    def _meaning(self) -> list[str]:
+        """What the numbers mean, a paragraph each; one that is not of all runs names its own."""
+        told = [explain(run.data.attrs) for run in self.runs]
+        of: dict[str, list[int]] = {}
+        for text, k in ((one[at], k) for at in range(len(told[0])) for k, one in enumerate(told)):
+            of.setdefault(text, []).append(k + 1)
+        return [
+            text
+            if len(those) == len(told)
+            else f"{'Run' if len(those) == 1 else 'Runs'} {', '.join(map(str, those))}: {text}"
+            for text, those in of.items()
+        ]
 
 
 def _runs_in(folder: Path) -> list[Path]:

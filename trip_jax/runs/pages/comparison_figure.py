@@ -4,8 +4,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from trip_jax.runs.figures import MAX_NAMED, MUTED, add_legend, plain, titled_figure
-from trip_jax.runs.meaning import unit
 from trip_jax.runs.pages.comparison import Comparison
+from trip_jax.runs.scores import shares
 
 MARKS = (  # Okabe and Ito's colours, and shapes that tell the runs apart without them
     ("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"),
@@ -14,18 +14,24 @@ MARKS = (  # Okabe and Ito's colours, and shapes that tell the runs apart withou
 
 
 def figure_of(comparison: Comparison) -> Figure:
-    """A column for each client, the highest mean score first, and in it a mark for each run."""
-    scores = comparison.scores
+    """A column for each client, the highest mean score first, and in it a mark for each run.
+
+    Runs in different units are drawn as shares, which can be compared, as on the page.
+    """
+    what, units, scores = "score", comparison.units, comparison.scores
+    if len(units) > 1:
+        what, units, scores = "share", ["% of all scores"], list(map(shares, scores))
     n = max(map(len, scores))
     padded = np.full((len(scores), n), np.nan)
     for row, score in zip(padded, scores, strict=True):
         row[: len(score)] = score
-    order = np.argsort(-np.nanmean(padded, axis=0), kind="stable")
+    mean = np.ma.masked_invalid(padded).mean(axis=0).filled(np.nan)
+    order = np.argsort(-mean, kind="stable")
     title = comparison.runs[0].data.title
     if comparison.settings:
         title += f" and others; they differ in {', '.join(comparison.settings)}"
     width = 3.5 if n <= 12 else 7.0
-    figure = titled_figure("Score of each client by run", title, width, 2.6)
+    figure = titled_figure(f"{what.capitalize()} of each client by run", title, width, 2.6)
     axes = plain(figure.add_subplot())
     rank = np.arange(1, n + 1)
     if len(scores) <= len(MARKS):
@@ -36,12 +42,11 @@ def figure_of(comparison: Comparison) -> Figure:
     else:
         for score in padded:
             axes.plot(rank, score[order], ".", color=MUTED, alpha=0.35, ms=3, mew=0)
-    mean = np.nanmean(padded, axis=0)[order]
-    axes.plot(rank, mean, "_", color="black", ms=6 if n <= MAX_NAMED else 3, label="mean", zorder=1)
+    size = 6 if n <= MAX_NAMED else 3
+    axes.plot(rank, mean[order], "_", color="black", ms=size, label="mean", zorder=1)
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set(xlabel="client" if n <= MAX_NAMED else "rank of the client")
-    units = dict.fromkeys(unit(run.data.attrs) for run in comparison.runs)
-    axes.set_ylabel(f"score ({'; '.join(units)})")
+    axes.set_ylabel(f"{what} ({units[0]})")
     if n <= MAX_NAMED:
         axes.set_xticks(rank, order.astype(str))
     add_legend(axes, ncols=4)

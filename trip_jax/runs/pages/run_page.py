@@ -14,14 +14,18 @@ from trip_jax.runs.pages.document import assemble, packed
 from trip_jax.runs.pages.settings import flat
 from trip_jax.runs.propagation import retraced, shares
 
-MAX_NUMBERS = 90_000
-"""Reported contributions with their graphs, or entries of phi, that go into a page: 480 kB."""
+MAX_NUMBERS = 78_000
+"""Numbers of four bytes that go into a page, 416 kB in base64; its program takes 70 kB more.
+
+What is one number of each client or round goes in always. Reported contributions with their
+graphs, or else entries of phi, come next if there is room, and then single clients' accuracies.
+"""
+
+MAX_EVENTS = 8_000
+"""Flags, refusals and losses that a page tells one by one; beyond, it counts them."""
 
 MAX_ARCS = 3_000
 """Arcs of a graph that go into a page without reports; beyond, its nodes alone are drawn."""
-
-MAX_CURVES = 30_000
-"""Accuracies of single clients that go into a page; beyond, their mean and range do."""
 
 SCRIPTS = (
     "base.js",
@@ -58,35 +62,40 @@ def run_page(run: xarray.Dataset, summary: Mapping[str, Any]) -> str:
 
 def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]:
     """What the page shows."""
-    n = run.sizes["client"]
-    detail, reason = _detail(run)
-    unsent = run.unsent.values.astype(bool)
+    n, rounds = run.sizes["client"], run.sizes["round"]
+    events = {name: run[name].values.astype(bool) for name in ("flagged", "unsent")}
+    events["refused"] = _refused(run)
+    n_events = sum(int(happened.sum()) for happened in events.values())
+    single = n_events <= MAX_EVENTS
+    left = MAX_NUMBERS - 6 * n - 7 * rounds - 2 * n_events * single
+    needed = _needed(run)
+    detail, reason = _detail(run, needed, left)
+    if not single:
+        reason += f" It counts the {n_events:,} flags, and does not mark them in the graph."
     data: dict[str, Any] = {
         "title": run.title,
         "status": summary.get("status", "finished"),
         "message": summary.get("message", ""),
         "detail": detail,
-        "reason": reason,
+        "reason": reason.strip(),
         "unit": unit(run.attrs),
         "meaning": explain(run.attrs),
         "facts": _facts(run, summary),
-        "costs": _costs(summary),
+        "costs": _costs(summary, meaning.method(run.attrs)),
         "settings": flat(summary.get("config", {})),
         "n": n,
-        "rounds": run.sizes["round"],
+        "rounds": rounds,
         "score": packed(run.score.values),
         "score_error": packed(run.score_error.values) if "score_error" in run else None,
         "liars": np.flatnonzero(run.liar.values).tolist(),
         "examples": run.examples.values.tolist(),
         "level": packed(run.level.values),
         "level_name": run.level.attrs.get("long_name", "level"),
-        "accuracy": _accuracy(run),
+        "accuracy": _accuracy(run, single=n * rounds <= left - needed[detail]),
         "initial": float(run.initial_accuracy) if "initial_accuracy" in run else None,
-        "flagged": np.argwhere(run.flagged.values).tolist(),  # (round from 0, client)
         "filtered": run.filtered.values.sum(axis=(1, 2)).tolist(),
-        "refused": _refused(run),
-        "unsent": np.argwhere(unsent).tolist(),
     }
+    data |= {name: _events(happened, single) for name, happened in events.items()}
     if n <= MAX_DETAILED:
         data["positions"] = packed(positions(arcs_of(run, int(run.graph_of_round[0])), n))
         data["graphs"], data["graph_of_round"] = _graphs(run, every=detail == "rounds")
@@ -99,17 +108,21 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
     return data
 
 
-def _detail(run: xarray.Dataset) -> tuple[str, str]:
-    """How much of phi the page holds, and why not more."""
+def _detail(run: xarray.Dataset, needed: Mapping[str, float], left: float) -> tuple[str, str]:
+    """How much of phi the page holds, and why not more.
+
+    Args:
+        needed: what each choice takes.
+        left: what there is room for.
+    """
     n = run.sizes["client"]
-    reports = int(run["mask"].values[run.graph_of_round.values].sum())
-    arcs = int(run["mask"].values.sum())  # each takes six bytes, a report four
-    if n * n > MAX_NUMBERS:
+    if needed["last"] > left:
         return "scores", (
             f"This page leaves out the {n * n:,} contributions of {n:,} clients to each other's "
             "models, which results.nc holds, and shows final scores."
         )
-    if reports + 1.5 * arcs > MAX_NUMBERS:
+    if needed["rounds"] > left:
+        reports = int(run["mask"].values[run.graph_of_round.values].sum())
         return "last", (
             f"This page leaves out the {reports:,} contributions that clients reported, which "
             "results.nc holds, and shows those to the final models."
@@ -127,25 +140,37 @@ def _detail(run: xarray.Dataset) -> tuple[str, str]:
     return "rounds", ""
 
 
-def _graphs(run: xarray.Dataset, every: bool) -> tuple[list[dict[str, Any]], list[int]]:
-    """The graphs, and which one each round has; where not `every` is wanted, the first alone.
+def _needed(run: xarray.Dataset) -> dict[str, float]:
+    """Numbers that the page holds of phi, with the graphs that are drawn, by detail."""
+    n, of_round = run.sizes["client"], run.graph_of_round.values
+    arcs = run["mask"].values.sum(axis=(1, 2))  # of each graph; one takes six bytes
+    first = 1.5 * min(arcs[of_round[0]], MAX_ARCS) + 0.5 * n
+    graphs = sum(1.5 * arcs[g] + 0.5 * n for g, _ in set(_graph_keys(run)))
+    return {"scores": first, "last": n * n + first, "rounds": arcs[of_round].sum() + graphs}
 
-    A round in which models did not arrive has weights of its own, and so a graph of its own.
-    """
+
+def _graphs(run: xarray.Dataset, every: bool) -> tuple[list[dict[str, Any]], list[int]]:
+    """The graphs, and which one each round has; where not `every` is wanted, the first alone."""
     of_round = run.graph_of_round.values
     if not every:
         few = run["mask"].values[of_round[0]].sum() <= MAX_ARCS
         return ([_graph(run, 0)] if few else []), [0] * len(of_round)
     graphs: dict[tuple[int, int], dict[str, Any]] = {}
-    keys = [
-        (int(g), t if unsent.any() else -1)
-        for t, (g, unsent) in enumerate(zip(of_round, run.unsent.values, strict=True))
-    ]
+    keys = _graph_keys(run)
     for t, key in enumerate(keys):
         if key not in graphs:
             graphs[key] = _graph(run, t)
     number = {key: at for at, key in enumerate(graphs)}
     return list(graphs.values()), [number[key] for key in keys]
+
+
+def _graph_keys(run: xarray.Dataset) -> list[tuple[int, int]]:
+    """What tells the graphs of rounds apart.
+
+    A round in which models did not arrive has weights of its own, and so a graph of its own.
+    """
+    rounds = zip(run.graph_of_round.values, run.unsent.values, strict=True)
+    return [(int(g), t if unsent.any() else -1) for t, (g, unsent) in enumerate(rounds)]
 
 
 def _graph(run: xarray.Dataset, t: int) -> dict[str, Any]:
@@ -159,7 +184,7 @@ def _graph(run: xarray.Dataset, t: int) -> dict[str, Any]:
     }
 
 
-def _accuracy(run: xarray.Dataset) -> dict[str, Any]:
+def _accuracy(run: xarray.Dataset, single: bool) -> dict[str, Any]:
     values = run.accuracy.values
     curves = {
         "mean": values.mean(axis=1),
@@ -167,17 +192,26 @@ def _accuracy(run: xarray.Dataset) -> dict[str, Any]:
         "min": values.min(axis=1),
         "max": values.max(axis=1),
     }
-    if values.size <= MAX_CURVES:
+    if single:
         curves["clients"] = values
     return {name: packed(curve) for name, curve in curves.items()}
 
 
-def _refused(run: xarray.Dataset) -> list[list[int]]:
-    """(round from 0, client, receivers that replaced its pre-training model)."""
+def _refused(run: xarray.Dataset) -> np.ndarray:
+    """Whether a receiver replaced a client's pre-training model [T, n]."""
     t, i, slot = np.nonzero(run.filtered.values)
-    j = run.members.values[run.graph_of_round.values[t], i, slot]
-    cells, times = np.unique(np.stack([t, j], axis=1), axis=0, return_counts=True)
-    return [[*cell, times] for cell, times in zip(cells.tolist(), times.tolist(), strict=True)]
+    found = np.zeros((run.sizes["round"], run.sizes["client"]), bool)
+    found[t, run.members.values[run.graph_of_round.values[t], i, slot]] = True
+    return found
+
+
+def _events(happened: np.ndarray, single: bool) -> dict[str, list[Any]]:
+    """How often something happened in each round and to each client, and if wanted when to whom."""
+    return {
+        "by_round": happened.sum(axis=1).tolist(),
+        "by_client": happened.sum(axis=0).tolist(),
+        "single": np.argwhere(happened).tolist() if single else [],  # (round from 0, client)
+    }
 
 
 def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
@@ -204,7 +238,7 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
     return [*facts, ["Semivalue", run.attrs.get("semivalue", "shapley")]]
 
 
-def _costs(summary: Mapping[str, Any]) -> list[list[str]]:
+def _costs(summary: Mapping[str, Any], told_by: str) -> list[list[str]]:
     rows = [
         [f"Seconds of {phase}", f"{seconds:,.1f}"]
         for phase, seconds in summary.get("seconds", {}).items()
@@ -218,7 +252,10 @@ def _costs(summary: Mapping[str, Any]) -> list[list[str]]:
                 f"{sent['contributions']:,}, {_megabytes(size['contributions'])}",
             ],
             ["Reports to the coordinator", _megabytes(size["reports"])],
-            ["Coalition models evaluated", f"{costs['coalitions_evaluated']:,}"],
+            [
+                "Coalition models evaluated" if told_by == meaning.TRIP else "Models evaluated",
+                f"{costs['coalitions_evaluated']:,}",
+            ],
             ["Evaluations, a client and round", f"{each['evaluations']:,.1f}"],
             ["Time of a client's round, training alone = 1", f"{each['times_training']:,.2f}"],
         ]

@@ -107,7 +107,7 @@ function taughtBy(page, i, t) {
       traced ? el("td", { class: "num" }, traced.since(t, i, j) ?? "–") : null,
       el("td", { class: "bar" }, cellBar(row[j], most)));
   });
-  const rest = taught.length - shown.length;
+  const rest = taught.filter((j) => !shown.includes(j)).length;
   return [
     el("h3", {}, "Who taught it"),
     el("table", { id: "taught" },

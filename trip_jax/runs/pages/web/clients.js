@@ -35,7 +35,7 @@ function clientColumns(page) {
   }
   const counted = (name, counts) => ({ name, descending: true, value: (i) => counts[i],
     cell: (i) => counts[i] });
-  if (data.flagged.length) columns.push(counted("Rounds flagged", page.flagCount));
-  if (data.refused.length) columns.push(counted("Rounds filtered", page.refusalCount));
+  if (sum(page.flagCount)) columns.push(counted("Rounds flagged", page.flagCount));
+  if (sum(page.refusalCount)) columns.push(counted("Rounds filtered", page.refusalCount));
   return columns;
 }

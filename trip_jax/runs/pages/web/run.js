@@ -11,10 +11,10 @@ class Page {
     this.level = unpack(data.level);
     this.curves = Object.fromEntries(
       Object.entries(data.accuracy).map(([name, values]) => [name, unpack(values)]));
-    this.flags = roundsOf(data.flagged, this.rounds);
-    this.refusals = roundsOf(data.refused, this.rounds);
-    this.flagCount = countOf(data.flagged, this.n);
-    this.refusalCount = countOf(data.refused, this.n);
+    this.flags = roundsOf(data.flagged.single, this.rounds);
+    this.refusals = roundsOf(data.refused.single, this.rounds);
+    this.flagCount = data.flagged.by_client;
+    this.refusalCount = data.refused.by_client;
     this.state = { t: this.rounds, client: null, contributor: null, whole: false, by: "number",
       shares: false, row: false };
     this.scale();
@@ -226,7 +226,8 @@ class Page {
     fill("graph-legend", graphLegend({
       n: this.n, low, most, strongest, losses: lowest(credits), coloured: name,
       decimals: decimalsFor([strongest]),
-      liars: this.liars.size, flags: this.data.flagged.length, refusals: this.data.refused.length,
+      liars: this.liars.size, flags: this.data.flagged.single.length,
+      refusals: this.data.refused.single.length,
       text: (value) => (value ? number(value, decimals) : "0"),
     }));
     byId("graph-note").textContent = !this.data.graphs.length
@@ -286,9 +287,9 @@ class Page {
       data.initial === null ? null
         : el("span", {}, `round 0: the initial model, ${percent(100 * data.initial)}`));
     const kinds = [
-      ["Reports flagged by the coordinator", this.flags.map((who) => who.size)],
+      ["Reports flagged by the coordinator", data.flagged.by_round],
       ["Pre-training models filtered by receivers", data.filtered],
-      ["Models that did not arrive", roundsOf(data.unsent, rounds).map((who) => who.size)],
+      ["Models that did not arrive", data.unsent.by_round],
     ];
     const some = kinds.filter(([, counts]) => sum(counts));
     fill("flags", some.length
@@ -306,12 +307,6 @@ const said = (status) =>
 function roundsOf(cells, rounds) {
   const found = range(rounds).map(() => new Set());
   for (const [t, i] of cells) found[t].add(i);
-  return found;
-}
-
-function countOf(cells, n) {
-  const found = new Array(n).fill(0);
-  for (const [, i] of cells) found[i] += 1;
   return found;
 }
 
