@@ -327,6 +327,7 @@ def test_graphs_take_turns_in_being_sampled() -> None:
     for estimator in ("auto", "exact"):
         simulation = hub_and(estimator, 64, **settings)
         simulation.learner = replace(simulation.learner, training=training)
+        simulation.training = training
         runs.append(simulation.run())
     result, exact = runs
     shown = [np.flatnonzero(e.any(axis=(1, 2))).tolist() for e in result.records.lcv_error]

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 
 from trip_jax.attribution import Journal
-from trip_jax.data.federation import ClientData, check, to_float
+from trip_jax.data.federation import ClientData, check
 from trip_jax.errors import Diverged, InvalidSetting
 from trip_jax.history import Clock, Past, Result
 from trip_jax.learning.devices import mesh_of, placed, replicated, require_precision
@@ -108,7 +108,7 @@ class Simulation:
             training.client_batch or client_batch,
             contribution.coalition_batch or coalition_batch,
         )
-        _require_outputs(self.learner)
+        self.learner.require_outputs()
         self._rules: dict[str, Any] = {
             "weigh": as_scheduled,
             "channel": CHANNELS[channel],
@@ -328,22 +328,6 @@ def _start(learner: Learner, key: Array) -> State:
         round=jnp.int32(0),
     )
     return lax.with_sharding_constraint(state, replicated(learner.mesh))
-
-
-def _require_outputs(learner: Learner) -> None:
-    """Refuse a model that tells fewer classes apart than there are."""
-    data = learner.data
-    logits = jax.eval_shape(
-        lambda theta, images: learner.model.apply(theta, to_float(images[:1])),
-        learner.model.theta,
-        data.images,
-    )
-    largest = max(np.asarray(labels).max() for labels in (data.labels, data.test_labels))
-    if largest >= logits.shape[-1]:
-        raise InvalidSetting(
-            f"The model tells {logits.shape[-1]} classes apart, but labels go up to "
-            f"{largest}: give it more outputs."
-        )
 
 
 def _diverged(record: Record, liars: np.ndarray) -> int | None:

@@ -5,13 +5,15 @@ from typing import cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import struct
 from jax import Array
 from jax.sharding import Mesh
 from jaxtyping import Float, Int, Key
 
-from trip_jax.data.federation import ClientData
+from trip_jax.data.federation import ClientData, to_float
+from trip_jax.errors import InvalidSetting
 from trip_jax.learning.devices import PRECISIONS, balanced_map
 from trip_jax.learning.evaluation import evaluate, smooth_utilities
 from trip_jax.learning.models import FlatModel
@@ -53,6 +55,21 @@ class Learner:
     def on(self, data: ClientData) -> "Learner":
         """The same with these arrays, as the work of one device is given them."""
         return replace(self, data=data)
+
+    def require_outputs(self) -> None:
+        """Refuse a model that tells fewer classes apart than there are."""
+        data = self.data
+        logits = jax.eval_shape(
+            lambda theta, images: self.model.apply(theta, to_float(images[:1])),
+            self.model.theta,
+            data.images,
+        )
+        largest = max(np.asarray(labels).max() for labels in (data.labels, data.test_labels))
+        if largest >= logits.shape[-1]:
+            raise InvalidSetting(
+                f"The model tells {logits.shape[-1]} classes apart, but labels go up to "
+                f"{largest}: give it more outputs."
+            )
 
     def train(
         self, models: Float[Array, "R P"], clients: Int[Array, " R"], keys: Key[Array, " R"]
