@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import SIZES, Trajectory, follow, layers, oracle, tiny
 from trip_jax.config import Adversary, Contribution, Defence
+from trip_jax.learning import model
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.simulation import Simulation
 
@@ -98,6 +99,18 @@ def test_utilities_and_normalizations(utility: str, normalization: str, thorough
         pytest.skip("all six: make test-all")
     simulation = tiny(contribution=Contribution(utility=utility, normalization=normalization))
     check(simulation, follow(simulation), utility)
+
+
+@pytest.mark.parametrize("liars", [None, Adversary("d1", clients=(1, 4))])
+def test_parts_of_the_test_set_that_see_mixtures_of_first_layers(
+    liars: Adversary | None, monkeypatch: pytest.MonkeyPatch, fresh_programs: None
+) -> None:
+    """Three parts, the last of which is not full; honest models, and liars who have their own."""
+    monkeypatch.setattr(model, "SEEN", 100)
+    rules = {"adversary": liars, "defence": DEFENCES["c1"]} if liars else {}
+    simulation = tiny(contribution=Contribution(utility="loss"), **rules)
+    assert simulation.learner.parts(2 * 3 + 1) == 3
+    check(simulation, follow(simulation), "loss")
 
 
 DEFENCES = {

@@ -7,7 +7,7 @@ import pytest
 from flax import linen as nn
 
 from trip_jax.learning.from_flax import from_flax
-from trip_jax.learning.model import Model
+from trip_jax.learning.model import SEEN, Model
 from trip_jax.learning.models import CNN, cnn, mlp
 
 
@@ -40,6 +40,24 @@ def test_the_forward_form_of_the_cnn_predicts_what_the_other_is_trained_for() ->
     images = jax.random.uniform(jax.random.key(1), (6, 8, 8, 1))
     predicted = jax.jit(model.predict)(model.theta, images)
     np.testing.assert_allclose(predicted, jax.jit(model.apply)(model.theta, images), atol=1e-5)
+
+
+@pytest.mark.parametrize("hidden", [(5,), (5, 3), (4, 3, 5)])
+def test_what_examples_see_of_a_model_mixes_as_models_do(hidden: tuple[int, ...]) -> None:
+    model = mlp(4, hidden).flat(jax.random.key(0), (3, 3, 2))
+    models = jax.vmap(model.draw)(jax.random.split(jax.random.key(1), 3))
+    images = jax.random.uniform(jax.random.key(2), (6, 3, 3, 2))
+    shares = jnp.array([0.2, 0.5, 0.3])
+    seen = jax.vmap(model.seen, (0, None))(models, images)
+    mixed = model.predict_seen(shares @ seen, len(images))
+    np.testing.assert_allclose(mixed, model.predict(shares @ models, images), atol=1e-6)
+
+
+def test_a_first_layer_is_mixed_where_that_takes_fewer_products() -> None:
+    model = mlp(3, (6,)).flat(jax.random.key(0), (3, 3, 1))  # 60 numbers in the first layer
+    assert [model.parts(mixed, 40) for mixed in (9, 10)] == [1, 0]
+    assert model.parts(2, 4000) == -(-4000 * 6 // SEEN) > 1
+    assert cnn(channels=(3,), hidden=5).flat(jax.random.key(0), (8, 8, 1)).parts(2, 40) == 0
 
 
 class Linear(nn.Module):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Float, Int32, Real
+from jaxtyping import Bool, Float, Int32, Real
 
 from trip_jax.data.federation import as_seen
 from trip_jax.learning.utilities import UTILITIES, of_examples
@@ -33,13 +33,41 @@ def evaluate(
     x = as_seen(images)
 
     def utilities(theta: Float[Array, " P"]) -> Float[Array, " 3"]:
-        log_p = jax.nn.log_softmax(predict(theta, x))
-        true = jnp.take_along_axis(log_p, labels[:, None], axis=1)[:, 0]
-        correct = jnp.argmax(log_p, axis=1) == labels
-        other = of_examples(third, log_p, labels, true)
-        return jnp.stack([correct.mean(), true.mean(), other.mean()])
+        found = _of_examples(predict(theta, x), labels, third)
+        return jnp.stack([utility.mean() for utility in found])
 
     return lax.map(utilities, models, batch_size=min(batch, len(models)))
+
+
+def totals(
+    seen: Float[Array, "R Q"],
+    labels: Int32[Array, " B"],
+    real: Bool[Array, " B"],
+    *,
+    predict: Callable[[Array, int], Array],
+    third: str = UTILITIES[2],
+) -> Float[Array, "R 3"]:
+    """The sums of `evaluate` over real examples, of what they see of models.
+
+    Args:
+        predict: `FlatModel.predict_seen`.
+    """
+
+    def of_one(row: Float[Array, " Q"]) -> Float[Array, " 3"]:
+        found = _of_examples(predict(row, len(labels)), labels, third)
+        return jnp.stack([jnp.where(real, utility, 0).sum() for utility in found])
+
+    return jax.vmap(of_one)(seen)
+
+
+def _of_examples(
+    logits: Float[Array, "B classes"], labels: Int32[Array, " B"], third: str
+) -> tuple[Array, Array, Array]:
+    """All three utilities [B] of each example."""
+    log_p = jax.nn.log_softmax(logits)
+    true = jnp.take_along_axis(log_p, labels[:, None], axis=1)[:, 0]
+    correct = jnp.argmax(log_p, axis=1) == labels
+    return correct, true, of_examples(third, log_p, labels, true)
 
 
 def smooth_utilities(

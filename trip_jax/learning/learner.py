@@ -1,6 +1,7 @@
 """A model, the data it learns from and is judged by, and the devices that do the work."""
 
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import jax
@@ -8,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import struct
-from jax import Array
+from jax import Array, lax
 from jax.sharding import Mesh
-from jaxtyping import Float, Int, Key
+from jaxtyping import Bool, Float, Int, Key
 
-from trip_jax.data.federation import ClientData
+from trip_jax.data.federation import ClientData, as_seen
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.devices import PRECISIONS, balanced_map
-from trip_jax.learning.evaluation import evaluate, smooth_utilities
+from trip_jax.learning.evaluation import evaluate, smooth_utilities, totals
 from trip_jax.learning.model import FlatModel
 from trip_jax.learning.training import Trained, Training, train_clients
 from trip_jax.learning.utilities import UTILITIES
@@ -123,6 +124,34 @@ class Learner:
                 third=self.third,
             )
 
+    def parts(self, mixed: int) -> int:
+        """Parts of the test set that see mixtures of so many models, see `FlatModel.parts`."""
+        return self.model.parts(mixed, len(self.data.test_labels))
+
+    def seen(self, models: Float[Array, "R P"], part: Array, parts: int) -> Float[Array, "R Q"]:
+        """What a part of the test set sees of models; linear in them."""
+
+        def work(models: Array, shared: tuple[ClientData, Array]) -> Array:
+            data, part = shared
+            rows, _ = _rows_of(part, parts, len(data.test_labels))
+            examples = as_seen(data.test_images[rows])
+            with jax.default_matmul_precision(PRECISIONS[self.precision]):
+                see = partial(self.model.seen, examples=examples)
+                return lax.map(see, models, batch_size=min(self.evaluation_batch, len(models)))
+
+        equal = jnp.zeros(len(models))
+        return cast(Array, balanced_map(self.mesh, work, models, (self.data, part), equal))
+
+    def evaluate_seen(
+        self, seen: Float[Array, "R Q"], part: Array, parts: int
+    ) -> Float[Array, "R 3"]:
+        """What the part adds to `evaluate`, on a single device."""
+        n = len(self.data.test_labels)
+        rows, real = _rows_of(part, parts, n)
+        with jax.default_matmul_precision(PRECISIONS[self.precision]):
+            labels, predict = self.data.test_labels[rows], self.model.predict_seen
+            return totals(seen, labels, real, predict=predict, third=self.third) / n
+
     def smooth_utilities(self, theta: Float[Array, " P"]) -> Float[Array, " 3"]:
         """Utilities that have gradients, of one model on a single device."""
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
@@ -133,3 +162,10 @@ class Learner:
                 apply=self.model.apply,
                 third=self.third,
             )
+
+
+def _rows_of(part: Array, parts: int, n: int) -> tuple[Int[Array, " B"], Bool[Array, " B"]]:
+    """Which of n examples a part has, and which of them no earlier part had."""
+    size = -(-n // parts)
+    rows = part * size + jnp.arange(size)
+    return jnp.minimum(rows, n - 1), rows < n

@@ -1,4 +1,4 @@
-"""The contract of client models, `Model(init, apply, predict)`, and models as vectors."""
+"""The contract of client models, `Model(init, apply, predict, split)`, and models as vectors."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +18,27 @@ from trip_jax.settings.declared import told
 
 Params = Any  # a pytree of arrays
 
+SEEN = 2**13
+"""Numbers that a first layer makes of a part of the examples: a cache holds mixtures of so few."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A model as a first layer, which is linear in its parameters, and what follows it.
+
+    What the first layer makes of an example is mixed as models are: `first` of a mixture is the
+    mixture of `first`. So mixtures of a few models are evaluated without their first layer.
+
+    Attributes:
+        divide: from the model's parameters to those of the first layer and all others.
+        first: `(params of the first layer, examples [B, ...]) -> [B, H]`, before any activation.
+        rest: `(other params, what first gives) -> logits [B, classes]`.
+    """
+
+    divide: Callable[[Params], tuple[Params, Params]]
+    first: Callable[[Params, Array], Array]
+    rest: Callable[[Params, Array], Array]
+
 
 @dataclass(frozen=True)
 class Model:
@@ -28,12 +49,15 @@ class Model:
         apply: `(params, examples [B, ...]) -> logits [B, classes]`, the form that is
             differentiated.
         predict: the same function in the form that is fastest forward; `apply` if None.
+        split: the same function in two steps; None where the first layer is not linear in its
+            parameters, or makes more numbers of an example than it has inputs.
         ours: whether it is one of this package, so that equal ones are the same for ever.
     """
 
     init: Callable[[Array, Array], Params]
     apply: Callable[[Params, Array], Array]
     predict: Callable[[Params, Array], Array] | None = None
+    split: Split | None = None
     ours: bool = False
 
     def __post_init__(self) -> None:
@@ -43,6 +67,10 @@ class Model:
                 callable(function) or (name == "predict" and function is None),
                 f"Model.{name} must be a function, not {told(function)}.",
             )
+        require(
+            self.split is None or isinstance(self.split, Split),
+            f"Model.split must be a tj.Split, not {told(self.split)}.",
+        )
 
     def flat(
         self, key: Key[Array, ""], shape: Sequence[int], dtype: Any = jnp.float32
@@ -79,7 +107,7 @@ class Model:
                 f"Parameters must be float32, but params{jax.tree_util.keystr(path)} is "
                 f"{leaf.dtype}: draw it so, and cast it in Model.apply if it should be narrower.",
             )
-        size, unravel = sum(leaf.size for leaf in jax.tree.leaves(params)), _unravelling(params)
+        size, unravel = _size(params), _unravelling(params)
         require(size > 0, "Model.init gives no parameters, so there is nothing to train.")
         theta = jax.ShapeDtypeStruct((size,), jnp.float32, sharding=sharding)
         return FlatModel(cast(Array, theta), unravel, self, tuple(shape), dtype)
@@ -131,6 +159,45 @@ class FlatModel:
         """Logits, in the form that is fastest forward."""
         predict = self.model.predict or self.model.apply
         return _logits(predict(self.unravel(row), examples), len(examples))
+
+    def seen(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Float[Array, " Q"]:
+        """All that logits for these examples depend on, of a model with a split; linear in it."""
+        split = cast(Split, self.model.split)
+        first, others = split.divide(self.unravel(row))
+        return jnp.concatenate([ravel_pytree(others)[0], split.first(first, examples).ravel()])
+
+    def predict_seen(self, seen: Float[Array, " Q"], n_examples: int) -> Array:
+        """Logits of what `seen` gives, or of a mixture of it."""
+        split, (_, others) = cast(Split, self.model.split), self.divided
+        size = _size(others)
+        hidden = seen[size:].reshape(n_examples, -1)
+        return _logits(split.rest(_unravelling(others)(seen[:size]), hidden), n_examples)
+
+    @property
+    def divided(self) -> tuple[Params, Params]:
+        """The parameters of the first layer, and all others, of a model with a split; shapes."""
+        split = cast(Split, self.model.split)
+        theta = jax.ShapeDtypeStruct(self.theta.shape, jnp.float32)
+        return jax.eval_shape(lambda row: split.divide(self.unravel(row)), theta)
+
+    def parts(self, mixed: int, n_examples: int) -> int:
+        """In how many parts examples are best shown to mixtures of so many models by `seen`.
+
+        Returns:
+            0 where it is best not to: the first layer takes fewer products than mixing it.
+        """
+        if (split := self.model.split) is None:
+            return 0
+        params, _ = self.divided
+        examples = jax.ShapeDtypeStruct((1, *self.shape), self.dtype)
+        width = jax.eval_shape(split.first, params, examples).size
+        if mixed * width >= _size(params):
+            return 0
+        return -(-n_examples * width // max(width, SEEN))
+
+
+def _size(params: Params) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 def _unravelling(params: Params) -> Callable[[Array], Params]:

@@ -10,7 +10,7 @@ accelerators too, so only the CPU predicts with it.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from jaxtyping import Float, Real
 
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.from_flax import from_flax
-from trip_jax.learning.model import Model
+from trip_jax.learning.model import Model, Params, Split
 from trip_jax.settings import Registry, choice, count, require
 from trip_jax.settings.declared import check_types, instance, integer
 
@@ -156,7 +156,30 @@ def predicting_form(backend: str) -> Form:
 
 def mlp(n_classes: int = 10, hidden: Sequence[int] = (64,)) -> Model:
     """A multi-layer perceptron, for examples of any shape."""
-    return _ours(MLP(integer("n_classes", n_classes, 1), _widths("hidden", hidden)))
+    network = MLP(integer("n_classes", n_classes, 1), _widths("hidden", hidden))
+    return replace(_ours(network), split=_split(network))
+
+
+@lru_cache(maxsize=32)
+def _split(network: MLP) -> Split | None:
+    """The first dense layer, and a perceptron with one hidden layer less."""
+    if not network.hidden:
+        return None
+    width, *others = network.hidden
+    follows = network.clone(hidden=tuple(others))
+
+    def divide(params: Params) -> tuple[Params, Params]:
+        layers = [params["params"][f"Dense_{k}"] for k in range(1 + len(network.hidden))]
+        later = {f"Dense_{k}": layer for k, layer in enumerate(layers[1:])}
+        return {"params": layers[0]}, {"params": later}
+
+    def first(params: Params, examples: Array) -> Array:
+        return cast(Array, nn.Dense(width).apply(params, examples.reshape(len(examples), -1)))
+
+    def rest(params: Params, hidden: Array) -> Array:
+        return cast(Array, follows.apply(params, nn.relu(hidden)))
+
+    return Split(divide, first, rest)
 
 
 def as_model(model: Any, data: ClientData) -> Model:

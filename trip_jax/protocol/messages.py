@@ -1,5 +1,6 @@
 """What Algorithm 1 passes along: the round, what clients send and receive, state and record."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -114,6 +115,19 @@ class Inbox:
     own: Messages
     sent: Messages
     accepted: Array  # [n, M] bool, received theta^(t) that are used; elsewhere one's own stands
+
+    def seen(self, see: Callable[[Array], Array]) -> "Inbox":
+        """The same with what `see`, which is linear, makes of models [R, P], at most once of each.
+
+        What overflows in it is cut where somebody lies: 0 times infinity would not be 0.
+        """
+        own, sent, who = self.own, self.sent, self.sent.altered
+        look = (lambda models: jnp.nan_to_num(see(models))) if len(who) else see
+        before, trained = look(own.before), look(sent.trained)
+        unlike = own.trained_unlike(sent)
+        mine = replace(own, before=before, trained=trained if unlike is None else look(unlike))
+        received = before.at[who].set(look(sent.before[who])) if len(who) else before
+        return replace(self, own=mine, sent=replace(sent, before=received, trained=trained))
 
 
 @struct.dataclass

@@ -11,7 +11,7 @@ What is sent: beside the models of learning, those before training; m numbers to
 which sees no model.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import jax
@@ -24,7 +24,12 @@ from trip_jax.learning.devices import gathered_map
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
-from trip_jax.protocol.aggregation import Rule, coalition_models, members_models
+from trip_jax.protocol.aggregation import (
+    Rule,
+    WeightedMean,
+    coalition_models,
+    members_models,
+)
 from trip_jax.protocol.messages import Contributions, Inbox, Round
 from trip_jax.shapley import CoalitionRows, estimate, semivalues
 from trip_jax.topology import Neighbourhoods
@@ -78,7 +83,10 @@ def coalition_utilities(
     mix: Rule,
     learner: Learner,
 ) -> Float[Array, "R U"]:
-    """u^(i,t)(S) for every row (i, S), streamed in chunks that are dealt to the devices in turn.
+    """u^(i,t)(S) for every row (i, S).
+
+    Where mixing takes fewer products than a first layer, parts of the test set look at the models
+    one after another, and what a part sees is mixed instead of models.
 
     Args:
         masks: the coalition of each row.
@@ -86,14 +94,48 @@ def coalition_utilities(
     Returns:
         utilities, 0 for rows that the semivalue does not weigh.
     """
-    n_devices, n_rows = learner.mesh.size, len(rows.client)
+    n_rows = len(rows.client)
     rows, order = rows.needed(masks, here.mask.sum(axis=1))
     if order is not None:
         masks = masks[order]
+    inbox = replace(inbox, accepted=inbox.accepted & ~here.itself)
+    parts = learner.parts(2 * masks.shape[1] + 1) if isinstance(mix, WeightedMean) else 0
+    if parts:
 
-    def share(d, before, sent_before, sent_trained, own_trained, accepted, here, rows, masks, data):
+        def add(part: Array, total: Array) -> Array:
+            seen = inbox.seen(lambda models: learner.seen(models, part, parts))
+            return total + of_part(seen, here, rows, masks, mix, learner, part, parts)
+
+        table = lax.fori_loop(0, parts, add, jnp.zeros((n_rows, N_UTILITIES)))
+    else:
+        table = of_part(inbox, here, rows, masks, mix, learner)
+    if order is not None:
+        listed = jnp.where(jnp.arange(n_rows) < rows.n_rows, order, n_rows)
+        table = jnp.zeros_like(table).at[listed].set(table, mode="drop")
+    return table
+
+
+def of_part(
+    inbox: Inbox,
+    here: Neighbourhoods,
+    rows: CoalitionRows,
+    masks: Bool[Array, "R M"],
+    mix: Rule,
+    learner: Learner,
+    part: Array | int = 0,
+    parts: int = 0,
+) -> Float[Array, "R U"]:
+    """What a part of the test set adds to utilities, in chunks dealt to the devices in turn.
+
+    Args:
+        inbox: what the part sees of models; models themselves where there are no parts.
+    """
+    n_devices, n_rows = learner.mesh.size, len(rows.client)
+
+    def share(d, models, accepted, here, rows, masks, data, part):
         """Those of the d-th device [chunks, chunk, U]: of the chunks d, d + D, ..."""
-        shares = here.shares
+        before, sent_before, sent_trained, own_trained = models
+        local, shares = learner.on(data), here.shares
 
         def mixtures(start):
             i = rows.client[start]
@@ -111,22 +153,21 @@ def coalition_utilities(
         def chunk(k, table):
             start = (k * n_devices + d) * rows.chunk
             blocks = start + jnp.arange(0, rows.chunk, rows.block)
-            models = jax.vmap(mixtures)(blocks).reshape(rows.chunk, -1)
-            return table.at[k].set(learner.on(data).evaluate_rows(models))
+            mixed = jax.vmap(mixtures)(blocks).reshape(rows.chunk, -1)
+            found = local.evaluate_seen(mixed, part, parts) if parts else local.evaluate_rows(mixed)
+            return table.at[k].set(found)
 
         n_chunks = (rows.n_rows + rows.chunk - 1) // rows.chunk
         mine = (n_chunks - d + n_devices - 1) // n_devices
         most = -(-(len(rows.client) // rows.chunk) // n_devices)
         return lax.fori_loop(0, mine, chunk, jnp.zeros((most, rows.chunk, N_UTILITIES)))
 
-    own, sent, accepted = inbox.own, inbox.sent, inbox.accepted & ~here.itself
+    own, sent = inbox.own, inbox.sent
     models = own.before, sent.before, sent.trained, own.trained_unlike(sent)
-    tables = gathered_map(learner.mesh, share, *models, accepted, here, rows, masks, learner.data)
-    table = tables.swapaxes(0, 1).reshape(-1, N_UTILITIES)[:n_rows]  # from [D, chunks, chunk, U]
-    if order is not None:
-        listed = jnp.where(jnp.arange(n_rows) < rows.n_rows, order, n_rows)
-        table = jnp.zeros_like(table).at[listed].set(table, mode="drop")
-    return cast(Array, table)
+    given = models, inbox.accepted, here, rows, masks, learner.data, part
+    tables = gathered_map(learner.mesh, share, *given)
+    table = tables.swapaxes(0, 1).reshape(-1, N_UTILITIES)  # from [D, chunks, chunk, U]
+    return cast(Array, table[:n_rows])
 
 
 def local_contributions(
