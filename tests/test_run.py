@@ -431,8 +431,8 @@ BAD = {
     "graphml_page": ("topology=file topology.files=[page.graphml]", "page.graphml", "GraphML"),
     # What the data find.
     "clients": ("n_clients=65", "n_clients=65", "64 training examples", "raise dataset.train_size"),
-    "train_size": ("dataset.train_size=5000", "dataset.train_size=5000", "4000"),
-    "test_size": ("dataset.test_size=501", "dataset.test_size=501", "500"),
+    "train_size": ("dataset=digits dataset.train_size=5000", "dataset.train_size=5000", "1297"),
+    "test_size": ("dataset=digits dataset.test_size=501", "dataset.test_size=501", "500"),
     "without_data": (
         "distribution=dirichlet distribution.alpha=1e-4 n_clients=9",
         "distribution=dirichlet",

@@ -46,6 +46,7 @@ class Config:
     precision: str = "float32"  # of matrix products in training and evaluation
     resume: str | None = execution(None)  # the directory of a run to go on with, or "auto"
     checkpoint: Checkpoint = field(default_factory=Checkpoint, metadata=EXECUTION)
+    keep_phi: bool | None = None  # [n, n]; None: of up to `MAX_KEPT` clients
     memory_limit: float | None = execution(None)  # GiB that a run may take; None: what there is
     track: str = execution("none")  # who hears of the run while it goes on
     distributed: Distributed = field(default_factory=Distributed, metadata=EXECUTION)

@@ -1,7 +1,7 @@
 """What a run has been: its rounds, what they took, and what came of them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property, partial
 from typing import Any, cast
@@ -11,9 +11,11 @@ import numpy as np
 from jax import Array
 
 from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.protocol import traced_back
 from trip_jax.protocol.algorithm import Programs
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.messages import Record, State
+from trip_jax.settings.declared import clients_of
 from trip_jax.topology import Topology
 
 
@@ -78,7 +80,7 @@ class Result:
     the federation was.
     """
 
-    phi: np.ndarray  # [n, n]
+    phi: np.ndarray | None  # [n, n]; None if it was not kept
     initial: np.ndarray  # [3] utility of theta^(0), as `UTILITIES`
     models: Array  # [n, P] final models
     records: Record
@@ -94,7 +96,24 @@ class Result:
     @cached_property
     def scores(self) -> np.ndarray:
         """[n] each client's mean contribution to all clients' final models."""
-        return self.phi.mean(axis=0)
+        if self.phi is not None:
+            return self.phi.mean(axis=0)
+        return traced_back.scores(self.topology.n_clients, self._backwards()).astype(np.float32)
+
+    def rows_of_phi(self, clients: Sequence[int]) -> np.ndarray:
+        """[R, n] contributions to the final models of some clients, whether or not phi was kept."""
+        who = clients_of(clients, n := self.topology.n_clients)
+        if self.phi is not None:
+            return self.phi[who]
+        return traced_back.rows(who, n, self._backwards()).astype(np.float32)
+
+    def _backwards(self) -> Iterator[traced_back.Round]:
+        of_round = np.array([self.topology.graph_of(t) for t in range(len(self.timings))])
+        graphs, records = self.topology.graphs, self.records
+        members, mask, shares, adopted = map(
+            np.asarray, (graphs.members, graphs.mask, records.shares, records.adopted)
+        )
+        return traced_back.backwards(members, mask, of_round, shares, adopted)
 
     @property
     def accuracy(self) -> np.ndarray:

@@ -50,6 +50,9 @@ from trip_jax.topology import Topology
 MAX_FEDERATIONS = 64
 """After so many, programs of earlier ones are forgotten: in a long sweep they would pile up."""
 
+MAX_KEPT = 10_000
+"""Clients whose contributions to each other are kept as a matrix unless it is asked for."""
+
 _compilations = count(1)
 
 
@@ -69,6 +72,8 @@ class Simulation:
         precision: of the matrix products in training and evaluation, see `Learner`. Averages and
             the coordinator are float32 throughout; XLA's own convolutions, which `cnn` takes on a
             CPU alone, choose for themselves below float32.
+        keep_phi: whether contributions [n, n] are kept, or scores alone, with contributions to
+            chosen clients on demand; None: of up to `MAX_KEPT` clients.
         memory_limit: GiB that may be taken, of this process on a CPU, else of each device; None:
             what there is.
 
@@ -93,6 +98,7 @@ class Simulation:
         seed: int = 0,
         devices: Sequence[jax.Device] | None = None,
         precision: str = "float32",
+        keep_phi: bool | None = None,
         memory_limit: float | None = None,
     ):
         data = as_client_data(data)
@@ -107,6 +113,7 @@ class Simulation:
         mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
         require_precision(precision, mesh.devices.flat[0])
         self.training, self.contribution, self.seed = training, contribution, seed
+        self.keeps_phi = self.n <= MAX_KEPT if keep_phi is None else keep_phi
         self.memory_limit, image = memory_limit, as_seen(data.images[:1])
         self.root, init_key, key = placed(tuple(jax.random.split(jax.random.key(seed), 3)), mesh)
         client_batch, coalition_batch = default_batches(jax.default_backend())
@@ -137,7 +144,8 @@ class Simulation:
         schedule = Schedule(topology, topology.arcs(), work, liars=None, key=key)
         self.schedule = jax.device_put(schedule, replicated(mesh))
         self._set_adversary(adversary, defence)
-        if require_least(self.n, self.learner.model.theta.size, mesh, memory_limit):
+        n_phi = self.keeps_phi * self.n**2
+        if require_least(self.n * self.learner.model.theta.size, n_phi, mesh, memory_limit):
             self.plan()
         self.learner = replace(self.learner, model=self.learner.model.drawn(init_key))
 
@@ -166,6 +174,7 @@ class Simulation:
         if not self.keeps_updates:
             return
         method = f"contribution.method={self.contribution.method}"
+        require(self.keeps_phi, f"{method} tells phi as a whole: set keep_phi=true.")
         require_plain_exchange(self.rules, f"Runs with {method}")
         require(
             isinstance(self.rules.aggregate, WeightedMean),
@@ -210,7 +219,7 @@ class Simulation:
 
     def start(self) -> State:
         """theta^(0) for everyone, evaluated once; phi^(0) = 0."""
-        return _start(self.learner, self.root)
+        return _start(self.learner, self.root, self.keeps_phi)
 
     # What the three programs of a round are given of a federation, and no more: federations that
     # differ in nothing else share them.
@@ -249,7 +258,8 @@ class Simulation:
 
     def plan(self) -> tuple[Programs, PlannedMemory | None]:
         """The programs of a run, and the memory that it takes; InvalidSetting if there is less."""
-        shapes: State = shapes_of(_start, self.learner.mesh, self.learner, self.root)
+        given = self.learner, self.root, self.keeps_phi
+        shapes: State = shapes_of(_start, self.learner.mesh, *given)
         programs = self.compile(shapes)
         waiting, mesh = (shapes.models, shapes.phi), self.learner.mesh
         planned = planned_memory(programs, *waiting, mesh, self.memory_limit)
@@ -312,7 +322,7 @@ class Simulation:
         def result() -> Result:
             stacked = jax.tree.map(lambda *rounds: np.stack(rounds), *records)
             return Result(
-                phi=np.asarray(state.phi),
+                phi=None if state.phi is None else np.asarray(state.phi),
                 initial=initial,
                 models=state.models,
                 records=replace(stacked, kept=kept) if kept is not None else stacked,
@@ -331,7 +341,7 @@ class Simulation:
             if not isinstance(method, WholeRun):
                 return result
             if len(result.timings) < self.training.rounds:  # more than it is worth
-                return replace(result, phi=np.full_like(result.phi, np.nan))
+                return replace(result, phi=np.full((self.n, self.n), np.nan, np.float32))
             journal = Journal.of(result.records, self.topology, self.learner)
             phi = method.conclude(journal, self.learner, on_part)
             return replace(result, phi=phi[..., self.rules.utility].astype(np.float32))
@@ -359,13 +369,13 @@ class Simulation:
 _evaluate = jax.jit(Learner.evaluate)
 
 
-@jax.jit
-def _start(learner: Learner, key: Array) -> State:
+@partial(jax.jit, static_argnames="keeps_phi")
+def _start(learner: Learner, key: Array, keeps_phi: bool) -> State:
     n, theta = len(learner.data.sizes), learner.model.theta
     state = State(
         models=jnp.tile(theta, (n, 1)),
         utility=jnp.tile(learner.evaluate(theta[None]), (n, 1)),
-        phi=jnp.zeros((n, n)),
+        phi=jnp.zeros((n, n)) if keeps_phi else None,
         key=key,
         round=jnp.int32(0),
     )

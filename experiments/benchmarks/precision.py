@@ -188,6 +188,7 @@ def _speed(
 
 
 def _scores(result: Result, float32: Result) -> dict[str, float]:
+    assert result.phi is not None and float32.phi is not None  # for the type checker
     return {
         "accuracy": float(result.accuracy[-1].mean()),
         "phi_distance": yardsticks(result.phi, float32.phi)["distance"],

@@ -59,7 +59,18 @@ class Dataset:
             object.__setattr__(self, name, values)
 
 
-DATASETS: Registry[Callable[[], Arrays]] = Registry("dataset")
+@dataclass(frozen=True)
+class Made:
+    """A data set that is made, of as many examples as are asked for."""
+
+    make: Callable[[int, int], Arrays]
+    least: tuple[int, int]  # training and test examples that there are in any case
+
+    def __call__(self, train_size: int | None = None, test_size: int = 1) -> Arrays:
+        return self.make(max(self.least[0], train_size or 1), max(self.least[1], test_size))
+
+
+DATASETS: Registry[Callable[..., Arrays]] = Registry("dataset")
 """`()` -> the training and test images and labels of a whole data set, as `Dataset` has them."""
 
 
@@ -73,7 +84,9 @@ def load_dataset(config: DatasetConfig | str, seed: int = 0) -> Dataset:
         InvalidSetting: the data set cannot be had, or is smaller than the sizes asked for.
     """
     config, seed = named("config", config, DatasetConfig), seed_of(seed)
-    train_images, train_labels, test_images, test_labels = DATASETS[config.name]()
+    dataset = DATASETS[config.name]
+    sizes = (config.train_size, config.test_size) if isinstance(dataset, Made) else ()
+    train_images, train_labels, test_images, test_labels = dataset(*sizes)
     train = _draw(len(train_labels), config.train_size, "dataset.train_size", [seed, 0])
     test = _draw(len(test_labels), config.test_size, "dataset.test_size", [seed, 1])
     n_classes = int(train_labels.max()) + 1
@@ -105,12 +118,14 @@ for _name in ("fashion_mnist", "cifar10", "mnist"):
     DATASETS(_name)(partial(load_tfds, _name))
 
 
-@DATASETS("synthetic")
-def _synthetic() -> Arrays:
-    """4,500 noisy 8x8 copies of ten random patterns; easy to learn, made in milliseconds."""
-    rng = np.random.default_rng(0)
+def _synthetic(n_train: int, n_test: int) -> Arrays:
+    """Noisy 8x8 copies of ten random patterns; easy to learn, made in milliseconds."""
+    rng, n = np.random.default_rng(0), n_train + n_test
     patterns = rng.random((10, 8, 8, 1), np.float32)
-    labels = rng.integers(0, 10, 4500).astype(np.int32)
-    noise = rng.normal(0, 0.35, (4500, 8, 8, 1)).astype(np.float32)
+    labels = rng.integers(0, 10, n).astype(np.int32)
+    noise = rng.normal(0, 0.35, (n, 8, 8, 1)).astype(np.float32)
     images = np.clip(patterns[labels] + noise, 0, 1)
-    return images[:-500], labels[:-500], images[-500:], labels[-500:]
+    return images[:n_train], labels[:n_train], images[n_train:], labels[n_train:]
+
+
+DATASETS("synthetic")(Made(_synthetic, least=(4000, 500)))

@@ -48,23 +48,25 @@ LARGE = "n_clients, the model's widths"
 WORKED_ON = "training.local_epochs, .batch_size, .client_batch, contribution.coalition_batch"
 
 
-def require_least(n: int, n_parameters: int, mesh: Mesh, limit: float | None) -> bool:
+def require_least(models: int, phi: int, mesh: Mesh, limit: float | None) -> bool:
     """Refuse a federation whose models alone, and phi, are more than the memory.
 
     Args:
+        models, phi: how many numbers they are.
         limit: GiB that may be taken, whatever there is; None: what there is.
 
     Returns:
         whether they are so large that all should be planned before any of it exists.
     """
-    needed = 4 * (3 * n * n_parameters + 2 * n * n)  # last, next and trained; last and next
+    needed = 4 * (3 * models + 2 * phi)  # last, next and trained; last and next
     if _on_cpu(mesh):
         needed *= len(mesh.local_devices)
-    return needed > LARGE_SHARE * _require(needed, LARGE, mesh, limit)
+    without = ", or set keep_phi=false" * (2 * phi > 3 * models)
+    return needed > LARGE_SHARE * _require(needed, LARGE, mesh, limit, without)
 
 
 def planned_memory(
-    programs: Any, models: Shape, phi: Shape, mesh: Mesh, limit: float | None
+    programs: Any, models: Shape, phi: Shape | None, mesh: Mesh, limit: float | None
 ) -> PlannedMemory | None:
     """The compiler's own plan of memory, None where it tells nothing.
 
@@ -83,7 +85,7 @@ def planned_memory(
     if None in plans:
         return None
     train, contribute, coordinate = map(_used, plans)
-    of_models, of_phi = 4 * models.size, 4 * phi.size
+    of_models, of_phi = 4 * models.size, 4 * phi.size if phi is not None else 0
     waiting = (of_phi, of_phi + of_models, 3 * of_models)  # last, next and trained
     on_each = max(map(sum, zip((train, contribute, coordinate), waiting, strict=True)))
     copies = len(mesh.local_devices) if _on_cpu(mesh) else 1
@@ -100,11 +102,13 @@ def _held(mesh: Mesh) -> int:
     return int(psutil.Process().memory_info().rss) if _on_cpu(mesh) else 0
 
 
-def _require(needed: int, settings: str, mesh: Mesh, limit: float | None) -> float:
+def _require(
+    needed: int, settings: str, mesh: Mesh, limit: float | None, otherwise: str = ""
+) -> float:
     """What there is."""
     there = of_device(mesh.local_devices[0]) if limit is None else Room(limit * GIB, "memory_limit")
     devices = ", devices (each holds all models)" * (_on_cpu(mesh) and mesh.size > 1)
-    mend = f"lower {settings}{devices}; who knows better raises memory_limit, in GiB"
+    mend = f"lower {settings}{devices}{otherwise}; who knows better raises memory_limit, in GiB"
     require_room(needed, mend, there, _held(mesh))
     return there.size
 

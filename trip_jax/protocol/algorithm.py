@@ -76,13 +76,23 @@ def assess(
 
 
 @jax.jit
-def coordinate(rules: Rules, schedule: Schedule, phi: Array, reports: Reports, t: Array) -> Traced:
+def coordinate(
+    rules: Rules, schedule: Schedule, phi: Array | None, reports: Reports, t: Array
+) -> Traced:
     """What the coordinator does; of a schedule it needs what is public."""
-    phi, verdict = coordinator.coordinate(phi, reports, rules.audit)  # lines 25 to 29
-    arcs, mask = schedule.at(t).arcs, schedule.topology.graphs.mask[0]
-    adopted = jnp.where(arcs.real, verdict.adopted, 0)
-    adopted = jnp.zeros(mask.shape).at[arcs.client, arcs.slot].add(adopted)
-    return Traced(phi, t + 1, verdict, adopted)
+    arcs, (n, slots) = schedule.at(t).arcs, schedule.topology.graphs.mask.shape[1:]
+
+    def by_slot(values: Array) -> Array:
+        values = jnp.where(arcs.real, values, 0)
+        return jnp.zeros((n, slots)).at[arcs.client, arcs.slot].add(values)
+
+    reports, verdict = coordinator.judge(reports, rules.audit, n)  # lines 25 to 28
+    shares = None
+    if phi is None:  # it is traced back from what is noted, see traced_back.py
+        shares = by_slot(coordinator.shares(reports, n))
+    else:
+        phi = coordinator.propagate(phi, reports)  # line 29
+    return Traced(phi, t + 1, verdict, by_slot(verdict.adopted), shares)
 
 
 def _messages(state: State, trained: Array, arrived: Array) -> Messages:
@@ -121,6 +131,7 @@ def step(programs: Programs, state: State) -> tuple[State, Record]:
             lcv_error=found.error,
             reported=assessed.reported,
             adopted=traced.adopted,
+            shares=traced.shares,
             accepted=assessed.accepted,
             flagged=traced.verdict.flagged,
             distance=traced.verdict.distance,

@@ -27,10 +27,7 @@ ARCS_AT_ONCE = 256
 
 def propagate(phi: Float[Array, "n n"], reports: Reports) -> Float[Array, "n n"]:
     """phi^(t+1) from phi^(t): inherited plus new contributions (Eq. 3)."""
-    n = len(phi)
-    weight = jnp.where(reports.real, reports.weight, 0)
-    total = ops.segment_sum(weight, reports.client, num_segments=n)
-    share = weight / total[reports.client]
+    share = shares(reports, len(phi))
     arcs = (reports.client, reports.member, share)
     at_once = min(ARCS_AT_ONCE, len(share))
     padding = -len(share) % at_once  # arcs of no share
@@ -43,6 +40,13 @@ def propagate(phi: Float[Array, "n n"], reports: Reports) -> Float[Array, "n n"]
 
     inherited, _ = lax.scan(inherit, jnp.zeros_like(phi), blocks)
     return inherited.at[reports.client, reports.member].add(jnp.where(reports.real, reports.lcv, 0))
+
+
+def shares(reports: Reports, n: int) -> Float[Array, " A"]:
+    """w_j / sum_j w_j of every arc, by which contributions are inherited."""
+    weight = jnp.where(reports.real, reports.weight, 0)
+    total = ops.segment_sum(weight, reports.client, num_segments=n)
+    return weight / total[reports.client]
 
 
 def refuse_garbage(reports: Reports, n: int) -> tuple[Reports, Bool[Array, " {n}"]]:
@@ -61,20 +65,26 @@ def coordinate(
 ) -> tuple[Float[Array, "n n"], Verdict]:
     """One round of the coordinator: the audit of reports (C2), then Eq. 3.
 
-    A report that is no number, or absurdly large, counts as zero and is flagged whatever the audit
-    is; it is not shown to it.
-
     Args:
         phi: contributions so far, phi[i, j] of client j to client i's model.
 
     Returns:
         the next phi and what was found.
     """
-    n = len(phi)
+    reports, verdict = judge(reports, audit, len(phi))
+    return propagate(phi, reports), verdict
+
+
+def judge(reports: Reports, audit: Audit, n: int) -> tuple[Reports, Verdict]:
+    """The reports of a round as they enter Eq. 3, and what was found.
+
+    A report that is no number, or absurdly large, counts as zero and is flagged whatever the audit
+    is; it is not shown to it.
+    """
     reports, refused = refuse_garbage(reports, n)
     verdict = audit(replace(reports, real=reports.real & ~refused[reports.client]), n)
-    phi = propagate(phi, replace(reports, lcv=verdict.adopted))
-    return phi, replace(verdict, flagged=verdict.flagged | refused)
+    adopted = replace(reports, lcv=verdict.adopted)
+    return adopted, replace(verdict, flagged=verdict.flagged | refused)
 
 
 def trace(reports: Reports, n: Any, defence: Defence = Defence()) -> tuple[Array, Verdict]:

@@ -136,7 +136,7 @@ class State:
 
     models: Array  # [n, P] theta^(t)
     utility: Array  # [n, 3] of these models on the shared test set, as `UTILITIES`
-    phi: Array  # [n, n] phi^(t)[i, j], contribution of client j to client i's model
+    phi: Array | None  # [n, n] phi^(t)[i, j], contribution of client j to client i's model
     key: Array  # [] the key that training's draws fold in
     round: Array  # [] int32 t
 
@@ -175,10 +175,11 @@ class Assessed:
 class Traced:
     """What the coordinator knows after a round."""
 
-    phi: Array  # [n, n] phi^(t+1)
+    phi: Array | None  # [n, n] phi^(t+1)
     round: Array  # [] t + 1
     verdict: Verdict
     adopted: Array  # [n, M] what entered Eq. 3
+    shares: Array | None  # [n, M] by which contributions are inherited, where phi is not kept
 
 
 @struct.dataclass
@@ -196,6 +197,7 @@ class Record:
     distance: Array  # [n] L2 distance of each report to its reference, 0 without C2
     arrived: Array  # [n] bool, False where a post-training model is not finite and so left out
     kept: Any = None  # as in `Contributions`; when a run is over, `Updates`
+    shares: Array | None = None  # as in `Traced`
 
     def diverged(self, liars: np.ndarray) -> int | None:
         """The first client whose numbers are not finite.

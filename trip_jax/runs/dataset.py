@@ -26,7 +26,7 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
     n_rounds, n = records.train_loss.shape
     utilities = np.asarray(records.utility)
     graph_of_round = np.array([result.topology.graph_of(t) for t in range(n_rounds)])
-    of_client, of_round = ("client",), ("round", "client")
+    of_client, of_round, of_pair = ("client",), ("round", "client"), ("client", "contributor")
     of_slot, of_graph = ("round", "client", "member"), ("graph", "client", "member")
     of_lcv = (*of_slot, "utility")
     told = result.contribution
@@ -38,14 +38,13 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
     def named(dims: Any, values: Any, long_name: str, units: str = NUMBER) -> tuple[Any, ...]:
         return dims, np.asarray(values), {"long_name": long_name, "units": units}
 
+    phi = {}
+    if result.phi is not None:
+        said = "contribution of the contributor to the client's final model"
+        phi["phi"] = named(of_pair, result.phi, said, unit)
     data = xarray.Dataset(
-        {
-            "phi": named(
-                ("client", "contributor"),
-                result.phi,
-                "contribution of the contributor to the client's final model",
-                unit,
-            ),
+        phi
+        | {
             "score": named(
                 of_client, result.scores, "mean contribution to all clients' final models", unit
             ),
@@ -99,11 +98,17 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
             "version": version("trip-jax"),
         },
     )
+    if records.shares is not None:
+        said = "weight by which the client inherits contributions through the slot"
+        data["shares"] = named(of_slot, records.shares, said)
     if errors := standard_errors(data):
         said = "standard error, from sampled coalitions, of"
-        of_phi, of_score = (error.astype(np.float32) for error in errors)
-        data["phi_error"] = named(("client", "contributor"), of_phi, f"{said} phi", unit)
-        data["score_error"] = named(of_client, of_score, f"{said} the score", unit)
+        of_phi, of_score = errors
+        if of_phi is not None:
+            data["phi_error"] = named(of_pair, of_phi.astype(np.float32), f"{said} phi", unit)
+        data["score_error"] = named(
+            of_client, of_score.astype(np.float32), f"{said} the score", unit
+        )
     if n_rounds * n * n <= MAX_BY_CONTRIBUTOR:
         data["lcv_by_contributor"] = lcv_by_contributor(data)
         data["lcv_by_contributor"].encoding = {"zlib": True, "complevel": 4}

@@ -28,6 +28,7 @@ from trip_jax.protocol.messages import Record
 from trip_jax.runs.costs import costs
 from trip_jax.runs.dataset import lcv_by_contributor, to_dataset
 from trip_jax.runs.lock import locked
+from trip_jax.runs.propagation import rows_of_phi
 from trip_jax.runs.provenance import git_revision, versions
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 REPORT = "report.html"
 SUMMARY = ("final_accuracy", "scores", "liars")
-ARRAYS = ("phi", "score", "liar", "examples", "accuracy", "members", "mask")
+ARRAYS = ("score", "liar", "examples", "accuracy", "members", "mask")
 """What the files of a run of any version hold at least."""
 
 RESULTS = ("summary.json", "results.nc", "rounds.csv", "figures", REPORT)
@@ -50,6 +51,10 @@ class Run:
     summary: dict[str, Any]
     rounds: "pandas.DataFrame"  # rounds.csv
     data: "xarray.Dataset"  # results.nc
+
+    def rows_of_phi(self, clients: Sequence[int]) -> np.ndarray:
+        """[R, n] contributions to the final models of some clients, whether or not phi was kept."""
+        return rows_of_phi(self.data, clients)
 
     def lcv_by_contributor(self, utility: str | None = None) -> "xarray.DataArray":
         """psi^(i,t)_j [round, client, contributor], see `trip_jax.runs.dataset`."""

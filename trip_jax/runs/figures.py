@@ -31,15 +31,19 @@ ARROW |= {"headwidth": 7, "headlength": 7}
 MAX_WRITTEN = 12  # clients whose contributions are written into the cells of a heat map
 MAX_NAMED = 40  # clients whose numbers fit along an axis 7 inches wide, or into nodes
 EXTREMES = 5  # clients at either end of the scores that are named where not all can be
+MAX_DRAWN = 10_000  # clients that have bars, and a graph that is drawn
 MAX_LISTED = 50  # clients whose numbers fit where some are named
 CLIPPED = 0.5  # per cent of a large matrix beyond either end of the colour scale
 
 
 def draw_all(run: xarray.Dataset, folder: Path) -> list[Path]:
-    """Draw every figure of a run into the directory `folder`, which is made."""
+    """Draw every figure of a run into the directory `folder`, which is made.
+
+    There is none of phi where it was not kept, and none of a graph of more than `MAX_DRAWN`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for figure_of in (accuracy, phi, scores, graph):
+    paths, few = [], run.sizes["client"] <= MAX_DRAWN
+    for figure_of in (accuracy, *[phi] * ("phi" in run), scores, *[graph] * few):
         paths.append(folder / f"{figure_of.__name__}.png")
         figure_of(run).savefig(paths[-1], dpi=300)
     return paths
@@ -105,6 +109,8 @@ def phi(run: xarray.Dataset) -> Figure:
 def scores(run: xarray.Dataset) -> Figure:
     """Every client's score with its deviation over models, the highest first; liars hatched.
 
+    Without phi no deviation is known. Of more than `MAX_DRAWN` clients bars are points.
+
     Where coalitions were sampled, thick bars are the 95 % intervals of the scores themselves. What
     the distribution of data varies stands beneath, if it varies.
     """
@@ -120,12 +126,17 @@ def scores(run: xarray.Dataset) -> Figure:
     axes, lowest = plain(panels[0, 0]), plain(panels[-1, 0])
     rank, wide = np.arange(1, n + 1), 0.8 if n <= MAX_DISTINCT else 1.0
     for name, who, colour, hatch in (("honest", ~liar, HONEST, ""), ("liar", liar, LIAR, "/////")):
-        if who.any():
+        if who.any() and n > MAX_DRAWN:
+            axes.plot(rank[who], score[who], ".", ms=1.5, color=colour, label=name)
+        elif who.any():
             axes.bar(rank[who], score[who], wide, fc=colour, ec="w", lw=0, hatch=hatch, label=name)
     error: dict[str, Any] = {"ecolor": "black", "elinewidth": 0.7, "zorder": 3}
     if n > MAX_WRITTEN:  # in front of the bars they would drown them
         error = {"ecolor": "silver", "elinewidth": 0.5, "zorder": 0}
-    axes.errorbar(rank, score, run.phi.values.std(axis=0)[order], fmt="none", **error)
+    deviation = ""
+    if "phi" in run:
+        axes.errorbar(rank, score, run.phi.values.std(axis=0)[order], fmt="none", **error)
+        deviation = " ± s.d."
     if "score_error" in run:
         sampled: dict[str, Any] = {"ecolor": SAMPLED, "elinewidth": 18 * width * wide / n}
         interval = 1.96 * run.score_error.values[order]
@@ -133,11 +144,14 @@ def scores(run: xarray.Dataset) -> Figure:
         axes.errorbar(rank, score, interval, fmt="none", zorder=2.5, label=label, **sampled)
     axes.axhline(0, color="black", linewidth=0.6)
     gain = meaning.gain(run.attrs)
-    axes.set_ylabel(f"mean ± s.d. over models of\n{meaning.value(run.attrs)},\nin {gain}")
+    axes.set_ylabel(f"mean{deviation} over models of\n{meaning.value(run.attrs)},\nin {gain}")
     if liar.any() or "score_error" in run:
         add_legend(axes)
     if lowest is not axes:
-        lowest.bar(rank, level, wide, color=MUTED)
+        if n > MAX_DRAWN:
+            lowest.plot(rank, level, ".", ms=1.5, color=MUTED)
+        else:
+            lowest.bar(rank, level, wide, color=MUTED)
         lowest.set_ylabel(textwrap.fill(run.level.attrs["long_name"], 14))
     lowest.set_xlim(0.3, n + 0.7)
     if n <= MAX_NAMED:

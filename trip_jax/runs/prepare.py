@@ -36,6 +36,7 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         seed=config.seed,
         devices=devices,
         precision=config.precision,
+        keep_phi=config.keep_phi,
         memory_limit=config.memory_limit,
     )
     return simulation, parts.federation

@@ -1,11 +1,14 @@
 """phi of every round, from what results.nc keeps of the reports (Eq. 3)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 from scipy.sparse import csr_array
+
+from trip_jax.protocol import traced_back
+from trip_jax.settings.declared import clients_of
 
 if TYPE_CHECKING:
     import xarray
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
 
 def shares(run: "xarray.Dataset", t: int) -> Float[np.ndarray, "n M"]:
     """w_j / sum_j w_j in round t, from 0; models that did not arrive have none."""
+    if "shares" in run:
+        return run["shares"].values[t].astype(float)
     here = run.isel(graph=int(run.graph_of_round[t]))
     members, own = here.members.values, np.arange(run.sizes["client"])[:, None]
     mask = here["mask"].values.astype(bool)
@@ -25,10 +30,9 @@ def shares(run: "xarray.Dataset", t: int) -> Float[np.ndarray, "n M"]:
 
 def mixing(run: "xarray.Dataset", t: int) -> csr_array:
     """The row-stochastic matrix [n, n] by which contributions are inherited in round t, from 0."""
-    n, g = run.sizes["client"], int(run.graph_of_round[t])
-    client, slot = np.nonzero(run["mask"].values[g])
-    member = run.members.values[g][client, slot]
-    return csr_array((shares(run, t)[client, slot], (client, member)), shape=(n, n))
+    here = run.isel(graph=int(run.graph_of_round[t]))
+    mask = here["mask"].values.astype(bool)
+    return traced_back.by_member(shares(run, t), here.members.values, mask)
 
 
 def contributions(run: "xarray.Dataset") -> Iterator[Float[np.ndarray, "n n"]]:
@@ -43,11 +47,28 @@ def contributions(run: "xarray.Dataset") -> Iterator[Float[np.ndarray, "n n"]]:
         yield phi
 
 
+def rows_of_phi(run: "xarray.Dataset", clients: Sequence[int]) -> Float[np.ndarray, "R n"]:
+    """Contributions to the final models of some clients, from phi or, without it, from reports."""
+    who = clients_of(clients, n := run.sizes["client"])
+    if "phi" in run:
+        return run.phi.values[who]
+    return traced_back.rows(who, n, _backwards(run)).astype(np.float32)
+
+
+def _backwards(run: "xarray.Dataset") -> Iterator[traced_back.Round]:
+    members, mask = run.members.values, run["mask"].values.astype(bool)
+    shares, adopted = run["shares"].values, run.adopted.values
+    return traced_back.backwards(members, mask, run.graph_of_round.values, shares, adopted)
+
+
 def retraced(run: "xarray.Dataset") -> bool:
     """Whether the kept weights and reports give the kept phi.
 
-    They do not where a rule changed the weights of a round, which results.nc does not keep.
+    They do not where a rule changed the weights of a round, which results.nc keeps only where it
+    does not keep phi.
     """
+    if "phi" not in run:
+        return True
     phi = None
     for phi in contributions(run):  # noqa: B007 the last one is compared
         pass

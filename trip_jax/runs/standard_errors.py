@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 def standard_errors(
     run: "xarray.Dataset",
-) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, " n"]] | None:
-    """Standard errors of phi [i, j] and of the scores [j].
+) -> tuple[Float[np.ndarray, "n n"] | None, Float[np.ndarray, " n"]] | None:
+    """Standard errors of phi [i, j], if it was kept, and of the scores [j].
 
     Reports that C2 replaced count as known, and so do lies: what is told is how far phi would move
     if coalitions were drawn anew.
@@ -42,6 +42,8 @@ def standard_errors(
     error = run.lcv_standard_error.sel(utility=run.contribution_utility).values
     if not error.any() or not retraced(run):
         return None
+    if "phi" not in run:
+        return None, _of_scores(run, error)
     passed_on = np.eye(n)  # A^t
     of_phi, of_score = np.zeros((n, n)), np.zeros(n)
     for t in reversed(range(run.sizes["round"])):
@@ -50,6 +52,16 @@ def standard_errors(
             of_score += passed_on.mean(axis=0) ** 2 @ variance
         passed_on = passed_on @ mixing(run, t)
     return np.sqrt(of_phi), np.sqrt(of_score)
+
+
+def _of_scores(run: "xarray.Dataset", error: Float[np.ndarray, "T n M"]) -> np.ndarray:
+    """Those of scores alone, whose mean row of A^t takes no [n, n]."""
+    n = run.sizes["client"]
+    passed_on, of_score = np.full(n, 1 / n), np.zeros(n)
+    for t in reversed(range(run.sizes["round"])):
+        of_score += passed_on**2 @ _variances(run, t, error[t])
+        passed_on = passed_on @ mixing(run, t)
+    return np.sqrt(of_score)
 
 
 def _variances(run: "xarray.Dataset", t: int, error: Float[np.ndarray, "n M"]) -> csr_array:

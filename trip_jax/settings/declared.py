@@ -80,6 +80,21 @@ def seed_of(value: Any) -> int:
     return seed
 
 
+def clients_of(value: Any, n: int) -> np.ndarray:
+    """The argument `clients` as an array of client numbers.
+
+    Raises:
+        InvalidSetting: it holds something else.
+    """
+    who = np.atleast_1d(np.asarray(array("clients", value)))
+    whole = who.dtype.kind in "ui" or not who.size
+    require(
+        who.ndim == 1 and whole and bool(((who >= 0) & (who < n)).all()),
+        f"clients must be numbers of clients, 0..{n - 1}, not {told(value)}.",
+    )
+    return who.astype(int)
+
+
 def instance(name: str, value: Any, kind: type[T], way_out: str) -> T:
     """The argument, which must be of the class.
 

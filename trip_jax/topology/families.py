@@ -3,16 +3,22 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
 
 from trip_jax.errors import InvalidSetting
+from trip_jax.learning.room import require_room
 from trip_jax.settings import Registry, choice, count, fraction, require
 from trip_jax.settings.declared import check_types
+from trip_jax.topology.edges import Edges, edges_of, random_graph, small_world
 from trip_jax.topology.files import read_graph
 from trip_jax.topology.graphs import Topology, build
 from trip_jax.topology.weights import WEIGHTS
+
+BYTES_AN_ARC = 64
+"""That an arc takes while a graph is drawn and built."""
 
 
 @dataclass(frozen=True)
@@ -48,44 +54,71 @@ class TopologyConfig:
         )
 
 
-FAMILIES: Registry[Callable[[TopologyConfig, int, int], nx.Graph]] = Registry("topology")
-"""`(config, n, seed)` -> a graph on the nodes 0..n-1; if `config.directed` and it is not, one
-direction of every edge is drawn."""
+LARGE = 10_000
+"""Clients beyond which random graphs are drawn as arrays, which NetworkX draws up to there."""
+
+FAMILIES: Registry[Callable[[TopologyConfig, int, int], nx.Graph | Edges]] = Registry("topology")
+"""`(config, n, seed)` -> a graph on the nodes 0..n-1, as NetworkX has it or as `Edges`; if
+`config.directed` and it is not, one direction of every edge is drawn."""
 
 
 @FAMILIES("regular")
-def regular(config: TopologyConfig, n: int, seed: int) -> nx.Graph:
+def regular(config: TopologyConfig, n: int, seed: int) -> Edges:
     _check_degree(config, n)
-    steps = range(1, config.degree // 2 + 1)
-    return _type(config)((i, (i + step) % n) for i in range(n) for step in steps)
+    own, steps = np.arange(n)[:, None], np.arange(1, config.degree // 2 + 1)
+    return _between(own, (own + steps) % n, n, config.directed)
 
 
-FAMILIES("star")(lambda config, n, seed: nx.star_graph(n - 1))
-FAMILIES("line")(lambda config, n, seed: nx.path_graph(n, _type(config)))
-FAMILIES("ring")(
-    lambda config, n, seed: (nx.path_graph if n < 3 else nx.cycle_graph)(n, _type(config))
-)
-FAMILIES("complete")(lambda config, n, seed: nx.complete_graph(n))
+FAMILIES("star")(lambda config, n, seed: _between(0, np.arange(1, n), n))
+FAMILIES("line")(lambda config, n, seed: _line(config, n))
+
+
+@FAMILIES("ring")
+def ring(config: TopologyConfig, n: int, seed: int) -> Edges:
+    own = np.arange(n)
+    return _line(config, n) if n < 3 else _between(own, (own + 1) % n, n, config.directed)
+
+
+@FAMILIES("complete")
+def complete(config: TopologyConfig, n: int, seed: int) -> Edges:
+    _require_room(n**2, config, n)
+    return _between(*np.triu_indices(n, 1), n)
 
 
 @FAMILIES("watts_strogatz")
-def watts_strogatz(config: TopologyConfig, n: int, seed: int) -> nx.Graph:
+def watts_strogatz(config: TopologyConfig, n: int, seed: int) -> nx.Graph | Edges:
     _check_degree(config, n)
     degree, p = config.degree, config.probability
+    if n > LARGE:
+        rng = np.random.default_rng(seed)
+        draws = (small_world(n, degree, p, rng) for _ in range(100))
+        found = next(
+            (one for one in draws if config.allow_disconnected or one.n_pieces() == 1), None
+        )
+        require(found is not None, _none_connected(config))
+        assert found is not None  # for the type checker
+        return found
     if config.allow_disconnected:
         return nx.watts_strogatz_graph(n, degree, p, seed=seed)
     try:
         return nx.connected_watts_strogatz_graph(n, degree, p, seed=seed)
     except nx.NetworkXError as error:
-        raise InvalidSetting(
-            f"No connected graph of topology={config.kind} was found in 100 draws: raise "
-            f"topology.degree={degree} or lower topology.probability={p}."
-        ) from error
+        raise InvalidSetting(_none_connected(config)) from error
 
 
-FAMILIES("erdos_renyi")(
-    lambda config, n, seed: nx.gnp_random_graph(n, config.probability, seed=seed)
-)
+def _none_connected(config: TopologyConfig) -> str:
+    return (
+        f"No connected graph of topology={config.kind} was found in 100 draws: raise "
+        f"topology.degree={config.degree} or lower topology.probability={config.probability}."
+    )
+
+
+@FAMILIES("erdos_renyi")
+def erdos_renyi(config: TopologyConfig, n: int, seed: int) -> nx.Graph | Edges:
+    if n <= LARGE:
+        return nx.gnp_random_graph(n, config.probability, seed=seed)
+    _require_room(config.probability * n**2, config, n)
+    return random_graph(n, config.probability, np.random.default_rng(seed))
 
 
 @FAMILIES("barabasi_albert")
@@ -98,9 +131,21 @@ def barabasi_albert(config: TopologyConfig, n: int, seed: int) -> nx.Graph:
     return nx.barabasi_albert_graph(n, config.attachments, seed=seed)
 
 
-def _type(config: TopologyConfig) -> type[nx.Graph]:
-    """Of families whose arcs go around in ascending order."""
-    return nx.DiGraph if config.directed else nx.Graph
+def _line(config: TopologyConfig, n: int) -> Edges:
+    return _between(np.arange(n - 1), np.arange(1, n), n, config.directed)
+
+
+def _between(start: Any, end: Any, n: int, directed: bool = False) -> Edges:
+    """Edges from nodes to others, in the order of the arrays."""
+    ends = np.stack(np.broadcast_arrays(start, end), axis=-1)
+    return Edges(ends.reshape(-1, 2), n, directed)
+
+
+def _require_room(arcs: float, config: TopologyConfig, n: int) -> None:
+    """Refuse a graph of more arcs than memory holds before any is drawn."""
+    less = "lower n_clients or topology.probability"
+    mend = less if config.kind == "erdos_renyi" else "lower n_clients, or choose another topology"
+    require_room(BYTES_AN_ARC * arcs, f"topology={config.kind} has {arcs:,.0f} arcs: {mend}")
 
 
 def _check_degree(config: TopologyConfig, n: int) -> None:
@@ -125,7 +170,7 @@ def from_config(config: TopologyConfig, sizes: np.ndarray, *, rounds: int, seed:
         draws = 1 if config.redraw_every is None else -(-rounds // config.redraw_every)
         graphs = [_draw(config, n, seed, k) for k in range(draws)]
     for graph in graphs:
-        pieces = nx.number_connected_components(graph.to_undirected(as_view=True))
+        pieces = edges_of(graph, n).n_pieces()
         require(
             pieces == 1 or config.allow_disconnected,
             f"The graph of topology={config.kind} falls into {pieces} pieces that never exchange "
@@ -134,14 +179,15 @@ def from_config(config: TopologyConfig, sizes: np.ndarray, *, rounds: int, seed:
     return build(graphs, sizes, weights=config.weights, redraw_every=config.redraw_every or rounds)
 
 
-def _draw(config: TopologyConfig, n: int, seed: int, k: int) -> nx.Graph:
+def _draw(config: TopologyConfig, n: int, seed: int, k: int) -> nx.Graph | Edges:
     """The k-th graph of a family; later ones are relabelled, as some families are always alike."""
     rng = np.random.default_rng([seed, 2, k])
     graph = FAMILIES[config.kind](config, n, int(rng.integers(2**31)))
     if config.directed and not graph.is_directed():
-        drawn = nx.empty_graph(n, create_using=nx.DiGraph)
-        drawn.add_edges_from((a, b) if rng.random() < 0.5 else (b, a) for a, b in graph.edges)
-        graph = drawn
-    if k > 0:
-        graph = nx.relabel_nodes(graph, dict(enumerate(rng.permutation(n).tolist())))
-    return graph
+        graph = edges_of(graph, n).in_one_direction(rng)
+    if k == 0:
+        return graph
+    names = rng.permutation(n)
+    if isinstance(graph, Edges):
+        return graph.relabelled(names)
+    return nx.relabel_nodes(graph, dict(enumerate(names.tolist())))

@@ -10,8 +10,9 @@ from jaxtyping import Float
 from trip_jax.errors import InvalidSetting
 from trip_jax.settings import require
 from trip_jax.settings.declared import told
+from trip_jax.topology.edges import Edges
 
-Graph: TypeAlias = nx.Graph | np.ndarray
+Graph: TypeAlias = nx.Graph | Edges | np.ndarray
 
 KINDS = "a NetworkX graph, an array [n, n] of weights, or a list of edges (i, j)"
 
@@ -26,20 +27,22 @@ def listed(graphs: Any, n: int) -> list[Graph]:
     Raises:
         InvalidSetting: what is none, or a list that may be either.
     """
+    if _is_whole(graphs):
+        return [_graph(graphs, n)]
     if not isinstance(graphs, Iterable) or isinstance(graphs, str | bytes | dict):
         raise InvalidSetting(
             f"A topology is made of {KINDS}, not {told(graphs)}: families have names in "
             "tj.topology.from_config(tj.TopologyConfig(...), sizes, rounds=..., seed=...)."
         )
-    given: Any = graphs if _is_whole(graphs) else list(graphs)
-    if _is_whole(given) or (given and all(map(_is_row, given))):
+    given = list(graphs)
+    if given and all(map(_is_row, given)):
         return [_graph(given, n)]
     require(len(given) > 0, "A topology needs at least one graph.")
     return [_graph(graph, n) for graph in given]
 
 
 def _is_whole(given: Any) -> bool:
-    return isinstance(given, nx.Graph) or hasattr(given, "__array__")
+    return isinstance(given, nx.Graph | Edges) or hasattr(given, "__array__")
 
 
 def _is_row(given: Any) -> bool:
@@ -48,7 +51,7 @@ def _is_row(given: Any) -> bool:
 
 
 def _graph(given: Any, n: int) -> Graph:
-    if isinstance(given, nx.Graph):
+    if isinstance(given, nx.Graph | Edges):
         return given
     rows = given if _is_whole(given) or not isinstance(given, Iterable) else list(given)
     if not _is_whole(rows) and not (isinstance(rows, list) and rows and all(map(_is_row, rows))):
@@ -70,7 +73,7 @@ def _graph(given: Any, n: int) -> Graph:
     return _checked(numbers, n)
 
 
-def _of_edges(pairs: Float[np.ndarray, "E 2"], n: int) -> nx.Graph:
+def _of_edges(pairs: Float[np.ndarray, "E 2"], n: int) -> Edges:
     valid = (pairs % 1 == 0) & (pairs >= 0) & (pairs < n)
     require(
         bool(valid.all()),
@@ -78,9 +81,7 @@ def _of_edges(pairs: Float[np.ndarray, "E 2"], n: int) -> nx.Graph:
         f"{', '.join(f'{end:g}' for end in pairs[~valid.all(axis=1)][:1].ravel())}; weights are an "
         f"array [n, n] = [{n}, {n}].",
     )
-    graph = nx.empty_graph(n)
-    graph.add_edges_from(pairs.astype(int).tolist())
-    return graph
+    return Edges(pairs.astype(int), n)
 
 
 def _checked(matrix: np.ndarray, n: int) -> Float[np.ndarray, "{n} {n}"]:

@@ -10,17 +10,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import networkx as nx
 import numpy as np
 from flax import struct
 from jax import Array
 from jaxtyping import Bool, Float, Int, Int32
 
 from trip_jax.errors import Notice
+from trip_jax.learning.room import require_room
 from trip_jax.settings import require
 from trip_jax.settings.declared import array, integer
+from trip_jax.topology.edges import edges_of
 from trip_jax.topology.given import Graph, listed
 from trip_jax.topology.weights import WEIGHTS, Weigh, WeightRule, has_weights
+
+BYTES_A_SLOT = 32
+"""That a slot of a graph takes while it is built."""
 
 
 @struct.dataclass
@@ -131,7 +135,7 @@ def build(
         graphs: NetworkX graphs on the nodes 0..n-1 (an arc j -> i of a directed one means that
             j sends to i), or arrays [n, n] whose entry [i, j] > 0 is the weight that i gives to
             j, or lists of edges (i, j), which go both ways; several take turns, each for
-            `redraw_every` rounds.
+            `redraw_every` rounds. `Edges` are taken, too.
         sizes: examples of each client, [n].
         weights: one of `WEIGHTS`, of which "graph" takes those of NetworkX's edges, and 1 for a
             client itself unless it has a self-loop; arrays bring their own.
@@ -155,24 +159,30 @@ def build(
     )
     sizes, n = np.asarray(sizes), len(sizes)
     given = listed(graphs, n)
-    rows = [_members(graph, n) for graph in given]
-    drawn = [graph for graph in given if isinstance(graph, nx.Graph)]
+    arcs = [_arcs(graph, n) for graph in given]
+    drawn = [graph for graph in given if not isinstance(graph, np.ndarray)]
     require(
         not rule.undirected or not any(graph.is_directed() for graph in drawn),
         f"topology.weights={weights} needs an undirected graph: choose uniform or data_size.",
     )
-    counts = np.array([[len(who) for who in graph] for graph in rows])  # [G, n]
-    mask = np.arange(counts.max()) < counts[..., None]  # [G, n, M]
+    counts = np.stack([np.bincount(client, minlength=n) for client, _ in arcs])  # [G, n]
+    most = int(counts.max())
+    require_room(
+        BYTES_A_SLOT * counts.size * most,
+        f"a neighbourhood of {most:,} members makes room for as many in all: lower n_clients, or "
+        "choose a topology with smaller neighbourhoods",
+    )
+    mask = np.arange(most) < counts[..., None]  # [G, n, M]
     own = np.arange(n, dtype=np.int32)[:, None]
     members = np.broadcast_to(own, mask.shape).copy()
-    members[mask] = np.concatenate([who for graph in rows for who in graph])
+    members[mask] = np.concatenate([member for _, member in arcs])
     if not rule.of_edges and any(map(has_weights, drawn)):
         said = "Weights of the graph's edges are not used: topology.weights=graph mixes by them."
         warnings.warn(said, Notice, stacklevel=2)
     # Of an array's weights only ratios matter: scaled, tiny and huge ones survive float32.
     values = [
         rule.weigh(who, real, real & (who == own), graph if rule.of_edges else sizes)
-        if isinstance(graph, nx.Graph)
+        if not isinstance(graph, np.ndarray)
         else np.take_along_axis(graph / graph.max(axis=1, keepdims=True), who, axis=1)
         for graph, who, real in zip(given, members, mask, strict=True)
     ]
@@ -181,15 +191,9 @@ def build(
     return Topology(Neighbourhoods(*jax.device_put(stacked)), redraw_every, reweigh)
 
 
-def _members(graph: Graph, n: int) -> list[Int[np.ndarray, " m"]]:
-    """Those of each client in ascending order."""
-    if not isinstance(graph, nx.Graph):
-        return [np.flatnonzero((row > 0) | (np.arange(n) == i)) for i, row in enumerate(graph)]
-    strange = sorted(map(repr, set(graph.nodes) ^ set(range(n))))[:3]
-    require(
-        not strange,
-        f"The graph's nodes must be exactly the clients 0..{n - 1} (n_clients={n}); these differ: "
-        f"{', '.join(strange)}.",
-    )
-    senders = graph.predecessors if graph.is_directed() else graph.neighbors
-    return [np.array(sorted({i, *senders(i)})) for i in range(n)]
+def _arcs(graph: Graph, n: int) -> tuple[Int[np.ndarray, " A"], Int[np.ndarray, " A"]]:
+    """(client, member) of all neighbourhoods in ascending order."""
+    if not isinstance(graph, np.ndarray):
+        return edges_of(graph, n).arcs()
+    client, member = np.nonzero((graph > 0) | np.eye(n, dtype=bool))
+    return client, member

@@ -40,10 +40,10 @@ def _metropolis(members: Any, mask: Any, itself: Any, _: Any) -> Any:
     return xp.where(itself, 1 - weights.sum(axis=1, keepdims=True), weights)
 
 
-def _of_edges(members: Any, mask: Any, _: Any, graph: nx.Graph) -> Any:
+def _of_edges(members: Any, mask: Any, _: Any, graph: Any) -> Any:
     """The attribute "weight" of edges j -> i; a client without a self-loop gives itself 1."""
     require(
-        not graph.is_multigraph() and has_weights(graph),
+        has_weights(graph) and not graph.is_multigraph(),
         "topology.weights=graph needs a graph whose edges have weights, and none twice: give one "
         "by topology=file, or choose uniform or data_size.",
     )
@@ -70,9 +70,10 @@ def _number(graph: nx.Graph, j: int, i: int) -> float:
     return number
 
 
-def has_weights(graph: nx.Graph) -> bool:
-    """Whether an edge has an attribute "weight"."""
-    return any("weight" in values for *_, values in graph.edges(data=True))
+def has_weights(graph: Any) -> bool:
+    """Whether it is NetworkX's, and an edge has an attribute "weight"."""
+    drawn = isinstance(graph, nx.Graph)
+    return drawn and any("weight" in values for *_, values in graph.edges(data=True))
 
 
 WEIGHTS("data_size")(WeightRule(lambda members, mask, itself, sizes: sizes[members]))

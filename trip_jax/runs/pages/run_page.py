@@ -17,12 +17,15 @@ from trip_jax.runs.propagation import retraced, shares
 MAX_NUMBERS = 78_000
 """Numbers of four bytes that go into a page, 416 kB in base64; its program takes 70 kB more.
 
-What is one number of each client or round goes in always. Reported contributions with their
+What is one number of each client listed or round goes in always. Reported contributions with their
 graphs, or else entries of phi, come next if there is room, and then single clients' accuracies.
 """
 
 MAX_EVENTS = 8_000
 """Flags, refusals and losses that a page tells one by one; beyond, it counts them."""
+
+MAX_CLIENTS, ENDS = 10_000, 500
+"""Clients that a page lists; of more, so many with the highest and with the lowest scores."""
 
 MAX_ARCS = 3_000
 """Arcs of a graph that go into a page without reports; beyond, its nodes alone are drawn."""
@@ -62,16 +65,17 @@ def run_page(run: xarray.Dataset, summary: Mapping[str, Any]) -> str:
 
 def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]:
     """What the page shows."""
-    n, rounds = run.sizes["client"], run.sizes["round"]
+    n, rounds, listed = run.sizes["client"], run.sizes["round"], _listed(run)
     events = {name: run[name].values.astype(bool) for name in ("flagged", "unsent")}
     events["refused"] = _refused(run)
     n_events = sum(int(happened.sum()) for happened in events.values())
     single = n_events <= MAX_EVENTS
-    left = MAX_NUMBERS - 6 * n - 7 * rounds - 2 * n_events * single
+    left = MAX_NUMBERS - 6 * len(listed) - 7 * rounds - 2 * n_events * single
     needed = _needed(run)
     detail, reason = _detail(run, needed, left)
     if not single:
         reason += f" It counts the {n_events:,} flags, and does not mark them in the graph."
+    of_client = run.isel(client=listed)
     data: dict[str, Any] = {
         "title": run.title,
         "status": summary.get("status", "finished"),
@@ -83,19 +87,23 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
         "facts": _facts(run, summary),
         "costs": _costs(summary, meaning.method(run.attrs)),
         "settings": flat(summary.get("config", {})),
-        "n": n,
+        "n": len(listed),
+        "all": n,
+        "clients": listed.tolist() if len(listed) < n else None,
+        "total": float(run.score.values.sum(dtype=float)),
         "rounds": rounds,
-        "score": packed(run.score.values),
-        "score_error": packed(run.score_error.values) if "score_error" in run else None,
-        "liars": np.flatnonzero(run.liar.values).tolist(),
-        "examples": run.examples.values.tolist(),
-        "level": packed(run.level.values),
+        "score": packed(of_client.score.values),
+        "score_error": packed(of_client.score_error.values) if "score_error" in run else None,
+        "liars": np.flatnonzero(of_client.liar.values).tolist(),
+        "all_liars": int(run.liar.values.sum()),
+        "examples": of_client.examples.values.tolist(),
+        "level": packed(of_client.level.values),
         "level_name": run.level.attrs.get("long_name", "level"),
-        "accuracy": _accuracy(run, single=n * rounds <= left - needed[detail]),
+        "accuracy": _accuracy(run, listed, single=len(listed) * rounds <= left - needed[detail]),
         "initial": float(run.initial_accuracy) if "initial_accuracy" in run else None,
         "filtered": run.filtered.values.sum(axis=(1, 2)).tolist(),
     }
-    data |= {name: _events(happened, single) for name, happened in events.items()}
+    data |= {name: _events(happened, listed, single) for name, happened in events.items()}
     if n <= MAX_DETAILED:
         data["positions"] = packed(positions(arcs_of(run, int(run.graph_of_round[0])), n))
         data["graphs"], data["graph_of_round"] = _graphs(run, every=detail == "rounds")
@@ -108,6 +116,15 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
     return data
 
 
+def _listed(run: xarray.Dataset) -> np.ndarray:
+    """The clients that the page lists, in ascending order, or from the highest score down."""
+    n = run.sizes["client"]
+    if n <= MAX_CLIENTS:
+        return np.arange(n)
+    order = np.argsort(-run.score.values, kind="stable")
+    return np.concatenate([order[:ENDS], order[-ENDS:]])
+
+
 def _detail(run: xarray.Dataset, needed: Mapping[str, float], left: float) -> tuple[str, str]:
     """How much of phi the page holds, and why not more.
 
@@ -116,6 +133,15 @@ def _detail(run: xarray.Dataset, needed: Mapping[str, float], left: float) -> tu
         left: what there is room for.
     """
     n = run.sizes["client"]
+    if n > MAX_CLIENTS:
+        return "scores", (
+            f"This page lists the {ENDS} highest and the {ENDS} lowest scores of {n:,} clients; "
+            "results.nc holds all."
+        )
+    if "phi" not in run:
+        return "scores", (
+            "This page shows final scores only: keep_phi=true keeps contributions to each model."
+        )
     if needed["last"] > left:
         return "scores", (
             f"This page leaves out the {n * n:,} contributions of {n:,} clients to each other's "
@@ -184,7 +210,7 @@ def _graph(run: xarray.Dataset, t: int) -> dict[str, Any]:
     }
 
 
-def _accuracy(run: xarray.Dataset, single: bool) -> dict[str, Any]:
+def _accuracy(run: xarray.Dataset, listed: np.ndarray, single: bool) -> dict[str, Any]:
     values = run.accuracy.values
     curves = {
         "mean": values.mean(axis=1),
@@ -193,7 +219,7 @@ def _accuracy(run: xarray.Dataset, single: bool) -> dict[str, Any]:
         "max": values.max(axis=1),
     }
     if single:
-        curves["clients"] = values
+        curves["clients"] = values[:, listed]
     return {name: packed(curve) for name, curve in curves.items()}
 
 
@@ -205,12 +231,13 @@ def _refused(run: xarray.Dataset) -> np.ndarray:
     return found
 
 
-def _events(happened: np.ndarray, single: bool) -> dict[str, list[Any]]:
+def _events(happened: np.ndarray, listed: np.ndarray, single: bool) -> dict[str, list[Any]]:
     """How often something happened in each round and to each client, and if wanted when to whom."""
+    to_listed = happened[:, listed]
     return {
         "by_round": happened.sum(axis=1).tolist(),
-        "by_client": happened.sum(axis=0).tolist(),
-        "single": np.argwhere(happened).tolist() if single else [],  # (round from 0, client)
+        "by_client": to_listed.sum(axis=0).tolist(),
+        "single": np.argwhere(to_listed).tolist() if single else [],  # (round from 0, client)
     }
 
 

@@ -8,7 +8,7 @@ function ranking(page) {
   const score = page.scores(state.t);
   const order = descending(score);
   const most = largest(score);
-  const total = sum(score);
+  const total = page.total(score);
   const decimals = decimalsFor(score);
   const ends = n > 14 ? [order.slice(0, 6), order.slice(-6)] : [order];
   const table = (clients) =>
@@ -41,7 +41,7 @@ function clientLink(page, i) {
     page.choose(i);
   };
   return [el("button", { type: "button", class: "link", "data-key": `client ${i}`, onclick: press },
-    `${i}`),
+    `${page.client(i)}`),
     page.liars.has(i) ? el("span", { class: "alarm" }, " liar") : null];
 }
 
@@ -59,7 +59,8 @@ function clientHead(page, i) {
   const { state, data } = page;
   const score = page.scores(state.t);
   const decimals = decimalsFor(score);
-  const rank = 1 + score.filter((other) => other > score[i]).length;
+  const above = score.filter((other) => other > score[i]).length;
+  const rank = above < page.n / 2 ? 1 + above : 1 + above + data.all - page.n;
   const sampled = page.scoreError && state.t === data.rounds
     ? ` ± ${number(page.scoreError[i], decimals + 1)} from sampling`
     : "";
@@ -68,12 +69,12 @@ function clientHead(page, i) {
     data.level_name === "examples" ? null : `${data.level_name} ${number(page.level[i], 3)}`,
     page.curves.clients &&
       `accuracy ${percent(100 * page.curves.clients[(state.t - 1) * page.n + i])}`,
-    `score ${number(score[i], decimals)}${sampled} (${rank} of ${page.n})`,
+    `score ${number(score[i], decimals)}${sampled} (${rank} of ${data.all})`,
     page.flagCount[i] ? `report flagged in ${plural(page.flagCount[i], "round")}` : null,
     page.refusalCount[i] ? `model filtered in ${plural(page.refusalCount[i], "round")}` : null,
   ];
   return [
-    el("h2", { id: "client-head" }, `Client ${i}`,
+    el("h2", { id: "client-head" }, `Client ${page.client(i)}`,
       page.liars.has(i) ? el("span", { class: "alarm" }, "liar") : null,
       el("button", { type: "button", class: "link close action", onclick: () => page.choose(null) },
         "all scores")),

@@ -7,13 +7,13 @@ function clientColumns(page) {
   const score = (i) => {
     if (of?.t !== page.state.t) {
       const values = page.scores(page.state.t);
-      of = { t: page.state.t, values, total: sum(values), decimals: decimalsFor(values) };
+      of = { t: page.state.t, values, total: page.total(values), decimals: decimalsFor(values) };
     }
     return of.values[i];
   };
   const accuracy = (i) => page.curves.clients?.[(page.state.t - 1) * n + i];
   const columns = [
-    { name: "Client", text: true, value: (i) => i, cell: (i) => clientLink(page, i) },
+    { name: "Client", text: true, value: (i) => page.client(i), cell: (i) => clientLink(page, i) },
     { name: "Score", descending: true, value: score, cell: (i) => number(score(i), of.decimals) },
     { name: "Share of all", descending: true, value: score,
       cell: (i) => page.share(score(i), of.total) },

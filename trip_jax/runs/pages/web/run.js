@@ -23,6 +23,16 @@ class Page {
     this.show();
   }
 
+  /** The number of the i-th client listed. */
+  client(i) {
+    return this.data.clients?.[i] ?? i;
+  }
+
+  /** The sum of all clients' scores, listed or not. */
+  total(score) {
+    return this.data.clients ? this.data.total : sum(score);
+  }
+
   /** Per cent of a sum, as text. */
   share(value, total) {
     return percent(shareOf(value, total), this.n > 100 ? 2 : 1);
@@ -70,12 +80,13 @@ class Page {
     const tiles = [
       [`${percent(100 * last("mean"))}`,
         `final accuracy, ± ${number(100 * last("std"), 1)} over clients`],
-      [this.n.toLocaleString("en"), `client${this.n === 1 ? "" : "s"}` +
-        (this.liars.size ? `, ${plural(this.liars.size, "liar")} among them` : "")],
+      [data.all.toLocaleString("en"), `client${data.all === 1 ? "" : "s"}` +
+        (data.all_liars ? `, ${plural(data.all_liars, "liar")} among them` : "")],
       [this.rounds.toLocaleString("en"), this.rounds === 1 ? "round" : "rounds"],
       [number(score[best], decimalsFor(score)),
         Number.isFinite(score[best])
-          ? `highest score: client ${best}, ${this.share(score[best], sum(score))} of all`
+          ? `highest score: client ${this.client(best)}, ` +
+            `${this.share(score[best], this.total(score))} of all`
           : "no score is a number"],
     ];
     fill("tiles", tiles.map(([value, label]) =>
@@ -103,12 +114,13 @@ class Page {
         (i) => this.choose(i === this.state.client ? null : i));
       fill("graph", this.graph.svg);
     } else {
-      byId("graph-note").textContent = `A graph of ${plural(this.n, "client")} is not drawn.`;
+      byId("graph-note").textContent = `A graph of ${plural(data.all, "client")} is not drawn.`;
     }
     byId("matrix-section").hidden = !this.phi;
     if (this.phi) this.buildMatrix();
     const columns = clientColumns(this);
-    this.table = sortedTable(range(this.n), columns, { by: 1, caption: "all clients",
+    this.table = sortedTable(range(this.n), columns, { by: 1,
+      caption: data.clients ? "clients listed" : "all clients",
       onrow: (i) => this.choose(i), rowAttributes: (i) => ({ "data-client": i,
         class: i === this.state.client ? "chosen" : null }) });
     fill("clients", this.table);
@@ -278,12 +290,12 @@ class Page {
       ? range(rounds).map((s) => this.curves.clients[s * this.n + client])
       : null;
     fill("accuracy", accuracyChart({ ...this.curves, initial: data.initial, own, now: t,
-      named: `client ${client}` }));
+      named: `client ${this.client(client)}` }));
     const line = (kind) => el("svg", { class: "chart", width: 24, height: 10, viewBox: "0 0 24 10",
       "aria-hidden": "true" }, el("path", { class: kind, d: "M0 5L24 5" }));
     fill("accuracy-legend", el("span", {}, line("mean"), "mean ± standard deviation"),
       el("span", {}, line("extreme"), "lowest and highest"),
-      own ? el("span", {}, line("own"), `client ${client}`) : null,
+      own ? el("span", {}, line("own"), `client ${this.client(client)}`) : null,
       data.initial === null ? null
         : el("span", {}, `round 0: the initial model, ${percent(100 * data.initial)}`));
     const kinds = [
