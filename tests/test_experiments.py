@@ -444,7 +444,8 @@ def test_cells_of_different_settings_do_not_share_a_folder(tmp_path: Path) -> No
     others = [("training.momentum=0.8",), ("seed=1",), ("topology.directed=true",)]
     others.append(("n_clients=6",))
     sampled = Cell(tmp_path, cell_config([*FEW, "n_clients=6"]), "test", samples=40).folder
-    assert len({folder_of(), sampled, *(folder_of(*other) for other in others)}) == 6
+    large = Cell(tmp_path, cell_config([*FEW, "n_clients=6"]), "test", borders=2).folder
+    assert len({folder_of(), sampled, large, *(folder_of(*other) for other in others)}) == 7
     every = Cell(tmp_path, cell_config([*FEW]), "test", samples=8)
     assert every.folder == folder_of() and every.samples is None
     graph = tmp_path / "graph.txt"
@@ -568,6 +569,7 @@ def test_cosine_distance() -> None:
         ("adversary=d2", "leave out adversary and defence"),
         ("distribution=iid,", "distribution=iid, has a comma too many"),
         ("samples=few", "samples must be a whole number, not 'few'."),
+        ("borders=2,3", "borders takes one value here, not '2,3'."),
     ],
 )
 def test_wrong_settings_end_in_one_sentence(

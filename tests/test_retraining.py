@@ -254,6 +254,19 @@ def test_sampled_coalitions_estimate_the_exact_values() -> None:
         decentralised_truth(simulation, samples=10)
 
 
+def test_small_and_large_coalitions_estimate_the_exact_values() -> None:
+    simulation = tiny(nx.cycle_graph(6))
+    exact = decentralised_truth(simulation)
+    estimated = decentralised_truth(simulation, borders=2)
+    row = estimated.inside @ (1 << np.arange(6))
+    np.testing.assert_array_equal(estimated.utilities, exact.utilities[row])
+    gain = exact.utilities[-1] - exact.utilities[0]
+    np.testing.assert_allclose(estimated.values.sum(axis=1), gain, atol=1e-9)
+    error = np.abs(estimated.values - exact.values)
+    assert (error <= 1.96 * estimated.standard_error).mean() > 0.9
+    assert error.max() < 0.1 * np.abs(exact.values).max()
+
+
 def test_one_round() -> None:
     simulation = small(training=Training(rounds=1, batch_size=4, learning_rate=0.2))
     truth = decentralised_truth(simulation)

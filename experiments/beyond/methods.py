@@ -27,7 +27,7 @@ from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.report import with_spread
 from experiments.paper.attributions import METHODS, NULLS, Attributed
-from experiments.paper.cells import CellStudy
+from experiments.paper.cells import COALITIONS, CellStudy
 from experiments.paper.measures import TRIP, yardsticks
 from experiments.paper.method_figures import draw_by_method, draw_yardsticks
 from experiments.paper.paper_values import DISTRIBUTIONS
@@ -45,8 +45,7 @@ class MethodStudy(CellStudy):
     """Which cells and utilities are asked for."""
 
     def __init__(self, arguments: Sequence[str]):
-        names = ("utility", "samples")
-        super().__init__("methods", arguments, DISTRIBUTIONS, GRAPHS, names)
+        super().__init__("methods", arguments, DISTRIBUTIONS, GRAPHS, ("utility", *COALITIONS))
         self.utilities = self.request.among("utility", UTILITIES, "accuracy", "loss")
 
 

@@ -15,7 +15,6 @@ what the truth does not repeat no method should. Cells and what is kept: as expe
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import combinations, product
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -30,11 +29,10 @@ from experiments.harness.command_line import run_as_command
 from experiments.harness.report import with_spread
 from experiments.harness.statistics import pearson, spearman
 from experiments.paper.attributions import METHODS, Attributed
-from experiments.paper.cells import Cell, CellStudy
+from experiments.paper.cells import COALITIONS, Cell, CellStudy
 from experiments.paper.method_figures import draw_by_method
 from experiments.paper.paper_values import DISTRIBUTIONS
 from experiments.paper.topologies import BEYOND_THE_PAPER
-from trip_jax.config import Config
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.figures import MUTED, add_legend
 from trip_jax.simulation import Simulation
@@ -51,7 +49,7 @@ class StabilityStudy(CellStudy):
     """Which cells and utilities are asked for, and how many runs of each."""
 
     def __init__(self, arguments: Sequence[str]):
-        names = ("utility", "samples", "orders")
+        names = ("utility", "orders", *COALITIONS)
         super().__init__("stability", arguments, DISTRIBUTIONS, GRAPHS, names, FIXED)
         self.utilities = self.request.among("utility", UTILITIES, "accuracy", "loss")
         self.orders = self.request.number("orders", 2 if self.smoke else 3, least=2)
@@ -59,8 +57,8 @@ class StabilityStudy(CellStudy):
     def runs(self, dataset: str, model: str, seed: int, *overrides: str) -> list["Reordered"]:
         """A cell in all orders of its minibatches."""
         config = self.config(dataset, model, seed, "distribution.order=sorted", *overrides)
-        where = self.folder / "cells", config, self.name, self.samples
-        return [Reordered(*where, order) for order in range(self.orders)]
+        where = self.folder / "cells", config, self.name
+        return [Reordered(order, *where, **self.coalitions) for order in range(self.orders)]
 
 
 class Reordered(Cell):
@@ -68,10 +66,11 @@ class Reordered(Cell):
 
     Args:
         order: which; 0 are the cell's own.
+        where, coalitions: as for `Cell`.
     """
 
-    def __init__(self, folder: Path, config: Config, name: str, samples: int | None, order: int):
-        super().__init__(folder, config, name, samples, order=order or None)
+    def __init__(self, order: int, *where: Any, **coalitions: Any):
+        super().__init__(*where, order=order or None, **coalitions)
         self._order = order
 
     @cached_property

@@ -22,12 +22,14 @@ from trip_jax.runs.progress import duration
 from trip_jax.truth.centralized.fedavg import Models, coalition_utilities, fedavg
 from trip_jax.truth.shapley_value import (
     GroundTruth,
+    are_all,
     centralised_truth,
     decentralised_truth,
     require_coalitions,
 )
 
 MAX_TABULATED = 16  # clients
+COALITIONS = ("samples", "borders")  # settings that choose those of ground truths
 SECONDS_BETWEEN_CHECKPOINTS = 60  # of FedAvg's tables
 
 CPU: Mapping[tuple[str, str], Settings] = {
@@ -68,7 +70,8 @@ class Cell(KeptRun):
     Args:
         folder: the directory that holds all cells.
         name: what the cell is called in its run's title.
-        samples: how many coalitions are drawn for the ground truths; all if None.
+        samples, borders: which coalitions are executed for the ground truths, as for
+            `require_coalitions`; all if None.
         beyond: as for `KeptRun`.
 
     Raises:
@@ -76,17 +79,23 @@ class Cell(KeptRun):
     """
 
     def __init__(
-        self, folder: Path, config: Config, name: str, samples: int | None = None, **beyond: Any
+        self,
+        folder: Path,
+        config: Config,
+        name: str,
+        samples: int | None = None,
+        borders: int | None = None,
+        **beyond: Any,
     ):
-        if samples is not None and samples >= 2**config.n_clients:
-            samples = None  # all of them are executed
-        require_coalitions(config.n_clients, samples=samples)
+        require_coalitions(config.n_clients, samples=samples, borders=borders)
+        if are_all(config.n_clients, samples, borders):
+            samples = borders = None
         if config.adversary.kind != "none" or config.defence.c1 or config.defence.c2:
             raise InvalidSetting(
                 "Ground truths are of honest federations: leave out adversary and defence."
             )
-        super().__init__(folder, config, name, samples=samples, **beyond)
-        self.samples = samples
+        super().__init__(folder, config, name, samples=samples, borders=borders, **beyond)
+        self.samples, self.borders = samples, borders
 
     def decentralised(self) -> Arrays:
         """The Shapley values [n, n, 3] of the federation, by re-execution."""
@@ -132,6 +141,7 @@ class Cell(KeptRun):
             truth = truth_of(
                 self.simulation,
                 samples=self.samples,
+                borders=self.borders,
                 finished=kept["finished"],
                 on_chunk=keep,
                 on_progress=progress.report,
@@ -198,7 +208,7 @@ class CellStudy(Study):
         arguments: Sequence[str],
         distributions: Sequence[str] = ("iid",),
         topologies: Sequence[str] = ("regular",),
-        names: Collection[str] = ("normalization", "utility", "samples"),
+        names: Collection[str] = ("normalization", "utility", *COALITIONS),
         fixed: dict[str, str] | None = None,
     ):
         names = ("distribution", "topology", *names)
@@ -207,9 +217,10 @@ class CellStudy(Study):
         for name, values in (("distribution", distributions), ("topology", topologies)):
             if len(values) == 1:
                 request.one(name, values[0])
-        request.one("samples", "")
-        samples = request.numbers("samples")
-        self.samples = samples[0] if samples else None  # None: all coalitions are executed
+        # Which coalitions are executed: all where neither is given.
+        self.coalitions = {
+            name: request.numbers(name)[0] for name in COALITIONS if request.one(name, "")
+        }
         self.distributions = request.several("distribution", *distributions)
         self.topologies = request.several("topology", *topologies)
         self.normalizations = request.among("normalization", ("paper", "efficient"))
@@ -217,4 +228,4 @@ class CellStudy(Study):
 
     def cell(self, dataset: str, model: str, seed: int, *overrides: str) -> Cell:
         config = self.config(dataset, model, seed, *overrides)
-        return Cell(self.folder / "cells", config, self.name, self.samples)
+        return Cell(self.folder / "cells", config, self.name, **self.coalitions)

@@ -139,7 +139,7 @@ def cost_row(cell: Cell) -> dict[str, Any]:
     """Seconds spent on a cell, and what its federation reached."""
     run = cell.trip
     row = {"accuracy": float(run.accuracy[-1].mean()), "examples": int(run.examples.sum())}
-    if cell.samples:
+    if cell.samples or cell.borders:
         truth = cell.decentralised()
         error, values = (truth[part][..., ACCURACY] for part in ("standard_error", "values"))
         relative = np.linalg.norm(error) / np.linalg.norm(values)

@@ -14,7 +14,7 @@ from experiments.harness import report
 from experiments.harness.report import number, with_spread
 from experiments.harness.statistics import pearson
 from experiments.paper.attributions import NULLS
-from experiments.paper.cells import CellStudy
+from experiments.paper.cells import Cell, CellStudy
 from experiments.paper.measures import (
     FEDAVG,
     NULL_OF_FEDAVG,
@@ -59,7 +59,7 @@ class Table:
             if self.baselines:
                 cell.require_baselines()
             cell.require_federation()
-        samples = next(iter(cells.values())).samples  # all have the same clients
+        one = next(iter(cells.values()))  # all have the same clients and coalitions
         for dataset, model in study.reports():
             rows: list[dict[str, Any]] = []
             costs: list[dict[str, Any]] = []
@@ -85,7 +85,7 @@ class Table:
                 keys = [(dataset, row["column"], row["method"]) for row in rows]
                 printed = pandas.Series([self.paper_values.get(key, nan) for key in keys])
                 frame["paper"] = printed.where(_is_main(frame, "accuracy", "paper"))
-                title = self._title(dataset, model, cost, samples)
+                title = self._title(dataset, model, cost, one)
                 named = frame.rename(columns={"column": study.request.experiment})
                 text = written.write(named, self.title, title, *self._sections(frame, cost))
             written.save(draw_distances(self._series(frame), self.title, title))
@@ -99,15 +99,18 @@ class Table:
         """A column's name, starred where the paper lacks it."""
         return column.replace("_", " ") + "*" * (column not in self.in_paper)
 
-    def _title(self, dataset: str, model: str, cost: pandas.DataFrame, samples: int | None) -> str:
+    def _title(self, dataset: str, model: str, cost: pandas.DataFrame, one: Cell) -> str:
         examples = f"{cost.examples.min():,}"
         if cost.examples.max() > cost.examples.min():
             examples += f" to {cost.examples.max():,}"
         scale, seeds = self.study.said(model)
         what = f"{dataset}, {model}, {self.setting}, {scale}: {examples} training examples in all"
         parts = [what, seeds, *self.study.settings(dataset, model)]
-        if samples is not None:
-            parts.append(f"Shapley values from {samples:,} sampled coalitions")
+        if one.samples is not None:
+            parts.append(f"Shapley values from {one.samples:,} sampled coalitions")
+        if one.borders is not None:
+            most = f"{one.borders} clients at most, or all but {one.borders}"
+            parts.append(f"Shapley values from coalitions of {most}")
         return ", ".join(parts)
 
     def _sections(self, frame: pandas.DataFrame, cost: pandas.DataFrame) -> list[str]:

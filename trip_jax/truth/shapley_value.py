@@ -16,6 +16,12 @@ from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.aggregation import Rule, aggregate
 from trip_jax.settings.declared import instance, integer
 from trip_jax.shapley import game_values
+from trip_jax.shapley.borders import (
+    LEAST_BORDERS,
+    border_coalitions,
+    border_values,
+    n_border_coalitions,
+)
 from trip_jax.shapley.sampling import draw, estimate, require_budget
 from trip_jax.simulation import Simulation
 from trip_jax.truth.centralized.fedavg import server_step
@@ -49,7 +55,7 @@ def decentralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
     Adversaries play no part: they change no model.
 
     Args:
-        options: `max_coalitions` and `samples` of `require_coalitions`, `memory` of
+        options: `max_coalitions`, `samples` and `borders` of `require_coalitions`, `memory` of
             `Executor`, and what `Executor.execute` takes.
 
     Raises:
@@ -88,23 +94,43 @@ class Centralised(Process):
         return server_step(models[0], trained - models[0], data.sizes, trains)[None]
 
 
-def require_coalitions(n: int, max_coalitions: int = 2**12, samples: int | None = None) -> None:
+def require_coalitions(
+    n: int,
+    max_coalitions: int = 2**12,
+    samples: int | None = None,
+    borders: int | None = None,
+) -> None:
     """Refuse more executions than are allowed.
 
     Args:
         max_coalitions: that may be executed.
         samples: how many of the 2^n coalitions are drawn, if not all are executed; whatever
             `max_coalitions` is.
+        borders: execute the coalitions of at most so many clients, and those that lack at most so
+            many; what sizes between them add is interpolated (`shapley.borders`).
     """
     integer("max_coalitions", max_coalitions)
+    if samples is not None and borders is not None:
+        raise InvalidSetting("Either samples or borders chooses coalitions: leave out one of them.")
     if samples is not None and integer("samples", samples) < 2**n:
         require_budget(samples, n, SAMPLED_BY, setting="samples")
-    elif samples is None and 2**n > max_coalitions:
+        return
+    executed = 2**n if samples is None else 0
+    if borders is not None:
+        executed = n_border_coalitions(n, integer("borders", borders, LEAST_BORDERS))
+    if executed > max_coalitions:
+        way_out = "set samples to how many are drawn" if borders is None else "borders"
         raise InvalidSetting(
-            f"n_clients={n} has {2**n:,} coalitions to execute again, above "
-            f"max_coalitions={max_coalitions:,}: lower n_clients or set samples to how many are "
-            "drawn."
+            f"n_clients={n} has {executed:,} coalitions to execute again, above "
+            f"max_coalitions={max_coalitions:,}: lower n_clients or {way_out}."
         )
+
+
+def are_all(n: int, samples: int | None = None, borders: int | None = None) -> bool:
+    """Whether what was asked for leaves out none of the 2^n coalitions."""
+    if borders is not None:
+        return 2 * borders + 1 >= n
+    return samples is None or samples >= 2**n
 
 
 def _truth(
@@ -113,18 +139,24 @@ def _truth(
     *,
     max_coalitions: int = 2**12,
     samples: int | None = None,
+    borders: int | None = None,
     memory: float | None = None,
     **options: Any,
 ) -> GroundTruth:
     n = simulation.n
-    require_coalitions(n, max_coalitions, samples)
+    require_coalitions(n, max_coalitions, samples, borders)
     executor = Executor(simulation, process, memory)
-    if samples is None or samples >= 2**n:
+    if are_all(n, samples, borders):
         inside = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
         utilities = executor.execute(simulation, inside, **options)
         values = game_values(utilities)
         error = np.zeros_like(values)
+    elif borders is not None:
+        inside = border_coalitions(n, borders)
+        utilities = executor.execute(simulation, inside, **options)
+        values, error = border_values(inside, utilities)
     else:
+        assert samples is not None
         key = jax.random.fold_in(simulation.root, n)  # training folds in 0 to n - 1
         inside = np.asarray(draw(key, n, slots=n, rows=samples // 2 * 2, estimator=SAMPLED_BY))
         utilities = executor.execute(simulation, inside, **options)
