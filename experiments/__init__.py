@@ -4,4 +4,6 @@ as python -m experiments.NAME."""
 
 from pathlib import Path
 
+import trip_jax.environment  # noqa: F401  # before the modules that import JAX
+
 __path__ += [str(Path(__file__).parent / folder) for folder in ("paper", "beyond", "benchmarks")]

@@ -112,6 +112,34 @@ def test_what_cannot_work_is_one_sentence(
     assert "/dev/full" not in line or load_run(tmp_path / "run").summary["status"] == "finished"
 
 
+@pytest.mark.parametrize(
+    ("line", "variable", "value"),
+    [
+        (RUN, "JAX_ENABLE_X64", "maybe"),
+        rarely(f"{sys.executable} -m trip_jax --version", "JAX_NUM_CPU_DEVICES", "abc"),
+        rarely("trip-jax --version", "JAX_DEFAULT_MATMUL_PRECISION", "half"),
+        rarely(RUN, "JAXTYPING_DISABLE", "maybe"),
+        rarely(f"{sys.executable} -m experiments.vs_shapley", "JAX_DEBUG_NANS", ""),
+    ],
+)
+def test_what_can_not_be_read_when_it_is_imported_is_one_sentence(
+    tmp_path: Path, line: str, variable: str, value: str
+) -> None:
+    """Before a command has begun."""
+    scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = shell(tmp_path, line, PATH=scripts, **{variable: value})
+    assert done.returncode == 2 and not done.stdout and not list(tmp_path.iterdir())
+    assert done.stderr.startswith(f"error: {variable}={value} can't be read (")
+    assert done.stderr.endswith("): mend or unset it.\n") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.thorough
+def test_python_is_told_what_to_unset(tmp_path: Path) -> None:
+    done = shell(tmp_path, f"{sys.executable} -c 'import trip_jax'", JAX_ENABLE_X64="maybe")
+    assert done.stderr.splitlines()[-1].endswith("environment 'JAX_ENABLE_X64'): mend or unset it.")
+    assert "InvalidSetting: JAX_ENABLE_X64=maybe can't be read" in done.stderr
+
+
 @pytest.mark.thorough
 def test_help_may_be_cut_short(tmp_path: Path) -> None:
     for line in ("experiments.vs_shapley --help", "trip_jax settings"):

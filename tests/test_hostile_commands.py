@@ -22,7 +22,7 @@ SETTINGS = [
 ]
 """But for those by which processes share a run, and wait for each other."""
 CHOICES = {
-    group.name: [path.stem for path in group.glob("*.yaml")]
+    group.name: sorted(path.stem for path in group.glob("*.yaml"))
     for group in sorted(CONF.iterdir())
     if group.is_dir()
 }

@@ -1,6 +1,6 @@
 """Who contributed what in decentralised federated learning: TRIP-Shapley in JAX."""
 
-from trip_jax import topology
+from trip_jax import environment, topology  # noqa: F401  # the first before all others
 from trip_jax.config import (
     Adversary,
     Config,

@@ -1,0 +1,31 @@
+"""Libraries that read environment variables when they are imported are imported here first.
+
+A command has not begun yet where they can't make sense of one, but ends as all commands do.
+"""
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from trip_jax.errors import InvalidSetting
+
+READERS = ("jax", "flax", "jaxtyping")
+"""These libraries; their variables begin with their names."""
+
+try:
+    for library in READERS:
+        import_module(library)
+except ValueError as error:
+    given = [name for name in sorted(os.environ) if name.lower().startswith(READERS)]
+    named = [name for name in given if name in str(error).upper()] or given
+    if not named:
+        raise
+    variables = " ".join(f"{name}={os.environ[name]}" for name in named)
+    said = str(error).splitlines()[0].rstrip(".")
+    sentence = f"{variables} can't be read ({said}): mend or unset it."
+    # "-m" stands there while Python looks for the module that it is to run.
+    if Path(sys.argv[0]).stem not in ("-m", "trip-jax"):
+        raise InvalidSetting(sentence) from error
+    print(f"error: {sentence}", file=sys.stderr)
+    sys.exit(2)
