@@ -34,6 +34,7 @@ from trip_jax.learning.models import mlp
 from trip_jax.learning.training import epoch_order, round_keys
 from trip_jax.protocol.adversaries import FAKES
 from trip_jax.protocol.algorithm import step
+from trip_jax.protocol.compression import Compressed, LowRank, Quantised, RandomK, TopK
 from trip_jax.protocol.messages import Record, State
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.simulation import Simulation
@@ -351,6 +352,21 @@ def oracle(
         fakes = FAKES[adversary.fake](before, keys, jnp.zeros(1), simulation.learner)
         return layers(simulation, fakes[0])
 
+    def uniform(j: int, t: int, part: int) -> ref.Params:
+        here = simulation.schedule.at(jnp.int32(t))
+        theta = simulation.learner.model.theta
+        return layers(simulation, jax.random.uniform(here.keys_beside(1 + part)[j], theta.shape))
+
+    channel = None
+    if isinstance(compressed := simulation.rules.channel, Compressed):
+        kinds = {TopK: "top_k", RandomK: "random_k", Quantised: "quantised", LowRank: "low_rank"}
+        channel = ref.Channel(
+            kinds[type(compressed.compressor)],  # type: ignore[arg-type, index]
+            uniform,
+            **vars(compressed.compressor),
+            error_feedback=compressed.error_feedback,
+            learning=compressed.learning,
+        )
     return ref.trip_shapley(
         inputs.theta,
         inputs.clients,
@@ -372,4 +388,5 @@ def oracle(
         lam=defence.penalty if defence.c2 else None,
         threshold=defence.distance if defence.c2 else None,
         thresholding=defence.thresholding,  # type: ignore[arg-type]
+        channel=channel,
     )

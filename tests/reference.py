@@ -333,6 +333,76 @@ def update_contributions(
 
 
 @dataclass
+class Channel:
+    """How models are compressed on their way; `left` and `copies` are what is remembered of j."""
+
+    kind: Literal["top_k", "random_k", "quantised", "low_rank"]
+    uniform: Callable[[int, int, int], Params]  # of client j in round t: 0 to learn, 1 beside
+    share: float = 1.0
+    bits: int = 8
+    rank: int = 1
+    error_feedback: bool = True
+    learning: bool = False
+    left: dict[int, Params] = field(default_factory=dict)
+    copies: dict[int, Params] = field(default_factory=dict)
+
+    def compressed(self, vector: Params, uniform: Params) -> Params:
+        """What is received of all numbers of a model."""
+        out = [(np.zeros(kernel.shape), np.zeros(bias.shape)) for kernel, bias in vector]
+        if self.kind == "low_rank":
+            for layer, (kernel, bias) in enumerate(vector):
+                out[layer] = nearest_of_rank(kernel, self.rank), bias
+            return out
+        places = [
+            (layer, part, index)
+            for layer in range(len(vector))
+            for part in range(2)
+            for index in np.ndindex(vector[layer][part].shape)
+        ]
+        size = {place: abs(float(vector[place[0]][place[1]][place[2]])) for place in places}
+        drawn = {place: float(uniform[place[0]][place[1]][place[2]]) for place in places}
+        if self.kind == "quantised":  # on one scale: models of the tests are no longer than a block
+            levels = 2 ** (self.bits - 1) - 1
+            scale = max(size.values()) / levels
+            for layer, part, index in places if scale > 0 else []:
+                steps = float(vector[layer][part][index]) / scale
+                out[layer][part][index] = scale * np.floor(steps + drawn[layer, part, index])
+            return out
+        by = size if self.kind == "top_k" else drawn
+        chosen = sorted(places, key=lambda place: -by[place])[: int(np.ceil(self.share * len(by)))]
+        for layer, part, index in chosen:
+            out[layer][part][index] = vector[layer][part][index]
+        return out
+
+    def transmit(self, j: int, t: int, before: Params, trained: Params) -> tuple[Params, Params]:
+        """Client j's models as they are received, before and after training."""
+        received = trained
+        if self.learning:
+            news = add_scaled(trained, -1.0, self.copies[j])
+            received = add_scaled(
+                self.copies[j], 1.0, self.compressed(news, self.uniform(j, t, 0))
+            )
+            self.copies[j] = received
+        delta = add_scaled(received, -1.0, before)
+        if self.error_feedback and j in self.left:
+            delta = add_scaled(delta, 1.0, self.left[j])
+        told = self.compressed(delta, self.uniform(j, t, 1))
+        self.left[j] = add_scaled(delta, -1.0, told)
+        return add_scaled(received, -1.0, told), received
+
+
+def nearest_of_rank(kernel: FloatArray, rank: int) -> FloatArray:
+    """The nearest matrix of that rank, by eigenvectors; the kernel if that is no fewer numbers."""
+    rows, columns = kernel.shape
+    if rank * (rows + columns) >= rows * columns:
+        return kernel
+    _, vectors = np.linalg.eigh(kernel.T @ kernel)
+    first = vectors[:, -rank:]
+    nearest: FloatArray = kernel @ first @ first.T
+    return nearest
+
+
+@dataclass
 class TripShapley:
     """Everything that Algorithm 1 passes through; T rounds, n clients.
 
@@ -381,6 +451,7 @@ def trip_shapley(
     lam: float | None = None,
     threshold: float | None = None,
     thresholding: Thresholding = "soft",
+    channel: Channel | None = None,
 ) -> TripShapley:
     """Algorithm 1, with D1 (`lie_models`), D2 (`amount`), C1 (`v_threshold`), C2 (`lam`).
 
@@ -398,6 +469,8 @@ def trip_shapley(
 
     x_test, y_test = test
     start = [copy_params(theta0) for _ in range(n)]
+    if channel is not None:
+        channel.copies = {j: copy_params(theta0) for j in range(n)}
     out = TripShapley(
         models=[start],
         accuracies=[[utilities(theta, x_test, y_test)["accuracy"] for theta in start]],
@@ -414,10 +487,14 @@ def trip_shapley(
             fake(j, t) if fake is not None and lie_models and j in liars else pre[j]
             for j in range(n)
         ]
+        arriving = list(trained)
+        if channel is not None:
+            for j in range(n):
+                sent[j], arriving[j] = channel.transmit(j, t, sent[j], trained[j])
 
         after, lcvs, tables, reported, c1_flags = [], [], [], [], set()
         for i in range(n):
-            members = {j: trained[j] for j in weights[i]}
+            members = {j: trained[j] if j == i else arriving[j] for j in weights[i]}
             after.append(aggregate(members, weights[i]))
             received = {j: pre[i] if j == i else sent[j] for j in weights[i]}
             if v_threshold is not None:

@@ -308,7 +308,7 @@ def test_units_are_weighed_alike() -> None:
 
 
 def test_models_that_are_not_mixed_linearly_are_refused() -> None:
-    simulation = tiny(rules={"channel": lambda sent, here: sent})
+    simulation = tiny(channel="top_k")
     with pytest.raises(InvalidSetting, match="channel=none"):
         simulation.keeping_updates()
 

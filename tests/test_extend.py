@@ -16,9 +16,10 @@ from tests.conftest import follow, tiny
 from trip_jax import Adversary, Contribution, InvalidSetting, decentralised_truth
 from trip_jax.protocol.adversaries import LIES, Honest
 from trip_jax.protocol.aggregation import AGGREGATIONS, aggregate
-from trip_jax.protocol.channels import CHANNELS
+from trip_jax.protocol.channels import Channel
 from trip_jax.protocol.contributions import METHODS
 from trip_jax.protocol.defences import AdoptAll
+from trip_jax.protocol.exchange import CHANNELS
 from trip_jax.protocol.messages import Contributions, Inbox, Learned, Messages, Round, State
 from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.shapley import ESTIMATORS, SEMIVALUES
@@ -157,14 +158,17 @@ def test_an_aggregation_rule() -> None:
 
 def test_a_lossy_channel() -> None:
     @dataclass(frozen=True)
-    class Rounded:
+    class Rounded(Channel):
         """Models are sent as multiples of 1/32."""
 
-        def __call__(self, sent: Messages, here: Round) -> Messages:
+        def __call__(
+            self, sent: Messages, here: Round, memory: None, learner: Any
+        ) -> tuple[Messages, None]:
             before, trained = (jnp.round(32 * x) / 32 for x in (sent.before, sent.trained))
-            return replace(sent, before=before, trained=trained, altered=jnp.arange(here.n_clients))
+            everyone = jnp.arange(here.n_clients)
+            return replace(sent, before=before, trained=trained, altered=everyone), memory
 
-    CHANNELS("rounded")(Rounded())
+    CHANNELS("rounded")(lambda settings: Rounded())
     simulation = tiny(nx.path_graph(6), channel="rounded")
     state = simulation.start()
     learned = learning_of(simulation, state)

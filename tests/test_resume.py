@@ -20,7 +20,7 @@ import xarray
 
 import trip_jax
 from tests.conftest import TINY, Command, Once, config_of, tiny
-from trip_jax import Adversary, Contribution, Defence
+from trip_jax import Adversary, Contribution, Defence, Exchange
 from trip_jax.config import Training
 from trip_jax.errors import Interrupted
 from trip_jax.history import Past, Result
@@ -101,6 +101,7 @@ def signalling(patch: pytest.MonkeyPatch, number: int, at: int, method: str = "r
             "contribution": Contribution(estimator="permutation", budget=28),
         },
         {"contribution": Contribution(method="surrogate")},
+        {"channel": Exchange("top_k", learning=True)},
     ],
 )
 def test_going_on_from_any_round_gives_the_same(settings: dict[str, Any], tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.model import Model
 from trip_jax.learning.models import cnn, mlp
 from trip_jax.protocol.coordinator import trace
+from trip_jax.protocol.exchange import Exchange
 from trip_jax.protocol.messages import Record, State
 from trip_jax.protocol.reports import Reports
 from trip_jax.runs.directory import Run, load_run, save_run
@@ -40,6 +41,7 @@ __all__ = [
     "Defence",
     "Distribution",
     "Diverged",
+    "Exchange",
     "Federation",
     "GroundTruth",
     "InvalidSetting",

@@ -14,9 +14,9 @@ from trip_jax.learning.models import ModelConfig
 from trip_jax.learning.training import Training
 from trip_jax.protocol.adversaries import Adversary
 from trip_jax.protocol.aggregation import AGGREGATIONS
-from trip_jax.protocol.channels import CHANNELS
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
+from trip_jax.protocol.exchange import Exchange
 from trip_jax.settings import EXECUTION, above_zero, choice, count, execution, require
 from trip_jax.settings.declared import check_types, seed_of
 from trip_jax.topology import TopologyConfig
@@ -59,7 +59,7 @@ class Config:
     adversary: Adversary = field(default_factory=Adversary)
     defence: Defence = field(default_factory=Defence)
     aggregation: str = "weighted_mean"  # of a neighbourhood's models (Eq. 2)
-    channel: str = "none"  # what becomes of models on their way
+    channel: Exchange = field(default_factory=Exchange)
 
     def __post_init__(self) -> None:
         check_types("", self)
@@ -71,7 +71,6 @@ class Config:
         above_zero("memory_limit", self.memory_limit)
         choice("precision", self.precision, tuple(PRECISIONS))
         choice("aggregation", self.aggregation, tuple(AGGREGATIONS))
-        choice("channel", self.channel, tuple(CHANNELS))
         choice("track", self.track, tuple(TRACKERS))
         require(
             self.devices in ("all", None) or self.distributed.coordinator is None,

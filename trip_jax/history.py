@@ -92,6 +92,7 @@ class Result:
     n_devices: int  # that shared the work
     planned_bytes: int | None  # of memory, see learning/memory.py
     precision: str  # of products in training and evaluation
+    message_bytes: tuple[int, int]  # of a model to learn from, and of what tells contributions
 
     @cached_property
     def scores(self) -> np.ndarray:

@@ -29,9 +29,9 @@ from trip_jax.protocol import algorithm
 from trip_jax.protocol.adversaries import Adversary, choose_liars
 from trip_jax.protocol.aggregation import AGGREGATIONS, WeightedMean
 from trip_jax.protocol.algorithm import Programs
-from trip_jax.protocol.channels import CHANNELS
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
+from trip_jax.protocol.exchange import Exchange
 from trip_jax.protocol.messages import Liars, Record, Schedule, State
 from trip_jax.protocol.methods.whole_run import Keeping, WholeRun, with_updates
 from trip_jax.protocol.reports import Reports
@@ -64,6 +64,7 @@ class Simulation:
         data: their examples and the shared test set.
         topology: who sends to whom.
         adversary: who lies and how, or its kind alone.
+        channel: what becomes of models on their way, or its kind alone.
         rules: fields of `Rules` that stand for what the settings before them say.
         seed: decides the initial model, minibatch order, sampled coalitions, the liars and their
             fakes.
@@ -93,7 +94,7 @@ class Simulation:
         adversary: Adversary | str = Adversary(),
         defence: Defence = Defence(),
         aggregation: str = "weighted_mean",
-        channel: str = "none",
+        channel: Exchange | str = Exchange(),
         rules: Mapping[str, Any] | None = None,
         seed: int = 0,
         devices: Sequence[jax.Device] | None = None,
@@ -131,7 +132,7 @@ class Simulation:
         self.learner.require_outputs()
         self._rules: dict[str, Any] = {
             "weigh": as_scheduled,
-            "channel": CHANNELS[channel],
+            "channel": named("channel", channel, Exchange).build(),
             "aggregate": AGGREGATIONS[aggregation],
             "contribute": contribution.build(),
             "utility": utilities.index(contribution.utility),
@@ -219,10 +220,14 @@ class Simulation:
 
     def start(self) -> State:
         """theta^(0) for everyone, evaluated once; phi^(0) = 0."""
-        return _start(self.learner, self.root, self.keeps_phi)
+        return _start(*self._starting)
 
     # What the three programs of a round are given of a federation, and no more: federations that
     # differ in nothing else share them.
+
+    @property
+    def _starting(self) -> tuple[Learner, Rules, Array, bool]:
+        return self.learner, self.rules.alone("channel"), self.root, self.keeps_phi
 
     @property
     def learning(self) -> tuple[Learner, Rules, Schedule]:
@@ -258,8 +263,7 @@ class Simulation:
 
     def plan(self) -> tuple[Programs, PlannedMemory | None]:
         """The programs of a run, and the memory that it takes; InvalidSetting if there is less."""
-        given = self.learner, self.root, self.keeps_phi
-        shapes: State = shapes_of(_start, self.learner.mesh, *given)
+        shapes: State = shapes_of(_start, self.learner.mesh, *self._starting)
         programs = self.compile(shapes)
         waiting, mesh = (shapes.models, shapes.phi), self.learner.mesh
         planned = planned_memory(programs, *waiting, mesh, self.memory_limit)
@@ -334,6 +338,7 @@ class Simulation:
                 n_devices=mesh.size,
                 planned_bytes=planned.total if planned else None,
                 precision=self.learner.precision,
+                message_bytes=self.rules.channel.message_bytes(self.learner.model),
             )
 
         def concluded(result: Result) -> Result:
@@ -370,13 +375,15 @@ _evaluate = jax.jit(Learner.evaluate)
 
 
 @partial(jax.jit, static_argnames="keeps_phi")
-def _start(learner: Learner, key: Array, keeps_phi: bool) -> State:
+def _start(learner: Learner, rules: Rules, key: Array, keeps_phi: bool) -> State:
     n, theta = len(learner.data.sizes), learner.model.theta
+    models = jnp.tile(theta, (n, 1))
     state = State(
-        models=jnp.tile(theta, (n, 1)),
+        models=models,
         utility=jnp.tile(learner.evaluate(theta[None]), (n, 1)),
         phi=jnp.zeros((n, n)) if keeps_phi else None,
         key=key,
         round=jnp.int32(0),
+        channel=rules.channel.start(models),
     )
     return lax.with_sharding_constraint(state, replicated(learner.mesh))

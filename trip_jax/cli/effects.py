@@ -70,6 +70,11 @@ SWITCHES: dict[str, Switch] = {
     "adversary.amount": _kind("adversary", "none", "d1", "garbage"),
     "adversary.lower_others": _kind("adversary", "none", "d1", "garbage"),
     "adversary.collude": _kind("adversary", "none", "d1", "garbage"),
+    "channel.share": _kind("channel", "none", "quantised", "low_rank"),
+    "channel.bits": _kind("channel", "none", "top_k", "random_k", "low_rank"),
+    "channel.rank": _kind("channel", "none", "top_k", "random_k", "quantised"),
+    "channel.error_feedback": _kind("channel", "none"),
+    "channel.learning": _kind("channel", "none"),
     "contribution.normalization": _kind(
         "contribution", *WITHOUT_ESTIMATOR, NET_GAIN, field="method"
     ),

@@ -43,7 +43,8 @@ def learn(learner: Learner, rules: Rules, schedule: Schedule, state: State) -> L
         failed = here.liars.mask & ~finite
         trained = jnp.where(failed[:, None], state.models, trained)
     own = _messages(state, trained, finite)
-    sent = rules.channel(rules.adversary.send(own, here, learner), here)  # lines 5 and 6
+    given = rules.adversary.send(own, here, learner)
+    sent, _ = rules.channel(given, here, state.channel, learner)  # lines 5 and 6
     nearby = here.of_those_that(sent.arrived).neighbourhoods
     models = aggregate(rules.aggregate, sent.trained, nearby, own.trained_unlike(sent))  # line 7
     # A last step that overflows shows in no loss but those of the models it is mixed into.
@@ -63,7 +64,8 @@ def assess(
     here = rules.weigh(schedule.at(state.round), state).of_those_that(arrived)
     nearby = here.neighbourhoods
     own = _messages(state, trained, arrived)
-    sent = rules.channel(rules.adversary.send(own, here, learner), here)
+    given = rules.adversary.send(own, here, learner)
+    sent, remembered = rules.channel(given, here, state.channel, learner)
     sent, readable = sent.readable()
     accepted = ~nearby.lost(~readable) & rules.filter(own, sent, here, learner)  # lines 8 to 13
     inbox = Inbox(own, sent, accepted)
@@ -72,7 +74,7 @@ def assess(
     received = jnp.where(nearby.lost(~arrived), 0, reported)  # of models that could not contribute
     weights = rules.aggregate.traced(nearby)
     reports = Reports.of(nearby, here.arcs, weights, received)  # line 19
-    return Assessed(found, accepted, reported, reports)
+    return Assessed(found, accepted, reported, reports, remembered)
 
 
 @jax.jit
@@ -123,6 +125,7 @@ def step(programs: Programs, state: State) -> tuple[State, Record]:
             phi=traced.phi,
             key=state.key,
             round=traced.round,
+            channel=assessed.channel,
         ),
         Record(
             train_loss=learned.loss,

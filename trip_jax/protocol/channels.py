@@ -1,30 +1,54 @@
 """What becomes of models between sender and receiver."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any
 
+from jax import Array
+from jaxtyping import Float
+
+from trip_jax.learning.learner import Learner
+from trip_jax.learning.model import FlatModel
 from trip_jax.protocol.messages import Messages, Round
-from trip_jax.settings import Registry
+
+BYTES = 4  # of a float32 parameter
 
 
-@runtime_checkable
-class Channel(Protocol):
-    """A way to transmit models; hashable."""
+class Channel(ABC):
+    """A way to transmit models; hashable.
 
-    def __call__(self, sent: Messages, here: Round) -> Messages:
-        """What arrives of what was sent.
+    Attributes:
+        plain_learning: whether models after training arrive as they were sent.
+    """
+
+    plain_learning: bool = False
+
+    def start(self, models: Float[Array, "n P"]) -> Any:
+        """What senders remember before the first round: arrays in dictionaries, or None."""
+        return None
+
+    @abstractmethod
+    def __call__(
+        self, sent: Messages, here: Round, memory: Any, learner: Learner
+    ) -> tuple[Messages, Any]:
+        """What arrives of what was sent, and what senders remember afterwards.
 
         Where it changes pre-training models, `altered` numbers all clients.
         """
 
+    def message_bytes(self, model: FlatModel) -> tuple[int, int]:
+        """Of a model sent in order to learn, and of what is sent beside to tell contributions."""
+        plain = BYTES * model.theta.size
+        return plain, plain
+
 
 @dataclass(frozen=True)
-class Lossless:
+class Lossless(Channel):
     """Everything arrives as it was sent."""
 
-    def __call__(self, sent: Messages, here: Round) -> Messages:
-        return sent
+    plain_learning = True
 
-
-CHANNELS: Registry[Channel] = Registry("channel")
-CHANNELS("none")(Lossless())
+    def __call__(
+        self, sent: Messages, here: Round, memory: Any, learner: Learner
+    ) -> tuple[Messages, Any]:
+        return sent, memory

@@ -40,8 +40,13 @@ class Round:
         return len(self.neighbourhoods.members)
 
     def keys(self, clients: Array) -> Array:
-        """A key of this round for each of the clients [F]; the number n is nobody's."""
+        """A key of this round for each of the clients [F]; numbers from n on are nobody's."""
         return round_keys(self.key, clients, self.t)
+
+    def keys_beside(self, number: int) -> Array:
+        """Other keys of this round for all clients [n], others for each number."""
+        key = jax.random.fold_in(self.key, self.n_clients + number)
+        return round_keys(key, jnp.arange(self.n_clients), self.t)
 
     def of_those_that(self, arrived: Array) -> "Round":
         """The round in which models that did not arrive [n] have no weight; slots stay."""
@@ -139,6 +144,7 @@ class State:
     phi: Array | None  # [n, n] phi^(t)[i, j], contribution of client j to client i's model
     key: Array  # [] the key that training's draws fold in
     round: Array  # [] int32 t
+    channel: Any = None  # what senders remember of earlier rounds, as the channel's `start`
 
 
 @struct.dataclass
@@ -169,6 +175,7 @@ class Assessed:
     accepted: Array  # [n, M] as in `Inbox`
     reported: Array  # [n, M] what they tell of their contributions
     reports: Reports  # the same as the coordinator receives it
+    channel: Any = None  # what senders remember now
 
 
 @struct.dataclass

@@ -31,6 +31,15 @@ def require_plain_exchange(rules: "Rules", who: str) -> None:
     )
 
 
+def require_plain_learning(rules: "Rules", who: str) -> None:
+    """Refuse rules by which the next models depend on more than models and graph."""
+    require(
+        rules.channel.plain_learning and rules.weigh is as_scheduled,
+        f"{who} learn from models as they are, by the weights of the graph: set channel=none or "
+        "channel.learning=false, and leave out the rule weigh.",
+    )
+
+
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class Rules:

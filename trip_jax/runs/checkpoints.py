@@ -19,7 +19,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from trip_jax.config import Config
 from trip_jax.errors import InvalidSetting
-from trip_jax.runs.provenance import json_hash, result_settings
+from trip_jax.runs.provenance import RENAMED, json_hash, result_settings
 
 Arrays = dict[str, Any]  # of NumPy arrays or None, or of such dictionaries
 
@@ -124,6 +124,7 @@ def refuse_changes(folder: Path, then: dict[str, Any], now: dict[str, Any]) -> N
 
     A setting that did not exist then was at its default.
     """
+    then = {RENAMED.get(name, name): value for name, value in then.items()}
     defaults = json.loads(json.dumps(result_settings(Config())))
     for name in sorted(then.keys() | now.keys()):
         default = defaults.get(name, "nothing")

@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 
 from trip_jax.history import Result, Timing
+from trip_jax.protocol.channels import BYTES
 from trip_jax.protocol.methods.whole_run import WholeRun
-
-BYTES = 4  # of a float32 parameter
 
 
 def costs(result: Result) -> dict[str, Any]:
@@ -19,10 +18,11 @@ def costs(result: Result) -> dict[str, Any]:
     for C1, one for each coalition. With sampled coalitions 2^m is how many are drawn.
 
     Another method sends pre-training models only if it needs them, and evaluates as many models as
-    it says. One of the whole run sends a client's update of each round to whoever concludes, and no
+    it says. What a message takes is the channel's. One of the whole run sends a client's update of each round to whoever concludes, and no
     reports; what is evaluated when the run is over is not counted, nor are gradients.
     """
-    rounds, (n, n_parameters) = len(result.timings), result.models.shape
+    rounds, n = len(result.timings), len(result.models)
+    to_learn, to_tell = result.message_bytes
     members = np.concatenate(
         [np.asarray(result.topology.at(t).mask).sum(axis=1) for t in range(rounds)]
     )
@@ -38,8 +38,8 @@ def costs(result: Result) -> dict[str, Any]:
     return {
         "models_sent": {"learning": received, "contributions": told},
         "bytes_sent": {
-            "learning": received * n_parameters * BYTES,
-            "contributions": told * n_parameters * BYTES,
+            "learning": received * to_learn,
+            "contributions": told * to_tell,
             "reports": 0 if at_the_end else int(members.sum()) * BYTES,
         },
         "coalitions_evaluated": timing.coalitions,

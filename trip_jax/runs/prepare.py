@@ -87,6 +87,8 @@ def describe(config: Config) -> str:
         parts.append(config.precision)
     if config.contribution.method != TRIP:
         parts.append(f"by {config.contribution.method}")
+    if config.channel.kind != "none":
+        parts.append(f"channel {config.channel.kind}")
     if config.adversary.kind != "none":
         parts.append(f"liars {config.adversary.kind}")
     defences = [name for name in ("c1", "c2") if getattr(config.defence, name)]

@@ -16,6 +16,9 @@ from trip_jax.simulation import Simulation
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "networkx", "hydra-core")
 
+RENAMED = {"channel": "channel.kind"}
+"""Settings of older versions, and what they are called now."""
+
 
 def result_settings(config: Any, prefix: str = "") -> dict[str, Any]:
     """The settings that results depend on, by their names on the command line.

@@ -47,8 +47,11 @@ def config_of_run(folder: Path, summary: Mapping[str, Any]) -> Config:
             f"{folder} was written by save_run, which does not know what it takes to run it again: "
             "repeat it from Python."
         )
+    settings = dict(summary["config"])
+    if isinstance(settings.get("channel"), str):  # an older version's
+        settings["channel"] = {"kind": settings["channel"]}
     try:
-        return config_from(summary["config"])
+        return config_from(settings)
     except (OmegaConfBaseException, InvalidSetting, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise InvalidSetting(

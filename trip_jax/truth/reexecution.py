@@ -28,7 +28,7 @@ from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import Rule
-from trip_jax.protocol.rules import require_plain_exchange
+from trip_jax.protocol.rules import require_plain_learning
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology
 
@@ -72,7 +72,7 @@ def mixing_rule(simulation: Simulation) -> Rule:
     Raises:
         InvalidSetting: what is mixed depends on more than models and graph.
     """
-    require_plain_exchange(simulation.rules, "Repeated executions")
+    require_plain_learning(simulation.rules, "Repeated executions")
     return simulation.rules.aggregate
 
 

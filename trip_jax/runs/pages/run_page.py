@@ -252,6 +252,7 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
         "Weights": "topology.weights",
         "Model": "model.kind",
         "Adversary": "adversary.kind",
+        "Channel": "channel.kind",
     }
     facts = [[label, settings[name]] for label, name in named.items() if name in settings]
     if settings:

@@ -1,0 +1,180 @@
+"""Models sent in fewer bytes: compressors of vectors, and what senders keep of what they left out.
+
+A receiver has theta^(t+1/2) in order to learn. What it needs beside to tell contributions is
+theta^(t), and
+
+    theta^(t) = theta^(t+1/2) - Delta
+
+so that Delta alone is sent, compressed. What compression leaves out the sender adds to its next
+Delta: credit that is lost in one round is told in a later one. If theta^(t+1/2) is compressed, too,
+every receiver has a copy of it that lags behind, and what is sent is the way from that copy to the
+model (CHOCO-SGD: Koloskova, Stich, Jaggi, ICML 2019).
+"""
+
+from dataclasses import dataclass, replace
+from math import ceil, prod
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Float, Key
+
+from trip_jax.learning.learner import Learner
+from trip_jax.learning.model import FlatModel
+from trip_jax.protocol.channels import BYTES, Channel
+from trip_jax.protocol.messages import Messages, Round
+
+BLOCK = 256
+"""Numbers that are quantised on one scale."""
+
+
+@runtime_checkable
+class Compressor(Protocol):
+    """A way to say a vector in fewer bytes; hashable."""
+
+    def __call__(
+        self, vector: Float[Array, " P"], key: Key[Array, ""], model: FlatModel
+    ) -> Float[Array, " P"]:
+        """What is received of it."""
+
+    def n_bytes(self, model: FlatModel) -> int:
+        """That one vector takes."""
+
+
+@dataclass(frozen=True)
+class Compressed(Channel):
+    """What is sent to tell contributions is compressed, and so may be what is sent to learn."""
+
+    compressor: Compressor
+    error_feedback: bool
+    learning: bool  # whether models after training are compressed, too
+
+    @property
+    def plain_learning(self) -> bool:
+        return not self.learning
+
+    def start(self, models: Float[Array, "n P"]) -> dict[str, Array] | None:
+        """What is left over of Delta, and the copies that receivers have of theta^(t+1/2)."""
+        memory = {"left": jnp.zeros_like(models)} if self.error_feedback else {}
+        return memory | ({"copies": models} if self.learning else {}) or None
+
+    def __call__(
+        self, sent: Messages, here: Round, memory: Any, learner: Learner
+    ) -> tuple[Messages, Any]:
+        received = sent.trained
+        if self.learning:
+            copies = memory["copies"]
+            news = jnp.where(sent.arrived[:, None], sent.trained - copies, 0)
+            received = copies + self._compressed(news, here, 0, learner)
+            memory = memory | {"copies": received}
+        delta = received - sent.before
+        if self.error_feedback:
+            delta = delta + memory["left"]
+        finite = jnp.isfinite(delta).all(axis=1, keepdims=True)  # a liar may send anything
+        told = self._compressed(jnp.where(finite, delta, 0), here, 1, learner)
+        if self.error_feedback:
+            memory = memory | {"left": jnp.where(finite, delta - told, memory["left"])}
+        before = jnp.where(finite, received - told, jnp.nan)
+        everyone = jnp.arange(here.n_clients)
+        return replace(sent, before=before, trained=received, altered=everyone), memory
+
+    def message_bytes(self, model: FlatModel) -> tuple[int, int]:
+        compressed = self.compressor.n_bytes(model)
+        return compressed if self.learning else super().message_bytes(model)[0], compressed
+
+    def _compressed(
+        self, vectors: Float[Array, "n P"], here: Round, part: int, learner: Learner
+    ) -> Float[Array, "n P"]:
+        keys = here.keys_beside(1 + part)
+        return lax.map(lambda one: self.compressor(*one, learner.model), (vectors, keys))
+
+
+@dataclass(frozen=True)
+class TopK:
+    """The entries of largest size, with their places."""
+
+    share: float  # of all entries
+
+    def __call__(self, vector, key, model):
+        _, places = lax.top_k(jnp.abs(vector), _count(self.share, model))
+        return jnp.zeros_like(vector).at[places].set(vector[places])
+
+    def n_bytes(self, model: FlatModel) -> int:
+        return 2 * BYTES * _count(self.share, model)
+
+
+@dataclass(frozen=True)
+class RandomK:
+    """Entries at places that a receiver draws, too, from a seed of the round."""
+
+    share: float
+
+    def __call__(self, vector, key, model):
+        _, places = lax.top_k(jax.random.uniform(key, vector.shape), _count(self.share, model))
+        return jnp.zeros_like(vector).at[places].set(vector[places])
+
+    def n_bytes(self, model: FlatModel) -> int:
+        return BYTES * _count(self.share, model)
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Every entry as an integer of a few bits on the scale of its block, rounded up or down by
+    chance so that the mean is right (Alistarh et al., QSGD, NeurIPS 2017)."""
+
+    bits: int
+
+    def __call__(self, vector, key, model):
+        levels = 2 ** (self.bits - 1) - 1
+        blocks = jnp.pad(vector, (0, -len(vector) % BLOCK)).reshape(-1, BLOCK)
+        scale = jnp.abs(blocks).max(axis=1, keepdims=True) / levels
+        steps = blocks / jnp.where(scale > 0, scale, 1)
+        whole = jnp.floor(steps + jax.random.uniform(key, blocks.shape))
+        return (scale * whole).ravel()[: len(vector)]
+
+    def n_bytes(self, model: FlatModel) -> int:
+        size = model.theta.size
+        return ceil(size * self.bits / 8) + BYTES * ceil(size / BLOCK)
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """Every kernel as the nearest matrix of a low rank; plain where that takes no fewer bytes."""
+
+    rank: int
+
+    def __call__(self, vector, key, model):
+        def nearest(kernel: Array) -> Array:
+            if not self._worth_it(kernel.shape):
+                return kernel
+            left, sizes, right = jnp.linalg.svd(_as_matrix(kernel), full_matrices=False)
+            scaled = left[:, : self.rank] * sizes[: self.rank]
+            product = jnp.matmul(scaled, right[: self.rank], precision=lax.Precision.HIGHEST)
+            return product.reshape(kernel.shape)
+
+        parameters = jax.tree.map(nearest, model.unravel(vector))
+        return ravel_pytree(parameters)[0]
+
+    def n_bytes(self, model: FlatModel) -> int:
+        shapes = [leaf.shape for leaf in jax.tree.leaves(_shapes(model))]
+        return BYTES * sum(
+            self.rank * (prod(shape[:-1]) + shape[-1]) if self._worth_it(shape) else prod(shape)
+            for shape in shapes
+        )
+
+    def _worth_it(self, shape: tuple[int, ...]) -> bool:
+        return len(shape) > 1 and self.rank * (prod(shape[:-1]) + shape[-1]) < prod(shape)
+
+
+def _as_matrix(kernel: Array) -> Array:
+    return kernel.reshape(-1, kernel.shape[-1])
+
+
+def _shapes(model: FlatModel) -> Any:
+    return jax.eval_shape(model.unravel, jax.ShapeDtypeStruct(model.theta.shape, jnp.float32))
+
+
+def _count(share: float, model: FlatModel) -> int:
+    return min(model.theta.size, ceil(share * model.theta.size))
