@@ -168,10 +168,41 @@ def test_updates_on_disk(tmp_path: Path) -> None:
     assert (again.utilities() == 1).all()
     again.keep(0, expected[1])  # a run that goes on from an earlier round
     assert again.shape == (1, 3, 4) and again.utilities() is None
-    with pytest.raises(InvalidSetting, match="lacks the updates of round 3"):
+    with pytest.raises(InvalidSetting, match=r"updates of round 3 in .* are missing"):
         Updates(tmp_path / "updates", n_rounds=3)
     with pytest.raises(InvalidSetting, match="round 1 can't be written"):
         Updates(tmp_path / "updates" / "1.npy").keep(0, expected[0])
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "longer", "empty", "other", "folder"])
+def test_damaged_updates_are_not_gone_on_with(tmp_path: Path, damage: str) -> None:
+    """And utilities are found again: a single bit would change contributions, or stop a run."""
+    rng = np.random.default_rng(0)
+    updates = Updates(tmp_path / "updates")
+    updates.keep(0, rng.normal(size=(3, 4)).astype(np.float32))
+    updates.keep_utilities(np.ones((2, 3, 3)))
+    for name in ("1.npy", "utilities.npy"):
+        path = updates.folder / name
+        whole = path.read_bytes()
+        for at in range(len(whole)) if damage == "flip" else [len(whole) // 2]:
+            changed = bytearray(whole)
+            changed[at] ^= 1 << rng.integers(8)
+            damaged = {"flip": changed, "cut": whole[:at], "longer": whole + b"0", "empty": b""}
+            path.unlink()
+            if damage == "folder":
+                path.mkdir()
+            elif damage == "other":
+                np.save(path, rng.normal(size=(2, 5)))
+            else:
+                path.write_bytes(damaged[damage])
+            if name == "1.npy":
+                with pytest.raises(InvalidSetting, match=r"updates of round 1 in .* or damaged"):
+                    Updates(updates.folder, n_rounds=1)
+            else:
+                assert updates.utilities() is None
+        if name == "1.npy":
+            path.rmdir() if damage == "folder" else path.unlink()
+            path.write_bytes(whole)
 
 
 def test_updates_without_a_folder_go_with_their_object() -> None:

@@ -73,6 +73,46 @@ def test_an_unknown_command_is_one_sentence(name: str, capsys: pytest.CaptureFix
     assert err.endswith(f"{meant}\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("run --cfg", "--cfg/-c: expected one argument; trip-jax run --help says more."),
+        ("run --info nope", "--info/-i: invalid choice: 'nope'"),
+        ("run --nope", "There is no option --nope"),
+        ("run seed=1 --experimental-rerun job.pickle", "--experimental-rerun unpickles a file"),
+        ("run -sc install=nope", "--shell-completion must be one of install=bash, "),
+        ("run -sc install=bash uninstall=bash", "not 'install=bash uninstall=bash'"),
+        ("run -sc query=bash", "not 'query=bash'"),
+        ("report", "the following arguments are required: DIR"),
+        ("report . .", "unrecognized arguments: ."),
+        ("compare nope nope", "There is no directory nope"),
+        ("verify nope --rounds 3", "unrecognized arguments: --rounds 3"),
+        ("settings ../conf", "not '../conf'"),
+        ("settings model topology", "not 'model topology'"),
+        ("coordinate reports.csv", "arguments are required: --out"),
+    ],
+)
+def test_what_a_command_cannot_take_is_one_sentence(
+    arguments: str,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["trip-jax"])
+    with pytest.raises(SystemExit, match="2"):
+        sys.exit(main(arguments.split()))  # from within, where Hydra is asked
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("error: ") and err.count("\n") == 1 and words in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sweep_may_be_asked_for_anywhere(command: Command) -> None:
+    outcome = command("topology=star", "-m", "seed=x")
+    assert outcome.code == 2 and "seed must be an integer" in outcome.error
+
+
 def test_the_version_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--version"], ["run", "--version"]):
         assert main(arguments) == 0

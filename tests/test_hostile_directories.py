@@ -21,7 +21,7 @@ from trip_jax.cli.folders import _claimed
 from trip_jax.data.partition import Federation
 from trip_jax.errors import InvalidSetting
 from trip_jax.runs.launch import run
-from trip_jax.runs.lock import locked
+from trip_jax.runs.lock import LOCK, locked
 from trip_jax.runs.taken import refuse_taken
 
 
@@ -32,7 +32,7 @@ def whole(once: Once) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != LOCK)
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
@@ -112,7 +112,7 @@ def test_files_of_something_else_are_not_written_over(
     (tmp_path / "run" / name).write_text("[1, 2]")
     outcome = command(*TINY, "hydra.run.dir=run", *resume)
     assert outcome.code == 2 and f"run/{name} is" in outcome.error
-    assert contents(tmp_path) == {f"run/{name}": b"[1, 2]"}
+    assert contents(tmp_path) == {f"run/{name}": b"[1, 2]"} and not list(tmp_path.rglob(LOCK))
 
 
 @pytest.mark.parametrize("name", ["figures", "checkpoints"])

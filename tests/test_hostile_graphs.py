@@ -49,7 +49,7 @@ def test_weights_of_edges_are_taken_when_asked_for() -> None:
     np.testing.assert_allclose(found, [[1, 0, 0], [0.75, 0.25, 0], [0, 0, 1]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -1, "x", None, [1], 1j, "7 and 8"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1, "x", None, [1], 1j, "7 and 8", True])
 def test_weights_of_edges_that_are_no_numbers_are_refused(value: Any) -> None:
     with pytest.raises(InvalidSetting, match=r"weights=graph: the edge \d \d has the weight"):
         build(weighted((0, 1, value), (1, 2, 1)), np.ones(3), weights="graph")

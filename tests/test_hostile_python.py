@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from hypothesis.extra import numpy as hnp
 import trip_jax as tj
 from tests.conftest import tiny, tiny_data
 from trip_jax import InvalidSetting
+from trip_jax.config import Config
+from trip_jax.runs.launch import run
 from trip_jax.simulation import _evaluate
 
 RNG = np.random.default_rng(0)
@@ -74,6 +77,51 @@ def test_a_setting_of_another_type_is_refused_by_name(
     if isinstance(default, tuple) and isinstance(value, np.ndarray):
         return
     refused(rf"^{group}\.{field.name} must be ", lambda: kind(**{field.name: value}))
+
+
+def test_liars_and_thresholds_without_effect_are_refused() -> None:
+    with pytest.raises(InvalidSetting, match=r"nobody does with adversary\.kind=none"):
+        tiny(adversary=tj.Adversary(clients=(1, 2)))
+    with pytest.raises(InvalidSetting, match=r"no effect with defence\.c2=false"):
+        tiny(defence=tj.Defence(c1=True, penalty=0.5))
+    usual = tiny().defence  # which says what C2 would be given
+    assert usual.penalty and tiny(defence=usual).defence == usual
+
+
+@pytest.mark.parametrize("path", ["", None, 3, b"run", "a\0b", tj.Run])
+def test_what_names_no_directory_is_refused(
+    path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty name is the working directory to Python, and an unset variable to a shell."""
+    monkeypatch.chdir(tmp_path)
+    for door in (tj.load_run, tj.load_sweep, partial(run, Config())):
+        with pytest.raises(InvalidSetting, match="must name a directory, not"):
+            door(path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"folder": ""}, "folder must name a directory, not ''"),
+        ({"folder": 3}, "folder must name a directory, not 3"),
+        ({"title": 3}, "title must be a str, not 3"),
+        ({"settings": {"model": object()}}, "must fit into JSON"),
+        ({"theta": np.ones(3)}, "must fit into JSON"),
+        ({"seed": None}, "seed must be an integer"),
+        ({"result": None}, "result must be a Result"),
+        ({"federation": 3}, "federation must be a Federation"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused_before_anything_is_written(
+    change: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = simulation().run()
+    whole = {"folder": "run", "result": result, "federation": federation(X), "title": "x"}
+    with pytest.raises(InvalidSetting, match=words):
+        tj.save_run(**(whole | change))
+    assert not list(tmp_path.iterdir())
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -55,9 +55,11 @@ class Scenario:
 
     def adversary(self, configured: Adversary) -> Adversary:
         """The liars, with what the configuration says of lies in general."""
+        if self.lie == "honest":
+            return Adversary()
         return replace(
             configured,
-            kind="none" if self.lie == "honest" else self.lie,
+            kind=self.lie,
             fraction=self.fraction,
             amount=self.amount,
             fake="evasive" if self.variant == "evasive" else configured.fake,

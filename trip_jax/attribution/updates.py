@@ -1,5 +1,10 @@
-"""A run's updates on disk, a file a round: T n P numbers may be more than memory holds."""
+"""A run's updates on disk, a file a round: T n P numbers may be more than memory holds.
 
+Each file ends with the hash of what it begins with, so that an interrupted run does not go on with
+damaged ones.
+"""
+
+import hashlib
 import os
 import shutil
 import tempfile
@@ -24,7 +29,7 @@ class Updates:
         n_rounds: that the folder holds of an interrupted run.
 
     Raises:
-        InvalidSetting: the folder lacks one of them.
+        InvalidSetting: one of them is missing or damaged.
     """
 
     def __init__(self, folder: Path | None = None, n_rounds: int = 0):
@@ -33,13 +38,11 @@ class Updates:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.folder, self.n_rounds = folder, n_rounds
         for t in range(n_rounds):
-            try:
-                self._round(t)
-            except (OSError, ValueError) as error:
+            if not _is_whole(self._path(t)):
                 raise InvalidSetting(
-                    f"{folder} lacks the updates of round {t + 1}: put them back, or choose "
-                    "another directory to start afresh."
-                ) from error
+                    f"The updates of round {t + 1} in {folder} are missing or damaged: put them "
+                    "back, or choose another directory to start afresh."
+                )
 
     def keep(self, t: int, updates: Float[np.ndarray, "n P"]) -> None:
         """Write those of round t; those of later rounds no longer count.
@@ -50,10 +53,7 @@ class Updates:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._utilities.unlink(missing_ok=True)
-            with self._path(t).open("wb") as file:
-                np.save(file, updates, allow_pickle=False)
-                file.flush()
-                os.fsync(file.fileno())  # checkpoints count on them, also after a power cut
+            _save(self._path(t), updates)
         except OSError as error:
             raise InvalidSetting(
                 f"The updates of round {t + 1} can't be written to {self.folder} ({error}): mend "
@@ -64,13 +64,12 @@ class Updates:
     def keep_utilities(self, utilities: Float[np.ndarray, "K n 3"]) -> None:
         """Write what coalitions of these updates are found to be worth, NaN where it isn't yet."""
         unfinished = self._utilities.with_suffix(".unfinished")
-        with unfinished.open("wb") as file:
-            np.save(file, utilities, allow_pickle=False)
+        _save(unfinished, utilities)
         os.replace(unfinished, self._utilities)
 
     def utilities(self) -> Float[np.ndarray, "K n 3"] | None:
-        """What was written last, if these updates have not changed since."""
-        if not self._utilities.exists():
+        """What was written last, if these updates have not changed since and it is whole."""
+        if not _is_whole(self._utilities):
             return None
         utilities: np.ndarray = np.load(self._utilities, allow_pickle=False)
         return utilities
@@ -100,3 +99,20 @@ class Updates:
 
     def _path(self, t: int) -> Path:
         return self.folder / f"{t + 1}.npy"
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    with path.open("w+b") as file:
+        np.save(file, array, allow_pickle=False)
+        file.seek(0)
+        file.write(hashlib.file_digest(file, "sha256").digest())
+        file.flush()
+        os.fsync(file.fileno())  # checkpoints count on them, also after a power cut
+
+
+def _is_whole(path: Path) -> bool:
+    size = hashlib.sha256().digest_size
+    if not path.is_file() or path.stat().st_size <= size:
+        return False
+    content = np.memmap(path, np.uint8, "r")
+    return hashlib.sha256(content[:-size].data).digest() == content[-size:].tobytes()

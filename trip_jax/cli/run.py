@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -20,7 +19,7 @@ from trip_jax.cli import verify
 from trip_jax.cli.command import USER_ERRORS, command, refuse
 from trip_jax.cli.effects import refuse_idle
 from trip_jax.cli.folders import Folders, require_within
-from trip_jax.cli.messages import one_line, refuse_no_choice, refuse_unknown
+from trip_jax.cli.messages import one_line, refuse_no_choice, refuse_no_option, refuse_unknown
 from trip_jax.cli.quotes import quoted
 from trip_jax.config import Config
 from trip_jax.errors import Interrupted, InvalidSetting
@@ -155,6 +154,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 @command
 def _main(argv: Sequence[str] | None) -> int:
     arguments = [quoted(argument) for argument in (sys.argv[1:] if argv is None else argv)]
+    arguments.sort(key=lambda one: one not in ("-m", "--multirun"))  # Hydra's parser wants it so
     sys.argv[1:] = arguments  # where Hydra reads them
     if "--verify" in arguments:
         return verify.main([argument for argument in arguments if argument != "--verify"])
@@ -164,8 +164,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if "--version" in arguments:
         print(f"trip-jax {__version__}")
         return 0
-    if unknown := get_args_parser().parse_known_args(arguments)[1]:
-        raise InvalidSetting(f"There is no option {unknown[0]}: a setting is written NAME=VALUE.")
+    refuse_no_option(arguments)
     refuse_no_choice(arguments)
     register()
     # Hydra would print errors itself, over several lines, and exit with code 1.

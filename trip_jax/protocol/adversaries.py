@@ -14,7 +14,7 @@ from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.messages import Messages, Round
-from trip_jax.settings import Registry, at_least, choice, fraction
+from trip_jax.settings import Registry, at_least, choice, fraction, require
 from trip_jax.settings.declared import check_types
 
 
@@ -208,9 +208,14 @@ def choose_liars(adversary: Adversary, n: int, seed: int) -> np.ndarray:
     """The liars' numbers in ascending order: the named clients, else a fraction drawn by seed.
 
     Raises:
-        InvalidSetting: a named client does not exist.
+        InvalidSetting: a named client does not exist, or none of the named would lie.
     """
     if adversary.kind == "none":
+        require(
+            not adversary.clients,
+            "adversary.clients name who lies, but nobody does with adversary.kind=none: name "
+            "another kind, or leave them out.",
+        )
         return np.array([], int)
     for client in adversary.clients:
         if not 0 <= client < n:

@@ -128,8 +128,16 @@ class Defence:
         """What the coordinator makes of reports.
 
         Thresholds that are None are those calibrated for accuracy with Eq. 4 as printed.
+
+        Raises:
+            InvalidSetting: thresholds are chosen for no audit.
         """
         if not self.c2:
+            require(
+                (self.penalty, self.distance) in {(None, None), *CALIBRATED.values()},
+                "defence.penalty and defence.distance have no effect with defence.c2=false: leave "
+                "them out, or set defence.c2.",
+            )
             return AdoptAll()
         chosen = self.calibrated()
         assert chosen.penalty is not None and chosen.distance is not None  # for the type checker

@@ -30,6 +30,7 @@ from trip_jax.runs.dataset import lcv_by_contributor, to_dataset
 from trip_jax.runs.lock import locked
 from trip_jax.runs.propagation import rows_of_phi
 from trip_jax.runs.provenance import git_revision, versions
+from trip_jax.settings.declared import instance, path_of, seed_of
 
 if TYPE_CHECKING:
     import pandas
@@ -141,9 +142,21 @@ def save_run(
         what summary.json says.
 
     Raises:
-        InvalidSetting: the directory holds a run, or a file of such a name, already.
+        InvalidSetting: the directory holds a run, or a file of such a name, already; or an argument
+            is none that can be written.
     """
-    folder = Path(folder)
+    folder = path_of("folder", folder)
+    instance("result", result, Result, "Simulation.run gives one")
+    instance("federation", federation, Federation, "tj.distribute gives one")
+    instance("title", title, str, "say what was run")
+    if "seed" in about:
+        about["seed"] = seed_of(about["seed"])
+    try:
+        json.dumps([settings, about])
+    except (TypeError, ValueError) as error:
+        raise InvalidSetting(
+            f"settings and further entries must fit into JSON: {error}."
+        ) from error
     with locked(folder):
         for name in RESULTS:
             if (folder / name).exists():
@@ -326,7 +339,7 @@ def load_run(path: str | os.PathLike[str]) -> Run:
 
 def existing(path: str | os.PathLike[str]) -> Path:
     """The path of a directory; raises InvalidSetting if there is none."""
-    folder = Path(path)
+    folder = path_of("The path", path)
     if not folder.is_dir():
         raise InvalidSetting(f"There is no directory {folder}: name one that a run has written.")
     return folder

@@ -1,5 +1,6 @@
 """A configured run carried out: from its configuration to its directory."""
 
+import os
 import shutil
 import sys
 import textwrap
@@ -39,6 +40,7 @@ from trip_jax.runs.resume import RunCheckpoints, anyone, shared
 from trip_jax.runs.schema import config_of_run
 from trip_jax.runs.scores import describe_scores, score_table
 from trip_jax.runs.taken import given_up, refuse_taken
+from trip_jax.settings.declared import instance, path_of
 from trip_jax.settings.plurals import counted
 from trip_jax.tracking import TRACKERS, Tracked, Tracker
 
@@ -48,7 +50,7 @@ UPDATES = "updates"
 
 def run(
     config: Config,
-    folder: Path,
+    folder: str | os.PathLike[str],
     name: str = "run",
     on_begun: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
@@ -68,6 +70,8 @@ def run(
         Diverged: a model is no longer finite; the rounds before it are written.
         Interrupted: by SIGTERM or SIGINT; the rounds before are written.
     """
+    instance("config", config, Config, "give tj.Config(...)")
+    folder = path_of("folder", folder)
     join(config.distributed)
     available(config.devices)
     if jax.process_index() == 0:

@@ -24,6 +24,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     lock = filelock.FileLock(folder / LOCK, is_singleton=wait)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        before = _names(folder)
         lock.acquire(timeout=0)
     except filelock.Timeout as error:
         if not wait:
@@ -40,6 +41,10 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        if not wait and [path.name for path in folder.iterdir()] == [LOCK]:
+        if not wait and _names(folder) == before:  # nothing was written
             (folder / LOCK).unlink()  # who opened it meanwhile sees that it is gone, and retries
         lock.release()
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {LOCK}

@@ -1,10 +1,10 @@
 """A configuration made into a federation that is ready to run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trip_jax.config import Config
+from trip_jax.config import Adversary, Config
 from trip_jax.data.partition import Federation, distribute
 from trip_jax.data.sources import load_dataset
 from trip_jax.learning.devices import available
@@ -23,14 +23,16 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
     """
     devices = available(config.devices)
     parts = lay_out(config)
+    # What one job of a sweep sets for another, cli/effects.py has let pass.
+    lies, audits = config.adversary.kind != "none", config.defence.c2
     simulation = Simulation(
         parts.model,
         parts.federation.data,
         parts.topology,
         training=config.training,
         contribution=config.contribution,
-        adversary=config.adversary,
-        defence=config.defence,
+        adversary=config.adversary if lies else Adversary(),
+        defence=config.defence if audits else replace(config.defence, penalty=None, distance=None),
         aggregation=config.aggregation,
         channel=config.channel,
         seed=config.seed,

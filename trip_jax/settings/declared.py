@@ -11,6 +11,7 @@ from functools import cache
 from numbers import Real
 from operator import index
 from os import PathLike, fspath
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
@@ -121,6 +122,18 @@ def named(argument: str, value: Any, kind: Callable[..., T]) -> T:
         return kind(value)
     assert isinstance(kind, type)  # for the type checker
     return instance(argument, value, kind, f"give a name, or tj.{kind.__name__}(...)")
+
+
+def path_of(name: str, value: Any) -> Path:
+    """The argument as the path of a directory.
+
+    Raises:
+        InvalidSetting: it is none, or empty, as a variable is that nobody has set.
+    """
+    path = fspath(value) if isinstance(value, str | PathLike) else None
+    named = isinstance(path, str) and path != "" and "\0" not in path
+    require(named, f"{name} must name a directory, not {told(value)}.")
+    return Path(value)
 
 
 def array(name: str, values: Any) -> Array:

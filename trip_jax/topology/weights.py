@@ -59,7 +59,7 @@ def _of_edges(members: Any, mask: Any, _: Any, graph: Any) -> Any:
 def _number(graph: nx.Graph, j: int, i: int) -> float:
     value = graph.edges[j, i].get("weight")
     try:
-        number = float(value)
+        number = nan if isinstance(value, bool | np.bool_) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = nan
     require(
