@@ -1,11 +1,14 @@
 """Shapley values from all small and all large coalitions."""
 
 from itertools import combinations
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+import pandas
 import pytest
 
+from experiments.benchmarks.borders import borders
 from trip_jax.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.shapley.borders import border_coalitions, border_values, n_border_coalitions
@@ -75,3 +78,35 @@ def test_what_leaves_nothing_out_is_all() -> None:
 def test_borders_that_cannot_be_are_refused(n: int, options: dict[str, int], message: str) -> None:
     with pytest.raises(InvalidSetting, match=message):
         require_coalitions(n, **options)
+
+
+@pytest.mark.thorough
+def test_truths_of_cells_are_estimated_again(tmp_path: Path) -> None:
+    few = ["distribution=iid", "topology=regular", "draws=2", "training.rounds=2"]
+    borders(["scale=smoke", *few, f"out={tmp_path}"])
+    (rows,) = tmp_path.glob("borders*.csv")
+    frame = pandas.read_csv(rows)
+    assert dict(frame.groupby("estimator").coalitions.first()) == {
+        "borders=2": 44,
+        "kernelshap": 40,
+        "stratified": 40,
+    }
+    assert (frame.error > 0).all() and (frame.distance < 1).all()
+    assert frame.coverage.between(0, 1).all()
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("borders=2", "All coalitions are executed here: leave out borders=2."),
+        ("budgets=64", "budgets=64 must lie below the 64 coalitions"),
+        ("budgets=10", "budgets=10 is too small for m=6"),
+        ("n_clients=5", "borders=2 leaves out none of n_clients=5"),
+    ],
+)
+def test_what_cannot_be_estimated_again_is_refused(
+    argument: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidSetting, match=message):
+        borders(["scale=smoke", argument, f"out={tmp_path}"])
+    assert not list(tmp_path.iterdir())

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas
 from PIL import Image
 
+from experiments.benchmarks.borders import asked
 from experiments.benchmarks.coverage import SETTINGS
 from experiments.beyond.methods import MethodStudy
 from experiments.beyond.stability import StabilityStudy
@@ -36,6 +37,8 @@ def report_of(command: str) -> Report:
         study = MethodStudy(arguments)
     elif experiment == "stability":
         study = StabilityStudy(arguments)
+    elif experiment == "borders":
+        study = asked(arguments)
     elif experiment == "scaling":
         request = Request(experiment, arguments, ("dataset", "model"))
         for name, default in (("dataset", "fashion_mnist"), ("model", "cnn")):
