@@ -44,7 +44,8 @@ def describe_scores(scores: Sequence[float], liars: Sequence[int]) -> str:
 
     def listed(clients: list[int]) -> str:
         return ", ".join(
-            f"{i}{' (liar)' * (i in liars)} {scores[i]:.{digits}f} ({percent(share[i])})" for i in clients
+            f"{i}{' (liar)' * (i in liars)} {scores[i]:.{digits}f} ({percent(share[i])})"
+            for i in clients
         )
 
     highest, lowest = extremes(scores)
