@@ -20,15 +20,16 @@ import xarray
 
 import trip_jax
 from tests.conftest import TINY, Command, Once, config_of, tiny
-from trip_jax import Adversary, Contribution, Defence, Exchange
+from trip_jax import Adversary, Contribution, Defence, Exchange, InvalidSetting
 from trip_jax.config import Training
 from trip_jax.errors import Interrupted
 from trip_jax.history import Past, Result
+from trip_jax.rounds import FiledRounds
 from trip_jax.runs import figures
 from trip_jax.runs.launch import run
 from trip_jax.runs.lock import locked
 from trip_jax.runs.progress import RoundProgress
-from trip_jax.runs.resume import RunCheckpoints
+from trip_jax.runs.resume import ROUNDS, RunCheckpoints
 from trip_jax.runs.verify import verify
 
 RUN = (*TINY, "training.rounds=6", "adversary=d1d2", "defence=both", "n_clients=5", "devices=1")
@@ -139,6 +140,36 @@ def test_a_run_that_keeps_updates_goes_on(once: Once, tmp_path: Path) -> None:
     assert_same(folder, expected)
     assert not (folder / "updates").exists()
     assert not verify(folder).differences
+
+
+def test_a_run_that_files_its_records_goes_on(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints do without them; files of later rounds than the checkpoint's do not count."""
+    monkeypatch.setattr("trip_jax.learning.memory.FILED", 1)
+    config, folder = config_of(*SAVED, "resume=auto"), tmp_path / "run"
+    with monkeypatch.context() as patch:
+        signalling(patch, signal.SIGTERM, at=3)
+        with pytest.raises(Interrupted):
+            run(config, folder)
+    records, checkpoints = folder / ROUNDS, folder / "checkpoints"
+    shutil.rmtree(checkpoints / "3")  # as if killed: that of round 2 is the newest
+    with np.load(checkpoints / "2" / "arrays.npz") as arrays:
+        assert not any(name.startswith("records") for name in arrays)
+    (records / "lcv.bin").rename(tmp_path / "lcv.bin")
+    with pytest.raises(InvalidSetting, match="lacks records of the first 2 rounds"):
+        run(config, folder)
+    (tmp_path / "lcv.bin").rename(records / "lcv.bin")
+    run(config, folder)
+    assert_same(folder, whole)
+    assert not records.exists() and not checkpoints.exists()
+    assert verify(folder).first == 1 and not verify(folder).differences
+
+
+def test_records_that_do_not_fit_on_the_disk_are_refused_before_any_round(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match=r"Memory .* needed, and the disk of .* lower"):
+        FiledRounds(tmp_path / "rounds", size=2**60)
+    assert not list(tmp_path.iterdir())
 
 
 def replace_lists(past: Past) -> Past:

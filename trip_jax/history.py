@@ -68,7 +68,7 @@ class Past:
     """A run up to the end of some round: enough to go on."""
 
     state: State
-    records: list[Record]
+    records: Sequence[Record]
     timings: list[Timing]
 
 

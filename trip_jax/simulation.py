@@ -6,6 +6,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from trip_jax.protocol.rules import (
     require_plain_exchange,
     require_rules,
 )
+from trip_jax.rounds import FiledRounds, stacked
 from trip_jax.settings import require
 from trip_jax.settings.declared import instance, named, seed_of
 from trip_jax.topology import Topology
@@ -266,9 +268,17 @@ class Simulation:
         shapes: State = shapes_of(_start, self.learner.mesh, *self._starting)
         programs = self.compile(shapes)
         waiting, mesh = (shapes.models, shapes.phi), self.learner.mesh
-        planned = planned_memory(programs, *waiting, mesh, self.memory_limit)
+        records = self._record_bytes(programs, shapes)
+        planned = planned_memory(programs, *waiting, records, mesh, self.memory_limit)
         shape = self.training.rounds, *shapes.models.shape
         return programs, with_updates(planned, self.rules.contribute, shape, self.memory_limit)
+
+    def _record_bytes(self, programs: Programs, state: State) -> int:
+        """What all rounds leave behind, but for updates."""
+        shapes = (partial(_shapes_of_results, program) for program in vars(programs).values())
+        _, record = algorithm.step(Programs(*shapes), state)
+        kept = jax.tree.leaves(replace(record, kept=None))
+        return self.training.rounds * sum(prod(one.shape) * one.dtype.itemsize for one in kept)
 
     def on_its_data(self, programs: Programs) -> Programs:
         """Programs that are given the arrays of this federation."""
@@ -289,6 +299,7 @@ class Simulation:
         on_start: Callable[[PlannedMemory | None], None] | None = None,
         past: Past | None = None,
         updates: Path | None = None,
+        rounds: Path | None = None,
         on_part: Callable[[float], None] | None = None,
     ) -> Result:
         """All rounds from the start, or from where an earlier run was.
@@ -299,6 +310,7 @@ class Simulation:
             past: of a run of the same federation, to go on from.
             updates: the folder where a method that waits for the end keeps updates, and kept those
                 of `past`; a temporary one if None.
+            rounds: likewise the folder where records are kept that are large.
             on_part: called at the end of such a run with the share of its contributions that are
                 told, which may take longer than its rounds.
 
@@ -309,7 +321,8 @@ class Simulation:
         mesh, began = self.learner.mesh, time.perf_counter()
         programs, planned = self.plan()
         compile_seconds = time.perf_counter() - began
-        records, timings = (list(past.records), list(past.timings)) if past else ([], [])
+        timings = list(past.timings) if past else []
+        records = self._records(past, planned, rounds)
         state = self.start()
         initial = np.asarray(state.utility)[0]
         require(
@@ -324,12 +337,12 @@ class Simulation:
             on_start(planned)
 
         def result() -> Result:
-            stacked = jax.tree.map(lambda *rounds: np.stack(rounds), *records)
+            of_rounds = stacked(records)
             return Result(
                 phi=None if state.phi is None else np.asarray(state.phi),
                 initial=initial,
                 models=state.models,
-                records=replace(stacked, kept=kept) if kept is not None else stacked,
+                records=replace(of_rounds, kept=kept) if kept is not None else of_rounds,
                 topology=self.topology,
                 contribution=self.contribution,
                 liars=self.liars,
@@ -369,6 +382,21 @@ class Simulation:
             if on_round and on_round(Past(state, records, timings)):
                 break
         return concluded(result())
+
+    def _records(
+        self, past: Past | None, planned: PlannedMemory | None, folder: Path | None
+    ) -> list[Record] | FiledRounds:
+        """Those of the rounds before, to be added to."""
+        before = past.records if past else []
+        if isinstance(before, FiledRounds):
+            return before
+        if planned and planned.files_records and not before:
+            return FiledRounds(folder, size=planned.records)
+        return list(before)
+
+
+def _shapes_of_results(program: Any, *_: Any) -> Any:
+    return program.out_info
 
 
 _evaluate = jax.jit(Learner.evaluate)

@@ -24,26 +24,38 @@ class PlannedMemory:
         held: on a CPU, what the process holds before its first round, earlier runs included.
         conclusion: likewise, what a method takes when the rounds are over.
         disk: what it keeps on disk until then.
+        records: what is noted of all rounds, in this process or, where it is large, on disk.
     """
 
     rounds: int
     held: int
     conclusion: int = 0
     disk: int = 0
+    records: int = 0
 
     @property
     def total(self) -> int:
-        return max(self.rounds, self.conclusion) + self.held
+        noted = self.records if self.held and not self.files_records else 0  # not on a device
+        return max(self.rounds, self.conclusion) + self.held + noted
+
+    @property
+    def files_records(self) -> bool:
+        """Whether records are kept in files until the run is over."""
+        return self.records > FILED
 
     def __str__(self) -> str:
         then = f", {size(self.conclusion)} when they are over" if self.conclusion else ""
+        noted = f", {size(self.records)} for their records{' on disk' * self.files_records}"
         held = f"beside {size(self.held)} that the process holds"
         disk = f"; {size(self.disk)} of updates on disk" if self.disk else ""
         where = held if self.held else "on each device"
-        return f"{size(self.rounds)} for rounds{then}, {where}{disk}"
+        return f"{size(self.rounds)} for rounds{then}{noted}, {where}{disk}"
 
 
 LARGE_SHARE = 1 / 32  # of the memory: compiling programs twice takes a few seconds
+FILED = 2**30
+"""Bytes of all records of a run, beyond which they are kept in files."""
+
 LARGE = "n_clients, the model's widths"
 WORKED_ON = "training.local_epochs, .batch_size, .client_batch, contribution.coalition_batch"
 
@@ -66,7 +78,7 @@ def require_least(models: int, phi: int, mesh: Mesh, limit: float | None) -> boo
 
 
 def planned_memory(
-    programs: Any, models: Shape, phi: Shape | None, mesh: Mesh, limit: float | None
+    programs: Any, models: Shape, phi: Shape | None, records: int, mesh: Mesh, limit: float | None
 ) -> PlannedMemory | None:
     """The compiler's own plan of memory, None where it tells nothing.
 
@@ -75,6 +87,7 @@ def planned_memory(
     Args:
         programs: compiled, as `Simulation.compile` gives them.
         models, phi: of a state, which wait; shapes will do.
+        records: bytes of what is noted of all rounds.
         limit: as for `require_least`.
 
     Raises:
@@ -89,8 +102,8 @@ def planned_memory(
     waiting = (of_phi, of_phi + of_models, 3 * of_models)  # last, next and trained
     on_each = max(map(sum, zip((train, contribute, coordinate), waiting, strict=True)))
     copies = len(mesh.local_devices) if _on_cpu(mesh) else 1
-    planned = PlannedMemory(int(copies * on_each), _held(mesh))
-    _require(planned.rounds, f"{LARGE}, {WORKED_ON}", mesh, limit)
+    planned = PlannedMemory(int(copies * on_each), _held(mesh), records=records)
+    _require(planned.total - planned.held, f"{LARGE}, {WORKED_ON}", mesh, limit)
     return planned
 
 

@@ -36,7 +36,7 @@ from trip_jax.runs.meaning import in_a_sentence
 from trip_jax.runs.prepare import describe, prepare
 from trip_jax.runs.progress import RoundProgress, columns
 from trip_jax.runs.provenance import json_hash, result_settings
-from trip_jax.runs.resume import RunCheckpoints, anyone, shared
+from trip_jax.runs.resume import FOLDER, ROUNDS, RunCheckpoints, anyone, shared
 from trip_jax.runs.schema import config_of_run
 from trip_jax.runs.scores import describe_scores, score_table
 from trip_jax.runs.taken import given_up, refuse_taken
@@ -101,12 +101,19 @@ def _over(config: Config, folder: Path) -> dict[str, Any] | None:
     refuse_changes(folder, result_settings(then), result_settings(config.calibrated()))
     if over.summary["status"] == "stopped":
         raise InvalidSetting(over.summary["message"])
-    shutil.rmtree(folder / UPDATES, ignore_errors=True)
+    _clear(folder)
     draw_figures(folder, over.data)
     if not (folder / REPORT).exists():
         write_report(folder, over.data, over.summary)
     print(f"the run is over already: results in {folder}")
     return over.summary
+
+
+def _clear(folder: Path) -> None:
+    """Remove what an unfinished run alone needs: checkpoints, too, that are nothing without it."""
+    names = (UPDATES, FOLDER, ROUNDS) if (folder / ROUNDS).exists() else (UPDATES,)
+    for name in names:
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _run_alone_or_first(
@@ -166,8 +173,8 @@ def _run_alone_or_first(
 
         tracked.start(title, flatten_dict(asdict(config.calibrated()), sep="."), done)
         try:
-            updates = folder / UPDATES
-            result = simulation.run(on_round, on_start, past, updates, on_part)
+            files = folder / UPDATES, folder / ROUNDS
+            result = simulation.run(on_round, on_start, past, *files, on_part)
         except Diverged as error:
             if error.result is None:
                 raise
@@ -201,7 +208,7 @@ def _run_alone_or_first(
             seconds_loading_data=seconds_loading_data,
         )
     if not isinstance(stopped, Interrupted):
-        shutil.rmtree(folder / UPDATES, ignore_errors=True)
+        _clear(folder)
     if stopped:
         raise stopped
     _say_results(folder, config, summary)

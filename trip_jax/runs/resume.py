@@ -12,12 +12,16 @@ import numpy as np
 from trip_jax.config import Config
 from trip_jax.history import Past, Timing
 from trip_jax.protocol.messages import Record, State
+from trip_jax.rounds import FiledRounds
 from trip_jax.runs.checkpoints import Arrays, Checkpoints
 from trip_jax.runs.provenance import inputs_hash, result_settings
 from trip_jax.simulation import Simulation
 
 SECONDS_BETWEEN = 60.0  # checkpoints, unless checkpoint.every says it in rounds
 FOLDER = "checkpoints"
+
+ROUNDS = "rounds.unfinished"
+"""The folder of records that are large; gone when they are in results.nc."""
 
 
 class RunCheckpoints:
@@ -26,6 +30,7 @@ class RunCheckpoints:
     def __init__(self, folder: Path, config: Config, simulation: Simulation):
         settings = result_settings(config.calibrated())
         about = {"settings": settings, "inputs": inputs_hash(simulation)}
+        self._rounds = folder / ROUNDS
         self._checkpoints = Checkpoints(folder / FOLDER, about, config.checkpoint.keep)
         self._every = config.checkpoint.every
         self._saved = time.monotonic()
@@ -46,7 +51,7 @@ class RunCheckpoints:
         arrays, damaged = self._checkpoints.newest()
         if arrays is None:
             return None
-        past = _from_arrays(arrays)
+        past = _from_arrays(arrays, self._rounds)
         for step in damaged:
             going_on = f"going on from round {len(past.records)}"
             print(f"the checkpoint after round {step} is damaged: {going_on}", flush=True)
@@ -68,15 +73,25 @@ def _to_arrays(past: Past) -> Arrays:
     def stacked(rounds: Sequence[Record | Timing]) -> Arrays:
         return jax.tree.map(lambda *values: np.stack(values), *map(vars, rounds))
 
-    state, records, timings = arrays_of(past.state), stacked(past.records), stacked(past.timings)
-    return {"state": state, "records": records, "timings": timings}
+    state, timings = arrays_of(past.state), stacked(past.timings)
+    if isinstance(past.records, FiledRounds):
+        return {"state": state, "timings": timings}
+    return {"state": state, "records": stacked(past.records), "timings": timings}
 
 
-def _from_arrays(arrays: Arrays) -> Past:
+def _from_arrays(arrays: Arrays, folder: Path) -> Past:
+    """The inverse of `_to_arrays`; records that it lacks are in the folder."""
     rounds = range(len(arrays["timings"]["training"]))
+    records = (
+        FiledRounds(folder, len(rounds))
+        if "records" not in arrays
+        else [
+            Record(**jax.tree.map(lambda value, t=t: value[t], arrays["records"])) for t in rounds
+        ]
+    )
     return Past(
         state_of(arrays["state"]),
-        [Record(**jax.tree.map(lambda value, t=t: value[t], arrays["records"])) for t in rounds],
+        records,
         [Timing(**{n: value[t].item() for n, value in arrays["timings"].items()}) for t in rounds],
     )
 

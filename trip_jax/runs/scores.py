@@ -32,13 +32,20 @@ def extremes(scores: Sequence[float] | np.ndarray) -> tuple[list[int], list[int]
     return (order[:MOST], order[-MOST:]) if len(order) > 2 * MOST else (order, [])
 
 
+def decimals(scores: Sequence[float] | np.ndarray, least: int) -> int:
+    """So many as three digits of the largest need: scores of many clients are small."""
+    most = float(np.nanmax(np.abs(scores), initial=0))
+    return max(least, 2 - math.floor(math.log10(most))) if 0 < most < math.inf else least
+
+
 def describe_scores(scores: Sequence[float], liars: Sequence[int]) -> str:
     """The highest and lowest scores, with their shares of all, as a line of text."""
-    share = shares(scores)
+    share, digits = shares(scores), decimals(scores, least=3)
 
     def listed(clients: list[int]) -> str:
         return ", ".join(
-            f"{i}{' (liar)' * (i in liars)} {scores[i]:.3f} ({percent(share[i])})" for i in clients
+            f"{i}{' (liar)' * (i in liars)} {scores[i]:.{digits}f} ({percent(share[i])})"
+            for i in clients
         )
 
     highest, lowest = extremes(scores)
@@ -54,9 +61,10 @@ def score_table(run: "xarray.Dataset") -> str:
     import pandas
 
     scores, levels = run.score.values, run.level.attrs["long_name"]
+    digits = decimals(scores, least=4)
     columns = {
         "client": run.client.values.astype(str),
-        "score": [f"{score:.4f}" for score in scores],
+        "score": [f"{score:.{digits}f}" for score in scores],
         "share": [percent(share) for share in shares(scores)],
     }
     if "score_error" in run:  # of sampling

@@ -1,0 +1,123 @@
+"""Programs of a round for accelerators, lowered where there is none; rounds that ask no host."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+import pytest
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from tests.conftest import rarely, tiny
+from trip_jax import Adversary, ClientData, Contribution, Defence, Simulation, cnn, topology
+from trip_jax.config import Training
+from trip_jax.learning.devices import shapes_of
+from trip_jax.protocol import algorithm
+from trip_jax.protocol.algorithm import step
+from trip_jax.protocol.reports import Reports
+from trip_jax.simulation import _start
+
+LIES = {"adversary": Adversary("d1d2", fraction=0.2), "defence": Defence(c1=True, c2=True)}
+HOST = re.compile(r"callback|debug|infeed|outfeed|host|stablehlo\.(send|recv)", re.IGNORECASE)
+"""What asks the host, in the names of operations and of what they call."""
+
+
+def ws100(n: int, **settings: Any) -> Simulation:
+    """The experiment's federation but for its data, which are of the same kind."""
+    rng = np.random.default_rng(0)
+    images, labels = (
+        rng.integers(0, 256, (4 * n, 28, 28, 1)).astype(np.uint8),
+        np.arange(4 * n) % 10,
+    )
+    examples = np.arange(4 * n).reshape(n, 4)
+    data = ClientData(images, labels, examples, np.full(n, 4), images[:50], labels[:50])  # type: ignore[arg-type]
+    graph = nx.connected_watts_strogatz_graph(n, 4, 0.1, seed=0)
+    training = Training(rounds=1, local_epochs=3, learning_rate=0.01, momentum=0.9)
+    return Simulation(
+        cnn(10), data, topology.build(graph, np.full(n, 4)), training=training, **settings
+    )
+
+
+def traced(simulation: Simulation) -> dict[str, Any]:
+    """The three programs of a round, from shapes."""
+    given = simulation.learner, simulation.root, simulation.keeps_phi
+    state = shapes_of(_start, simulation.learner.mesh, *given)
+    arrived, reports = np.ones(simulation.n, bool), Reports.none(simulation.schedule.arcs.slot.size)
+    return {
+        "learn": algorithm.learn.trace(*simulation.learning, state),
+        "assess": algorithm.assess.trace(*simulation.assessing, state, state.models, arrived),
+        "coordinate": algorithm.coordinate.trace(
+            *simulation.coordinating, state.phi, reports, state.round
+        ),
+    }
+
+
+def primitives(jaxpr: Jaxpr) -> Iterator[str]:
+    """Those of a program and of all programs in it."""
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for inner in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: isinstance(x, Jaxpr | ClosedJaxpr)
+        ):
+            if isinstance(inner, Jaxpr | ClosedJaxpr):
+                yield from primitives(getattr(inner, "jaxpr", inner))
+
+
+def asks_the_host(program: Any, platform: str) -> set[str]:
+    """What in a program, lowered for a platform that need not be here, is done by the host."""
+    text = program.lower(lowering_platforms=(platform,)).as_text()
+    named = re.findall(r"custom_call @\w+|\bstablehlo\.\w+", text)
+    assert named
+    return {name for name in {*named, *primitives(program.jaxpr.jaxpr)} if HOST.search(name)}
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+@pytest.mark.parametrize(
+    ("n", "settings"),
+    [
+        (6, LIES),
+        rarely(100, {}),
+        rarely(100, LIES),
+        rarely(100, {"keep_phi": False, "precision": "bfloat16"}),
+        rarely(12, {"contribution": Contribution(estimator="permutation", budget=64), **LIES}),
+    ],
+)
+def test_every_program_of_ws100_lowers_for_accelerators_and_asks_no_host(
+    monkeypatch: pytest.MonkeyPatch, n: int, settings: dict[str, Any], platform: str
+) -> None:
+    backend = {"cuda": "gpu"}.get(platform, platform)
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)  # that choices follow
+    monkeypatch.setattr("trip_jax.simulation.require_precision", lambda *_: None)
+    simulation = ws100(n, **settings)
+    assert simulation.learner.client_batch == 128
+    for name, program in traced(simulation).items():
+        assert not asks_the_host(program, platform), name
+
+
+def test_a_program_that_asks_the_host_is_found() -> None:
+    def told(x: jax.Array) -> jax.Array:
+        def body(_: Any, y: jax.Array) -> jax.Array:
+            jax.debug.print("{}", y)
+            return jax.pure_callback(np.sin, y, y)
+
+        return jax.lax.fori_loop(0, 3, body, x)
+
+    program = jax.jit(told).trace(jnp.zeros(3))
+    found = asks_the_host(program, "cpu")
+    assert found == {"debug_print", "pure_callback", "custom_call @xla_ffi_python_cpu_callback"}
+
+
+@pytest.mark.parametrize("devices", [1, rarely(4)])
+def test_nothing_is_carried_to_devices_within_a_round(devices: int) -> None:
+    simulation = tiny(**LIES, devices=jax.devices()[:devices])
+    state = simulation.start()
+    programs = simulation.on_its_data(simulation.compile(state))
+    with jax.transfer_guard("disallow"):
+        state, record = step(programs, state)
+        step(programs, state)
+        with pytest.raises(Exception, match=r"Disallowed host-to-device transfer"):
+            jax.jit(jnp.sin)(np.ones(3))
+    assert record.adopted.shape == record.reported.shape

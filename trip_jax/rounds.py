@@ -1,0 +1,121 @@
+"""The records of a run's rounds in files: those of many clients are more than memory holds."""
+
+import json
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import jax
+import numpy as np
+
+from trip_jax.errors import InvalidSetting
+from trip_jax.learning.room import Room, require_room
+from trip_jax.protocol.messages import Record
+
+
+class FiledRounds(Sequence[Record]):
+    """Records, of which a file a field has those of all rounds, one after another.
+
+    What is read of them is mapped, and so takes no memory that is wanted elsewhere.
+
+    Args:
+        folder: of the files; None: a temporary one, which goes when this object does.
+        n_rounds: that the folder holds of an interrupted run; what follows is dropped.
+
+        size: bytes of all rounds that are to come.
+
+    Raises:
+        InvalidSetting: the folder lacks one of them, or its disk room for more.
+    """
+
+    def __init__(self, folder: Path | None = None, n_rounds: int = 0, size: int = 0):
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="trip_jax_rounds_"))
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        disk = next(one for one in folder.absolute().parents if one.exists())
+        free = Room(shutil.disk_usage(disk).free, f"the disk of {disk}")
+        require_room(
+            size, "lower training.rounds or n_clients, or choose another hydra.run.dir", free
+        )
+        self.folder, self._n_rounds = folder, n_rounds
+        self._fields: dict[str, tuple[str, list[int]]] = {}  # name to type and shape of a round
+        if not n_rounds:
+            return
+        try:
+            self._fields = json.loads(self._table.read_text())
+            for name in self._fields:
+                with self._path(name).open("r+b") as file:
+                    if file.seek(0, os.SEEK_END) < n_rounds * self._size(name):
+                        raise ValueError(f"{name} is cut off")
+                    file.truncate(n_rounds * self._size(name))
+        except (OSError, ValueError) as error:
+            raise InvalidSetting(
+                f"{folder} lacks records of the first {n_rounds} rounds ({error}): put them back, "
+                "or choose another directory to start afresh."
+            ) from error
+
+    def append(self, record: Record) -> None:
+        """Write those of the next round.
+
+        Raises:
+            InvalidSetting: they can't be written.
+        """
+        fields = {name: values for name, values in vars(record).items() if values is not None}
+        try:
+            if not self._n_rounds:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._fields = {name: (one.dtype.str, one.shape) for name, one in fields.items()}
+                self._table.write_text(json.dumps(self._fields))
+            for name, values in fields.items():
+                with self._path(name).open("ab" if self._n_rounds else "wb") as file:
+                    file.write(np.ascontiguousarray(values).data)
+                    file.flush()
+                    os.fsync(file.fileno())  # checkpoints count on them, also after a power cut
+        except OSError as error:
+            raise InvalidSetting(
+                f"The records of round {self._n_rounds + 1} can't be written to {self.folder} "
+                f"({error}): mend the cause, and go on with resume=auto."
+            ) from error
+        self._n_rounds += 1
+
+    def __len__(self) -> int:
+        return self._n_rounds
+
+    @overload
+    def __getitem__(self, t: int) -> Record: ...
+    @overload
+    def __getitem__(self, t: slice) -> Sequence[Record]: ...
+    def __getitem__(self, t: int | slice) -> Record | Sequence[Record]:
+        if isinstance(t, slice):
+            return [self[one] for one in range(len(self))[t]]
+        return jax.tree.map(lambda rounds: rounds[t], self.stacked())
+
+    def stacked(self) -> Record:
+        """Those of all rounds, fields [T, ...]."""
+        mapped: dict[str, Any] = {
+            name: np.memmap(self._path(name), dtype, "r", shape=(len(self), *shape))
+            for name, (dtype, shape) in self._fields.items()
+        }
+        return Record(**mapped)
+
+    @property
+    def _table(self) -> Path:
+        return self.folder / "fields.json"
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.bin"
+
+    def _size(self, name: str) -> int:
+        dtype, shape = self._fields[name]
+        return int(np.dtype(dtype).itemsize * np.prod(shape))
+
+
+def stacked(records: Sequence[Record]) -> Record:
+    """One record whose fields have a leading axis T."""
+    if isinstance(records, FiledRounds):
+        return records.stacked()
+    return jax.tree.map(lambda *rounds: np.stack(rounds), *records)
