@@ -26,7 +26,8 @@ from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import Rule, coalition_models, members_models
 from trip_jax.protocol.messages import Contributions, Inbox, Round
-from trip_jax.shapley import CoalitionRows, estimate, semivalues
+from trip_jax.shapley import CoalitionRows, estimate
+from trip_jax.shapley.exact import semivalues
 from trip_jax.topology import Neighbourhoods
 
 
