@@ -191,7 +191,7 @@ def test_a_state_dict_of_pytorch(tmp_path: Path) -> None:
         network(x + torch.randn(1))
         state = {name: one.clone() for name, one in network.state_dict().items()}
         return {
-            n: one + torch.randn(()) if one.is_floating_point() else one for n, one in state.items()
+            n: one + torch.rand(()) if one.is_floating_point() else one for n, one in state.items()
         }
 
     before, after = ({j: trained() for j in "ab"} for _ in range(2))
