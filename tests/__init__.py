@@ -18,7 +18,10 @@ for package in BEFORE:
 CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"  # an int is a float
 install_import_hook([f"trip_jax.{package}" for package in PACKAGES], CHECKER)
 
-import trip_jax  # noqa: E402, F401
+import trip_jax  # noqa: E402
+
+for name in dir(trip_jax):  # which are imported when they are asked for
+    getattr(trip_jax, name)
 
 # JAX rebuilds classes of arrays with leaves that are no arrays; settings check themselves.
 for module in [module for name, module in sys.modules.items() if name.startswith("trip_jax.")]:

@@ -379,9 +379,7 @@ class Channel:
         received = trained
         if self.learning:
             news = add_scaled(trained, -1.0, self.copies[j])
-            received = add_scaled(
-                self.copies[j], 1.0, self.compressed(news, self.uniform(j, t, 0))
-            )
+            received = add_scaled(self.copies[j], 1.0, self.compressed(news, self.uniform(j, t, 0)))
             self.copies[j] = received
         delta = add_scaled(received, -1.0, before)
         if self.error_feedback and j in self.left:

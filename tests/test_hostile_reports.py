@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import trip_jax.cli.coordinate
+import trip_jax.deployment.result_tables
 import trip_jax.learning.room
 from tests.conftest import Outcome
 from trip_jax.coordinate import main, read_reports
@@ -157,7 +157,7 @@ def test_phi_is_written_in_parts(
 ) -> None:
     coordinate(TABLE)
     whole = (out / "phi.csv").read_bytes()
-    monkeypatch.setattr(trip_jax.cli.coordinate, "LINES_AT_ONCE", 2)
+    monkeypatch.setattr(trip_jax.deployment.result_tables, "LINES_AT_ONCE", 2)
     assert coordinate(TABLE).code == 0 and (out / "phi.csv").read_bytes() == whole
 
 
@@ -167,7 +167,7 @@ def test_a_full_disk_leaves_nothing_behind(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device", "phi.csv")
 
-    monkeypatch.setattr(trip_jax.cli.coordinate, "_decimals", full)
+    monkeypatch.setattr(trip_jax.deployment.result_tables, "_decimals", full)
     assert "No space left on device" in coordinate(TABLE).error
     assert not out.parent.exists()
 
@@ -208,7 +208,7 @@ def require_one_outcome(outcome: Outcome, folder: Path) -> None:
     if outcome.code == 0:
         assert outcome.err == ""
         assert sorted(path.name for path in (folder / "put").iterdir()) == sorted(
-            trip_jax.cli.coordinate.FILES
+            trip_jax.deployment.result_tables.FILES
         )
         assert np.isfinite(phi_of(folder / "put")).all()
     else:

@@ -1,71 +1,20 @@
-"""Who contributed what in decentralised federated learning: TRIP-Shapley in JAX."""
+"""Who contributed what in decentralised federated learning: TRIP-Shapley in JAX.
 
-from trip_jax import environment, topology  # noqa: F401  # the first before all others
-from trip_jax.config import (
-    Adversary,
-    Config,
-    Contribution,
-    DatasetConfig,
-    Defence,
-    Distribution,
-    ModelConfig,
-    TopologyConfig,
-    Training,
-)
-from trip_jax.data.federation import ClientData
-from trip_jax.data.partition import Federation, distribute
-from trip_jax.data.sources import Dataset, load_dataset
-from trip_jax.errors import Diverged, InvalidSetting
-from trip_jax.history import Result
-from trip_jax.learning.from_flax import from_flax
-from trip_jax.learning.model import Model
-from trip_jax.learning.models import cnn, mlp
-from trip_jax.protocol.coordinator import trace
-from trip_jax.protocol.exchange import Exchange
-from trip_jax.protocol.messages import Record, State
-from trip_jax.protocol.reports import Reports
-from trip_jax.runs.directory import Run, load_run, save_run
-from trip_jax.runs.sweep import load_sweep
-from trip_jax.simulation import Simulation
-from trip_jax.truth.shapley_value import GroundTruth, centralised_truth, decentralised_truth
+Names are imported when they are first asked for, from where `__init__.pyi` says: `trip_jax.node`
+needs neither JAX nor what else simulations do.
+"""
+
+from typing import Any
+
+import lazy_loader
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Adversary",
-    "ClientData",
-    "Config",
-    "Contribution",
-    "Dataset",
-    "DatasetConfig",
-    "Defence",
-    "Distribution",
-    "Diverged",
-    "Exchange",
-    "Federation",
-    "GroundTruth",
-    "InvalidSetting",
-    "Model",
-    "ModelConfig",
-    "Record",
-    "Reports",
-    "Result",
-    "Run",
-    "Simulation",
-    "State",
-    "TopologyConfig",
-    "Training",
-    "__version__",
-    "centralised_truth",
-    "cnn",
-    "decentralised_truth",
-    "distribute",
-    "from_flax",
-    "load_dataset",
-    "load_run",
-    "load_sweep",
-    "mlp",
-    "save_run",
-    "topology",
-    "trace",
-]
+_named, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ += ["__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from trip_jax import environment  # noqa: F401  # before JAX
+    return _named(name)

@@ -1,10 +1,10 @@
 """The coordinator alone: `python -m trip_jax.coordinate`; see cli/coordinate.py and
-report_table.py."""
+deployment/report_table.py."""
 
 import sys
 
 from trip_jax.cli.coordinate import main
-from trip_jax.cli.report_table import read_reports, read_table
+from trip_jax.deployment.report_table import read_reports, read_table
 
 __all__ = ["main", "read_reports", "read_table"]
 

@@ -1,6 +1,7 @@
 """The coordinator by itself, for deployments that collect reports without the simulator.
 
     python -m trip_jax.coordinate reports.csv --out DIR [--c2]
+    python -m trip_jax.coordinate --listen HOST:PORT --state DIR --keys FILE [--c2]
 
 The table of reports (CSV or Parquet) has the columns round, client, member, weight and lcv: one
 line for each member of each reporter's neighbourhood, the client itself included. In Python:
@@ -9,19 +10,17 @@ line for each member of each reporter's neighbourhood, the client itself include
     phi, verdict = coordinator.trace(reported.reports, len(reported.names), defence)
 """
 
+from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
-import pandas as pd
 from jax import Array
 
 from trip_jax.cli.command import Parser, command
-from trip_jax.cli.report_table import FEWER, LAYOUT, Reported, read_reports, read_table
 from trip_jax.config import Defence
+from trip_jax.deployment.report_table import FEWER, LAYOUT, Reported, read_reports, read_table
+from trip_jax.deployment.result_tables import scores, write
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.devices import all_devices
 from trip_jax.learning.room import require_room
@@ -29,70 +28,6 @@ from trip_jax.protocol.coordinator import LARGEST, trace
 from trip_jax.protocol.reports import Verdict
 from trip_jax.runs.scores import MOST, percent, shares
 from trip_jax.settings.plurals import counted
-
-FILES = ("phi.csv", "scores.csv", "flagged.csv")
-LINES_AT_ONCE = 2**20  # of phi.csv that are in memory as text
-
-
-def write(out: Path, phi: Array, verdict: Verdict, reported: Reported) -> None:
-    """Make the directory `out` with phi.csv, scores.csv (phi [n, n]) and flagged.csv.
-
-    No file takes its name before all are complete; what fails leaves nothing behind.
-    """
-    made = [folder for folder in (out, *out.parents) if not folder.exists()]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=out) as unfinished:
-            _write_all(Path(unfinished), np.asarray(phi), verdict, reported)
-            for file in FILES:
-                Path(unfinished, file).replace(out / file)
-    except BaseException:
-        with suppress(OSError):  # unless something is there by now
-            for folder in made:
-                folder.rmdir()
-        raise
-
-
-def _write_all(folder: Path, phi: np.ndarray, verdict: Verdict, reported: Reported) -> None:
-    of_phi, of_scores, of_flagged = (folder / file for file in FILES)
-    name, n = np.array(reported.names, dtype=object), len(reported.names)
-    at_once = max(1, LINES_AT_ONCE // n)
-    with of_phi.open("w", newline="", encoding="utf-8") as file:
-        for first in range(0, n, at_once):
-            rows = phi[first : first + at_once]
-            pairs = {
-                "client": name[first : first + at_once].repeat(n),
-                "contributor": np.tile(name, len(rows)),
-                "contribution": _decimals(rows),
-            }
-            pd.DataFrame(pairs).to_csv(file, index=False, header=not first)
-    values = scores(phi)
-    about = {"client": name, "score": _decimals(values), "share": _decimals(shares(values))}
-    pd.DataFrame(about).to_csv(of_scores, index=False)
-    t, i = np.nonzero(verdict.flagged)
-    distance = np.where(_left_out(reported, n), np.nan, verdict.distance)[t, i]
-    flagged = {"round": np.array(reported.rounds)[t], "client": name[i]}
-    flagged |= {"distance": _decimals(distance)}
-    pd.DataFrame(flagged).to_csv(of_flagged, index=False)
-
-
-def _left_out(reported: Reported, n: int) -> np.ndarray:
-    """Whose reports [T, n] hold what is no number, so that they have no distance."""
-    left_out = np.zeros((len(reported.rounds), n), bool)
-    t, a = np.nonzero(np.isnan(reported.reports.lcv))
-    left_out[t, np.asarray(reported.reports.client)[t, a]] = True
-    return left_out
-
-
-def scores(phi: Array | np.ndarray) -> np.ndarray:
-    """What each client contributed to all clients' models on average, [n]."""
-    return np.asarray(phi).mean(axis=0, dtype=float)
-
-
-def _decimals(values: Any) -> np.ndarray:
-    """The shortest decimals that are these numbers in float32; empty where there is none."""
-    numbers = np.ravel(np.asarray(values, np.float32))
-    return np.where(np.isnan(numbers), "", numbers.astype(str))
 
 
 def describe(out: Path, phi: Array, verdict: Verdict, reported: Reported, c2: bool) -> str:
@@ -122,8 +57,9 @@ def _plain(name: str) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """The command line; exit code 2 where the input is wrong."""
     parser = Parser("trip-jax coordinate")
-    parser.add_argument("reports", type=Path, help=f".csv or .parquet: {LAYOUT}")
-    parser.add_argument("--out", type=Path, required=True, help="directory of the results")
+    table = f".csv or .parquet: {LAYOUT}"
+    parser.add_argument("reports", type=Path, nargs="?", help=table)
+    parser.add_argument("--out", type=Path, help="directory of the results")
     zero = "refuse a missing report (default), or take an LCV of 0 with self weight 1"
     parser.add_argument("--missing", choices=("refuse", "zero"), default="refuse", help=zero)
     strict = f"refuse a contribution that is no number or beyond {LARGEST:.0e} (default: the "
@@ -134,13 +70,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--penalty", type=float, help=f"lambda of C2 ({calibrated})")
     parser.add_argument("--distance", type=float, help=f"L2 threshold of C2 ({calibrated})")
     parser.add_argument("--thresholding", help=f"soft or hard (default {Defence.thresholding})")
+    listen = parser.add_argument_group("a service that takes signed reports, in place of a table")
+    listen.add_argument("--listen", metavar="HOST:PORT", help="where; port 0 takes a free one")
+    listen.add_argument("--state", type=Path, metavar="DIR", help="where it keeps them")
+    listen.add_argument("--keys", type=Path, metavar="FILE", help="federation and keys, as JSON")
+    closes = "close a round so many seconds after its first report (default: when all are there)"
+    listen.add_argument("--deadline", type=float, metavar="SECONDS", help=closes)
     args = parser.parse_args(argv)
     settings = {name: getattr(args, name) for name in ("penalty", "distance", "thresholding")}
     chosen = {name: value for name, value in settings.items() if value is not None}
     if chosen and not args.c2:
         raise InvalidSetting(f"--{min(chosen)} is a setting of --c2; add --c2 or remove it.")
-    all_devices()
     defence = Defence(c2=args.c2, **chosen)
+    if args.listen is not None:
+        _listen(args, defence)
+        return
+    alone = [name for name in ("state", "keys", "deadline") if getattr(args, name) is not None]
+    if alone:
+        raise InvalidSetting(f"--{alone[0]} is of a service: add --listen HOST:PORT or remove it.")
+    if args.reports is None or args.out is None:
+        raise InvalidSetting("Give a table of reports and --out DIR, or --listen HOST:PORT.")
+    all_devices()
     try:
         table = read_table(args.reports)
         reported = read_reports(table, missing=args.missing, strict=args.strict)
@@ -151,3 +101,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     phi, verdict = trace(reported.reports, n, defence)
     write(args.out, phi, verdict, reported)
     print(describe(args.out, phi, verdict, reported, args.c2))
+
+
+def _listen(args: Namespace, defence: Defence) -> None:
+    """Serve until a signal ends it."""
+    try:
+        from trip_jax.deployment.listening import serve
+    except ImportError as error:
+        raise InvalidSetting(
+            f"--listen needs the package {error.name}: pip install 'trip-jax[serve]'."
+        ) from error
+    unused = [name for name in ("reports", "out") if getattr(args, name) is not None]
+    if unused or args.strict or args.missing != "refuse":
+        raise InvalidSetting(
+            "--listen takes no table, --out, --strict or --missing: reports come over the network, "
+            "and results go there."
+        )
+    if args.state is None or args.keys is None:
+        raise InvalidSetting("--listen needs --state DIR and --keys FILE.")
+    all_devices()
+    serve(args.listen, args.state, args.keys, defence, args.deadline)

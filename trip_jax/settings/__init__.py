@@ -1,12 +1,11 @@
 """What settings are made of: named choices, and checks that tell a user what to mend."""
 
 import difflib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from math import inf
 from typing import Generic, TypeVar
-
-import jax
 
 from trip_jax.errors import InvalidSetting
 
@@ -41,7 +40,8 @@ class Registry(Generic[T]):
 
     def __call__(self, name: str) -> Callable[[T], T]:
         def add(one: T) -> T:
-            if not of_this_package(one):
+            jax = sys.modules.get("jax")  # without it there are no programs
+            if jax and not of_this_package(one):
                 jax.clear_caches()
             self._named[name] = one
             return one

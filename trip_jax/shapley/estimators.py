@@ -1,12 +1,13 @@
-"""What an estimator of Shapley values is, and the rows of coalitions that estimators share."""
+"""What an estimator of Shapley values is."""
 
 from typing import Protocol, runtime_checkable
 
-import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Key
+from jaxtyping import Key
 
 from trip_jax.settings import Registry
+from trip_jax.shapley.rows import after_ends as after_ends
+from trip_jax.shapley.rows import in_pairs as in_pairs
 from trip_jax.shapley.shapes import Coalitions, Players, Utilities, ValuesAndErrors
 
 
@@ -29,21 +30,3 @@ class Estimator(Protocol):
 
 
 ESTIMATORS: Registry[Estimator] = Registry("contribution.estimator")
-
-
-def after_ends(masks: Coalitions, m: Players) -> Bool[Array, "rows+2 slots"]:
-    """Coalitions behind the empty and the grand one."""
-    slots = masks.shape[1]
-    ends = jnp.stack([jnp.zeros(slots, bool), jnp.arange(slots) < m])
-    return jnp.concatenate([ends, masks])
-
-
-def in_pairs(first: Array, second: Array, m: Players, rows: int) -> Bool[Array, "{rows} slots"]:
-    """Rows 2k and 2k + 1: a coalition of `first` and the complement of one of `second`.
-
-    Each has rows // 2 - 1 rows; the last row is empty where the number of rows is odd.
-    """
-    slots = first.shape[1]
-    players = jnp.arange(slots) < m
-    paired = jnp.stack([first, players & ~second], axis=1).reshape(-1, slots)
-    return after_ends(jnp.concatenate([paired, jnp.zeros((rows % 2, slots), bool)]), m)

@@ -15,11 +15,7 @@ of Student's t over the normal one, so that 1.96 errors hold 95 % and sums over 
 As d grows, it becomes s_j.
 """
 
-import jax.numpy as jnp
-from jax import Array
-from jaxtyping import Float
-
-from trip_jax.shapley.shapes import Players
+from typing import Any
 
 PRIOR_FREEDOM = 8
 """d0. Chosen on unanimity, saturating, voting, glove and random games that judge nothing."""
@@ -27,31 +23,32 @@ PRIOR_FREEDOM = 8
 NORMAL = 1.959964  # the 97.5 % quantile
 
 
-def standard_error(
-    variance: Float[Array, "slots U"], freedom: Float[Array, "*slots_U"], m: Players
-) -> Float[Array, "slots U"]:
+def standard_error(variance: Any, freedom: Any, m: Any) -> Any:
     """Errors of m players, 1.96 of which hold 95 %; zero beyond them.
 
+    Arrays of JAX or of NumPy alike.
+
     Args:
-        variance: each player's own estimate.
+        variance: each player's own estimate [slots, U].
         freedom: its degrees of freedom d; of each, or the same for all.
     """
-    real = (jnp.arange(len(variance)) < m)[:, None]
-    variance = jnp.where(real, jnp.maximum(variance, 0), 0)
-    mean = variance.sum(axis=0) / jnp.maximum(m, 1)
+    xp = variance.__array_namespace__()
+    real = (xp.arange(len(variance)) < m)[:, None]
+    variance = xp.where(real, xp.maximum(variance, 0), 0)
+    mean = variance.sum(axis=0) / xp.maximum(m, 1)
     total = PRIOR_FREEDOM + freedom
     moderated = (PRIOR_FREEDOM * mean + freedom * variance) / total
-    return jnp.where(real, jnp.sqrt(moderated) * student(total) / NORMAL, 0)
+    return xp.where(real, xp.sqrt(moderated) * student(total) / NORMAL, 0)
 
 
-def student(freedom: Array) -> Array:
+def student(freedom: Any) -> Any:
     """The 97.5 % quantile of Student's t (Abramowitz, Stegun, 26.7.5; to .001 from 4 on)."""
-    z = NORMAL
+    xp, z = freedom.__array_namespace__(), NORMAL
     terms = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
-    powers = jnp.expand_dims(freedom, -1) ** jnp.arange(1, len(terms) + 1)
-    return z + (jnp.asarray(terms) / powers).sum(axis=-1)
+    powers = xp.expand_dims(freedom, -1) ** xp.arange(1, len(terms) + 1)
+    return z + (xp.asarray(terms) / powers).sum(axis=-1)

@@ -1,4 +1,4 @@
-"""The values of one whole game, from its table of utilities or from a function."""
+"""The values of one whole game from a function."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,33 +6,10 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Float64, Real
+from jaxtyping import Bool, Float, Real
 
 from trip_jax.shapley.sampling import draw, estimate, require_budget
-from trip_jax.shapley.semivalues import marginal_weights
-
-
-def game_values(
-    utilities: Real[np.ndarray, " coalitions *games"], semivalue: str = "shapley"
-) -> Float64[np.ndarray, " n *games"]:
-    """The semivalue of every player of one game; Shapley values sum to u(N) - u(empty).
-
-    u(S) stands at row S, bit j of which says that player j belongs to S.
-
-    Raises:
-        ValueError: not as many utilities as some number of players has coalitions.
-    """
-    u = np.asarray(utilities, np.float64)
-    n = len(u).bit_length() - 1
-    if len(u) != 2**n:
-        raise ValueError(f"a game of n players has 2^n utilities, not {len(u)}")
-    weights = marginal_weights(n, "efficient", semivalue)[n]
-    values = np.zeros((n, *u.shape[1:]))
-    for j in range(n):
-        without = np.flatnonzero(~np.arange(2**n) >> j & 1)
-        marginal = u[without | 1 << j] - u[without]
-        values[j] = np.tensordot(weights[np.bitwise_count(without)], marginal, axes=1)
-    return values
+from trip_jax.shapley.tables import game_values
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from functools import partial
 from math import comb, prod
 
 import numpy as np
-from jaxtyping import Bool
 
 from trip_jax.settings import Registry
 
@@ -69,8 +68,10 @@ def marginal_weights(largest: int, normalization: str, semivalue: str = "shapley
     return weights
 
 
-def needed_sizes(largest: int, semivalue: str) -> Bool[np.ndarray, "{largest}+1 {largest}+1"]:
+def needed_sizes(largest: int, semivalue: str) -> np.ndarray:
     """Whether coalitions of a size have weight in a game of m players, by m and size.
+
+    bool [largest + 1, largest + 1].
 
     That of all players counts: it is the next model.
     """

@@ -31,7 +31,8 @@ from trip_jax.protocol.aggregation import (
     members_models,
 )
 from trip_jax.protocol.messages import Contributions, Inbox, Round
-from trip_jax.shapley import CoalitionRows, estimate, semivalues
+from trip_jax.shapley import CoalitionRows, estimate
+from trip_jax.shapley.exact import semivalues
 from trip_jax.topology import Neighbourhoods
 
 

@@ -17,11 +17,18 @@ import numpy as np
 WEB = files("trip_jax.runs.pages") / "web"
 POLICY = (
     "default-src 'none'; style-src {style}; script-src {script}; img-src data:; "
-    "base-uri 'none'; form-action 'none'"
+    "connect-src {connect}; base-uri 'none'; form-action 'none'"
 )
 
 
-def assemble(title: str, body: str, scripts: Sequence[str], data: dict[str, Any]) -> str:
+def assemble(
+    title: str,
+    body: str,
+    scripts: Sequence[str],
+    data: dict[str, Any],
+    *,
+    connect: str = "'none'",
+) -> str:
     """The page as text.
 
     Args:
@@ -29,11 +36,12 @@ def assemble(title: str, body: str, scripts: Sequence[str], data: dict[str, Any]
         body: the file in `web` with what <main> holds.
         scripts: files in `web`, joined in this order.
         data: what the page shows, as JSON; NaN and infinities become null.
+        connect: from where its program may fetch data.
     """
     style = _read("style.css")
     script = '"use strict";\n' + "\n".join(map(_read, scripts))
     values = {
-        "policy": POLICY.format(style=_hash(style), script=_hash(script)),
+        "policy": POLICY.format(style=_hash(style), script=_hash(script), connect=connect),
         "title": html.escape(title),
         "style": style,
         "body": _read(body),

@@ -1,0 +1,360 @@
+"""The coordinator as a service: what it takes, what it refuses, and what it tells."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette", reason="pip install trip-jax[serve]")
+
+with warnings.catch_warnings():  # of its own dependencies
+    warnings.simplefilter("ignore")
+    from starlette.testclient import TestClient
+
+from trip_jax.config import Defence
+from trip_jax.coordinate import main
+from trip_jax.deployment.admission import KEYS, MOST_BYTES, Federation, order_to_close
+from trip_jax.deployment.ledger import AHEAD, Ledger, Received
+from trip_jax.deployment.service import Service, application
+from trip_jax.errors import InvalidSetting
+from trip_jax.node import Report
+from trip_jax.node.sending import SIGNATURE, send
+from trip_jax.node.signing import Signer
+
+NAMES = ["10", "2", "ann", "böb, jr"]
+SIGNERS = {name: Signer(bytes([k]) * 32) for k, name in enumerate(NAMES)}
+OPERATOR = Signer(b"o" * 32)
+C2 = Defence(c2=True, penalty=0.02, distance=0.6)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    clients = {name: signer.public for name, signer in SIGNERS.items()}
+    about = {"schema": KEYS, "federation": "f", "clients": clients, "operator": OPERATOR.public}
+    (tmp_path / "keys.json").write_text(json.dumps(about))
+    return tmp_path / "keys.json"
+
+
+Start = Callable[..., TestClient]
+
+
+@pytest.fixture
+def start(tmp_path: Path, keys: Path) -> Iterator[Start]:
+    """The service in this process, on the same ledger each time."""
+    running: list[TestClient] = []
+
+    def begin(defence: Defence | None = None, deadline: float | None = None) -> TestClient:
+        while running:
+            running.pop().__exit__(None, None, None)
+        federation = Federation.read(keys)
+        ledger = Ledger(tmp_path / "reports.sqlite", federation)
+        service = Service(federation, ledger, defence or Defence(), deadline)
+        running.append(TestClient(application(service)).__enter__())
+        return running[-1]
+
+    yield begin
+    while running:
+        running.pop().__exit__(None, None, None)
+
+
+def report(client: str, round: int = 1, seed: int = 0, **changed: Any) -> Report:
+    rng = np.random.default_rng([seed, round, NAMES.index(client)])
+    members = (client, *(name for name in NAMES if name != client and rng.random() < 0.8))
+    weights, lcv = rng.uniform(0.5, 3, len(members)), rng.normal(0.1, 0.01, len(members))
+    numbers = tuple(weights.tolist()), tuple(lcv.tolist()), (0.0,) * len(members)
+    return replace(Report(client, round, members, *numbers, 8, federation="f"), **changed)
+
+
+def hand_in(service: TestClient, told: Report, signer: Signer | None = None) -> tuple[int, str]:
+    """Status and reason."""
+    message = told.to_json().encode()
+    signature = (signer or SIGNERS[told.client]).sign(message)
+    answer = service.post("/reports", content=message, headers={SIGNATURE: signature})
+    return answer.status_code, answer.json().get("refused", "")
+
+
+def wait_until_traced(service: TestClient, rounds: int) -> dict[str, Any]:
+    for _ in range(600):
+        state = service.get("/state").json()
+        if state["traced"] == rounds:
+            return dict(state)
+        time.sleep(0.05)
+    raise AssertionError(f"{state} never traced {rounds} rounds")
+
+
+def coordinated(service: TestClient, folder: Path, *options: str) -> dict[str, bytes]:
+    """What `trip-jax coordinate` makes of the same table."""
+    (folder / "reports.csv").write_bytes(service.get("/reports.csv").content)
+    out = folder / "out"
+    assert main([str(folder / "reports.csv"), "--out", str(out), *options]) == 0
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+def test_it_tells_what_the_command_tells_of_the_same_table(start: Start, tmp_path: Path) -> None:
+    service = start(C2)
+    for t in (1, 2, 3):
+        for name in NAMES:
+            told = report(name, t)
+            if (name, t) == ("ann", 2):  # a lie on all
+                told = replace(told, lcv=tuple(value + 1 for value in told.lcv))
+            assert hand_in(service, told) == (201, "")
+    state = wait_until_traced(service, 3)
+    assert state["open_round"] == 4 and state["reported"] == 0 and state["n_flags"] == 1
+    assert state["flags"][0]["client"] == "ann" and state["flags"][0]["round"] == 2
+    options = ["--c2", "--penalty", "0.02", "--distance", "0.6"]
+    expected = coordinated(service, tmp_path, *options)
+    for name, text in expected.items():
+        assert service.get(f"/{name}").content == text, name
+    assert b"2,ann," in expected["flagged.csv"]
+    again = start(C2)  # retraces what the ledger holds
+    wait_until_traced(again, 3)
+    assert again.get("/phi.csv").content == expected["phi.csv"]
+
+
+def test_what_is_wrong_is_refused_with_the_reason(start: Start) -> None:
+    service = start()
+    good = report("ann")
+    message = good.to_json().encode()
+    assert service.post("/reports", content=message).json()["refused"] == "unsigned"
+    for signature in ("", "x", "A" * 88, SIGNERS["2"].sign(message), SIGNERS["ann"].sign(b"")):
+        answer = service.post("/reports", content=message, headers={SIGNATURE: signature})
+        assert answer.status_code == 401 and answer.json()["refused"] == "unsigned"
+    stranger = Signer(b"s" * 32)
+    unknown = replace(good, client="eve", members=("eve", *good.members[1:]))
+    assert hand_in(service, unknown, stranger) == (403, "unknown")
+    other_member = replace(good, members=("ann", *["eve", "x", "y"][: len(good.members) - 1]))
+    assert hand_in(service, other_member) == (422, "malformed")
+    assert hand_in(service, replace(good, federation="g")) == (422, "malformed")
+    huge = b"[" + b"1," * MOST_BYTES
+    for content in (
+        b"",
+        b"{}",
+        b"\xff",
+        b"[" * 10_000,
+        message[:-1],
+        message.replace(b"8", b"NaN"),
+    ):
+        signature = SIGNERS["ann"].sign(content)
+        answer = service.post("/reports", content=content, headers={SIGNATURE: signature})
+        assert answer.status_code == 422, content[:20]
+    answer = service.post("/reports", content=huge, headers={SIGNATURE: SIGNERS["ann"].sign(huge)})
+    assert answer.status_code == 413 and answer.json()["refused"] == "oversized"
+    assert service.get("/state").json()["reported"] == 0
+
+    assert hand_in(service, good) == (201, "")
+    assert hand_in(service, good) == (409, "replayed")
+    assert hand_in(service, report("ann", seed=1)) == (409, "equivocating")
+    assert hand_in(service, report("ann", 2 + AHEAD)) == (409, "early")
+    for name in NAMES:
+        hand_in(service, report(name))
+    assert hand_in(service, good) == (409, "replayed")
+    assert hand_in(service, report("2", 0)) == (409, "late")
+    (proof,) = service.get("/equivocations").json()
+    assert (proof["round"], proof["client"]) == (1, "ann")
+    first, second = (Report.from_json(text) for text in proof["messages"])
+    assert first == good and second == report("ann", seed=1)
+    refused = service.get("/state").json()["refused"]
+    assert refused["unsigned"] == 6 and refused["oversized"] == 1 and refused["equivocating"] == 1
+
+
+def test_rounds_close_by_order_and_by_deadline(start: Start, tmp_path: Path) -> None:
+    service = start()
+
+    def order(round: int, signer: Signer = OPERATOR, federation: str = "f") -> int:
+        message = order_to_close(federation, round)
+        headers = {SIGNATURE: signer.sign(message)}
+        return service.post("/close", content=message, headers=headers).status_code
+
+    for name in NAMES[:3]:
+        assert hand_in(service, report(name)) == (201, "")
+    assert hand_in(service, report("2", 2)) == (201, "")  # need not wait for the others
+    assert [order(1, SIGNERS["ann"]), order(1, federation="g"), order(2)] == [401, 422, 409]
+    assert order(1) == 200 and order(1) == 409
+    assert hand_in(service, report(NAMES[3])) == (409, "late")
+    wait_until_traced(service, 1)
+    service = start(deadline=0.2)
+    state = wait_until_traced(service, 2)
+    assert state["closed"] == 2
+    time.sleep(0.3)  # without a report a round stays open
+    assert service.get("/state").json()["closed"] == 2
+    lines = service.get("/reports.csv").text.splitlines()
+    in_first = {line.split(",")[1] for line in lines if line.startswith("1,")}
+    assert in_first == set(NAMES[:3])
+    # A table has no clients but those that report, so the last one's zeros are written out.
+    with (tmp_path / "t.csv").open("w") as table:
+        zero = [f'{t},"{NAMES[3]}","{NAMES[3]}",1,0,0,1' for t in (1, 2)]
+        table.write("\n".join([*lines, *zero]))
+    assert main([str(tmp_path / "t.csv"), "--missing", "zero", "--out", str(tmp_path / "o")]) == 0
+    assert service.get("/phi.csv").content == (tmp_path / "o" / "phi.csv").read_bytes()
+
+
+def test_every_route_is_described_and_every_answer_guarded(start: Start) -> None:
+    service = start()
+    described = service.get("/openapi.json").json()
+    routes = {(route.path, next(iter(route.methods - {"HEAD"}))) for route in service.app.routes}  # type: ignore[attr-defined]
+    told = {(path, m.upper()) for path, one in described["paths"].items() for m in one}
+    assert routes == told
+    fields = described["components"]["schemas"]["Report"]
+    assert set(fields["properties"]) == set(json.loads(report("ann").to_json()))
+    state = service.get("/state").json()
+    assert set(described["components"]["schemas"]["State"]["properties"]) == set(state)
+    for path in [path for path, method in routes if method == "GET"]:
+        answer = service.get(path)
+        assert answer.status_code == 200, path
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert "connect-src 'self'; base-uri 'none'" in service.get("/").text
+    assert "<script src" not in service.get("/").text
+    assert service.get("/../keys.json").status_code == 404
+    assert service.get("/reports").status_code == 405
+
+
+def test_a_ledger_is_of_one_federation_and_its_keys(tmp_path: Path, keys: Path) -> None:
+    Ledger(tmp_path / "r.sqlite", Federation.read(keys))
+    about = json.loads(keys.read_text())
+    keys.write_text(json.dumps(about | {"federation": "g"}))
+    with pytest.raises(InvalidSetting, match="begun with other federation"):
+        Ledger(tmp_path / "r.sqlite", Federation.read(keys))
+    (tmp_path / "s.sqlite").write_bytes(b"no database" * 1000)
+    with pytest.raises(InvalidSetting, match="cannot be used"):
+        Ledger(tmp_path / "s.sqlite", Federation.read(keys))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"clients": {}}, "clients must name their keys"),
+        ({"clients": {"ann": "x"}}, "the key of 'ann' must be 32 bytes"),
+        ({"clients": {"ann": 3}}, "the key of 'ann' must be text"),
+        ({"clients": dict.fromkeys("ab", OPERATOR.public)}, "no two clients"),
+        ({"schema": "trip_jax.keys/2"}, "schema must be"),
+        ({"first_round": "1"}, "first_round must be an integer"),
+    ],
+)
+def test_a_wrong_file_of_keys_is_refused(keys: Path, changed: dict[str, Any], message: str) -> None:
+    keys.write_text(json.dumps(json.loads(keys.read_text()) | changed))
+    with pytest.raises(InvalidSetting, match=message):
+        Federation.read(keys)
+
+
+def test_a_failed_transaction_stores_nothing(tmp_path: Path, keys: Path) -> None:
+    ledger = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
+    good = [Received(report(name), report(name).to_json().encode(), "s") for name in NAMES]
+    broken = replace(good[3], message=None)  # which no column takes
+    with pytest.raises(Exception, match="NOT NULL"):
+        ledger.add([*good[:3], broken])
+    assert ledger.reported == 0 and ledger.add(good[:3]) == [None] * 3 and ledger.reported == 3
+    assert ledger.add(good[3:]) == [None] and ledger.open_round == 2
+
+
+@contextmanager
+def process(keys: Path, state: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`trip-jax coordinate --listen` and its address."""
+    command = [sys.executable, "-m", "trip_jax.coordinate", "--listen", "127.0.0.1:0"]
+    command += ["--state", str(state), "--keys", str(keys)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout
+            found = re.search(r"http://\S+", running.stdout.readline())
+            assert found
+            yield running, found[0]
+        finally:
+            running.kill()
+
+
+def test_no_accepted_report_is_lost_by_kills(keys: Path, tmp_path: Path, thorough: bool) -> None:
+    rng = np.random.default_rng(0)
+    accepted: list[Report] = []
+    first_rounds = dict.fromkeys(NAMES, 1)
+    for kill in range(30 if thorough else 2):
+        with process(keys, tmp_path / "state") as (running, address):
+            began = len(accepted)
+
+            def report_on(name: str, address: str = address) -> None:
+                while True:
+                    told = report(name, first_rounds[name])
+                    try:
+                        send(told, address, SIGNERS[name], timeout=20)
+                    except InvalidSetting as refusal:  # the slowest are far behind
+                        assert "is open" in str(refusal), refusal
+                        time.sleep(0.005)
+                        continue
+                    except (OSError, ValueError):
+                        return
+                    accepted.append(told)
+                    first_rounds[name] += 1
+
+            clients = [threading.Thread(target=report_on, args=(name,)) for name in NAMES]
+            for client in clients:
+                client.start()
+            while len(accepted) < began + 4:
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0, 0.4))
+            os.kill(running.pid, signal.SIGKILL)
+            for client in clients:
+                client.join()
+        assert len(accepted) > began, kill
+    ledger = Ledger(tmp_path / "state" / "reports.sqlite", Federation.read(keys))
+    last = max(one.round for one in accepted)
+    kept = {(one.round, one.client): one for t in range(1, last + 1) for one in ledger.reports(t)}
+    assert [one for one in accepted if kept.get((one.round, one.client)) != one] == []
+    assert len(kept) - len(accepted) <= 4 * (kill + 1)  # stored, and killed before the answer
+    with process(keys, tmp_path / "state") as (running, address):
+        send(accepted[-1], address, SIGNERS[accepted[-1].client])  # which it has
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) in (0, -signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--listen", "127.0.0.1:0"], "--listen needs --state DIR and --keys FILE"),
+        (["--listen", "here", "--state", "s", "--keys", "k"], "k cannot be read"),
+        (["--listen", "127.0.0.1:0", "t.csv"], "--listen takes no table"),
+        (["--state", "s"], "--state is of a service"),
+        ([], "Give a table of reports and --out DIR, or --listen"),
+    ],
+)
+def test_options_of_a_service(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_page_draws_scores_live(keys: Path, tmp_path: Path) -> None:
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if not chromium:
+        pytest.skip("no Chromium is installed")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    complaints: list[str] = []
+    with process(keys, tmp_path / "state") as (_, address), sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(address)
+        page.wait_for_selector("text=0 of 4")
+        for name in NAMES:
+            send(report(name), address, SIGNERS[name])
+        page.wait_for_selector("text=on round 2")
+        page.wait_for_selector("#scores td:has-text('%')", timeout=60_000)
+        assert sorted(page.locator("#scores tbody th").all_text_contents()) == sorted(NAMES)
+        assert page.title() == "f · contributions"
+        browser.close()
+    assert not complaints

@@ -1,0 +1,37 @@
+from . import topology as topology
+from .config import Adversary as Adversary
+from .config import Config as Config
+from .config import Contribution as Contribution
+from .config import DatasetConfig as DatasetConfig
+from .config import Defence as Defence
+from .config import Distribution as Distribution
+from .config import ModelConfig as ModelConfig
+from .config import TopologyConfig as TopologyConfig
+from .config import Training as Training
+from .data.federation import ClientData as ClientData
+from .data.partition import Federation as Federation
+from .data.partition import distribute as distribute
+from .data.sources import Dataset as Dataset
+from .data.sources import load_dataset as load_dataset
+from .errors import Diverged as Diverged
+from .errors import InvalidSetting as InvalidSetting
+from .history import Result as Result
+from .learning.from_flax import from_flax as from_flax
+from .learning.model import Model as Model
+from .learning.models import cnn as cnn
+from .learning.models import mlp as mlp
+from .protocol.coordinator import trace as trace
+from .protocol.exchange import Exchange as Exchange
+from .protocol.messages import Record as Record
+from .protocol.messages import State as State
+from .protocol.reports import Reports as Reports
+from .runs.directory import Run as Run
+from .runs.directory import load_run as load_run
+from .runs.directory import save_run as save_run
+from .runs.sweep import load_sweep as load_sweep
+from .simulation import Simulation as Simulation
+from .truth.shapley_value import GroundTruth as GroundTruth
+from .truth.shapley_value import centralised_truth as centralised_truth
+from .truth.shapley_value import decentralised_truth as decentralised_truth
+
+__version__: str

@@ -1,0 +1,95 @@
+"""What the coordinator found as tables: phi.csv, scores.csv and flagged.csv."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jax import Array
+
+from trip_jax.deployment.report_table import Reported
+from trip_jax.protocol.reports import Verdict
+from trip_jax.runs.scores import shares
+
+FILES = ("phi.csv", "scores.csv", "flagged.csv")
+LINES_AT_ONCE = 2**20  # of phi.csv that are in memory as text
+
+
+def write(out: Path, phi: Array, verdict: Verdict, reported: Reported) -> None:
+    """Make the directory `out` with phi.csv, scores.csv (phi [n, n]) and flagged.csv.
+
+    No file takes its name before all are complete; what fails leaves nothing behind.
+    """
+    made = [folder for folder in (out, *out.parents) if not folder.exists()]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=out) as unfinished:
+            _write_all(Path(unfinished), np.asarray(phi), verdict, reported)
+            for file in FILES:
+                Path(unfinished, file).replace(out / file)
+    except BaseException:
+        with suppress(OSError):  # unless something is there by now
+            for folder in made:
+                folder.rmdir()
+        raise
+
+
+def _write_all(folder: Path, phi: np.ndarray, verdict: Verdict, reported: Reported) -> None:
+    of_phi, of_scores, of_flagged = (folder / file for file in FILES)
+    with of_phi.open("w", newline="", encoding="utf-8") as file:
+        file.writelines(phi_lines(phi, reported.names))
+    of_scores.write_text(score_lines(phi, reported.names), encoding="utf-8")
+    t, i = np.nonzero(verdict.flagged)
+    distance = np.where(left_out(reported), np.nan, verdict.distance)[t, i]
+    clients = np.array(reported.names, dtype=object)[i]
+    text = flag_lines(np.array(reported.rounds)[t], clients, distance)
+    of_flagged.write_text(text, encoding="utf-8")
+
+
+def phi_lines(phi: np.ndarray, names: Sequence[str]) -> Iterator[str]:
+    """Lines of phi.csv, many at a time."""
+    name, n = np.array(names, dtype=object), len(names)
+    at_once = max(1, LINES_AT_ONCE // n)
+    for first in range(0, n, at_once):
+        rows = phi[first : first + at_once]
+        pairs = {
+            "client": name[first : first + at_once].repeat(n),
+            "contributor": np.tile(name, len(rows)),
+            "contribution": _decimals(rows),
+        }
+        yield pd.DataFrame(pairs).to_csv(index=False, header=not first)
+
+
+def score_lines(phi: np.ndarray, names: Sequence[str]) -> str:
+    """scores.csv."""
+    values, name = scores(phi), np.array(names, dtype=object)
+    about = {"client": name, "score": _decimals(values), "share": _decimals(shares(values))}
+    return str(pd.DataFrame(about).to_csv(index=False))
+
+
+def flag_lines(rounds: Any, clients: Any, distance: Any) -> str:
+    """flagged.csv, a line for each report that was replaced."""
+    about = {"round": rounds, "client": clients, "distance": _decimals(distance)}
+    return str(pd.DataFrame(about).to_csv(index=False))
+
+
+def left_out(reported: Reported) -> np.ndarray:
+    """Whose reports [T, n] hold what is no number, so that they have no distance."""
+    out = np.zeros((len(reported.rounds), len(reported.names)), bool)
+    t, a = np.nonzero(np.isnan(reported.reports.lcv))
+    out[t, np.asarray(reported.reports.client)[t, a]] = True
+    return out
+
+
+def scores(phi: Array | np.ndarray) -> np.ndarray:
+    """What each client contributed to all clients' models on average, [n]."""
+    return np.asarray(phi).mean(axis=0, dtype=float)
+
+
+def _decimals(values: Any) -> np.ndarray:
+    """The shortest decimals that are these numbers in float32; empty where there is none."""
+    numbers = np.ravel(np.asarray(values, np.float32))
+    return np.where(np.isnan(numbers), "", numbers.astype(str))

@@ -1,0 +1,164 @@
+"""A client's local contribution vector (Eq. 4), from models that it has and a utility of its own.
+
+The same game as in the simulator: the value of a coalition S is the utility of the mixture of all
+members' models, after training for those in S and before training for the others (Eq. 5).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from trip_jax.node.game import ESTIMATORS, Game
+from trip_jax.node.models import Leaves, finite, leaves, like, mixture, require_alike
+from trip_jax.node.report import Report
+from trip_jax.settings import at_least, choice, count, require
+from trip_jax.shapley.semivalues import SEMIVALUES
+
+
+@dataclass(frozen=True)
+class LocalEvaluator:
+    """Tells what each member of a client's neighbourhood contributed to its model in a round.
+
+    Attributes:
+        evaluate: the utility of a model, higher is better, as accuracy is; it gets each mixture in
+            the form in which the client's own model was given, and must not keep it.
+        client: the client's name, among the names of models.
+        federation: goes into reports, so that a signed one counts in this federation alone.
+        estimator: how coalitions beyond the budget are sampled, "antithetic" or "permutation";
+            "exact" evaluates all, whatever the budget.
+        budget: coalitions that are evaluated in a round.
+        semivalue, normalization: as in the simulator's `contribution.*`; all clients use the same.
+        c1: None, or by how much a received model before training may be worse than the client's own
+            before that stands for it (C1), in the unit of `evaluate`; the paper's is 0.065.
+        seed: of sampling.
+        progress: called with the models evaluated so far and in all.
+    """
+
+    evaluate: Callable[[Any], float]
+    client: str | int
+    federation: str = ""
+    estimator: str = "antithetic"
+    budget: int = 1024
+    semivalue: str = "shapley"
+    normalization: str = "paper"
+    c1: float | None = None
+    seed: int = 0
+    progress: Callable[[int, int], None] | None = None
+
+    def __post_init__(self) -> None:
+        choice("estimator", self.estimator, ESTIMATORS)
+        choice("semivalue", self.semivalue, tuple(SEMIVALUES))
+        choice("normalization", self.normalization, ("paper", "efficient"))
+        count("budget", self.budget, 1)
+        at_least("c1", self.c1, 0)
+        at_least("seed", self.seed, 0)
+
+    def lcv(
+        self,
+        before: Mapping[Any, Any],
+        after: Mapping[Any, Any],
+        weights: Mapping[Any, float],
+        *,
+        round: int = 0,
+    ) -> Report:
+        """The report of a round.
+
+        Args:
+            before: by member, its model at the start of the round; the client itself is a member.
+            after: its model after training, as it was mixed.
+            weights: by which models were mixed; they need not sum to one.
+            round: its number, which a coordinator asks for.
+
+        Raises:
+            InvalidSetting: models of different members or shapes, weights or a utility that are no
+                numbers, a budget that is too small.
+        """
+        _require_members(self.client, before, after, weights)
+        members = [self.client, *(j for j in weights if j != self.client)]
+        m, total = len(members), sum(weights.values())
+        rng = np.random.default_rng([self.seed, abs(round), round < 0])
+        game = Game.of(m, self.estimator, self.budget, self.semivalue, rng)
+        trained = _alike("after", after, members, None)
+        started = _alike("before", before, members, trained[0])
+        for j, model in zip(members, trained, strict=True):
+            require(
+                finite(model),
+                f"after[{j!r}] holds what is no number: leave its model out of the mixture, too.",
+            )
+        evaluated, in_all = 0, game.n_evaluated + (m if self.c1 is not None else 0)
+
+        def utility(model: Leaves) -> float:
+            nonlocal evaluated
+            value = float(self.evaluate(like(after[self.client], model)))
+            require(abs(value) < inf, f"evaluate gave {value} for a model of finite numbers.")
+            evaluated += 1
+            if self.progress:
+                self.progress(evaluated, in_all)
+            return value
+
+        replaced = self._refused(started, utility)
+        started = [started[0] if s in replaced else model for s, model in enumerate(started)]
+        shares = [weights[j] / total for j in members]
+        u = np.zeros(game.n_rows)
+        for row, inside in game.coalitions():
+            chosen = [(trained if there else started)[s] for s, there in enumerate(inside)]
+            u[row] = utility(mixture(chosen, shares, trained[0]))
+        values, error = game.values(u)
+        scale = m if self.normalization == "paper" else 1
+        return Report(
+            client=str(self.client),
+            round=int(round),
+            members=tuple(map(str, members)),
+            weights=tuple(float(weights[j]) for j in members),
+            lcv=tuple((scale * values).tolist()),
+            standard_error=tuple((scale * error).tolist()),
+            evaluations=evaluated,
+            replaced=tuple(str(members[s]) for s in replaced),
+            federation=self.federation,
+            semivalue=self.semivalue,
+            normalization=self.normalization,
+            estimator=game.estimator,
+        )
+
+    def _refused(self, started: list[Leaves], utility: Callable[[Leaves], float]) -> list[int]:
+        """Places of members for whose model before training the client's own stands."""
+        refused = [s for s, model in enumerate(started) if not finite(model)]
+        require(0 not in refused, "The client's own model before training holds no numbers.")
+        if self.c1 is None:
+            return refused
+        least = utility(started[0]) - self.c1
+        received = [s for s in range(1, len(started)) if s not in refused]
+        return sorted([*refused, *(s for s in received if utility(started[s]) < least)])
+
+
+def _alike(
+    which: str, models: Mapping[Any, Any], members: list[Any], own: Leaves | None
+) -> list[Leaves]:
+    """Models of one architecture, that of `own` or of the first."""
+    found = [leaves(models[j], f"{which}[{j!r}]") for j in members]
+    for j, model in zip(members, found, strict=True):
+        require_alike(own or found[0], model, f"{which}[{j!r}]")
+    return found
+
+
+def _require_members(client: Any, before: Any, after: Any, weights: Mapping[Any, float]) -> None:
+    """Refuse models and weights of different members, and weights that are none."""
+    for name, models in (("before", before), ("after", after)):
+        differing = sorted(map(str, weights.keys() ^ models.keys()))
+        require(
+            not differing,
+            f"{name} and weights must be of the same members: see {', '.join(differing[:3])}.",
+        )
+    require(
+        client in weights,
+        f"weights lacks the client itself, {client!r}: it is a member of its neighbourhood, with "
+        "weight 0 if need be.",
+    )
+    numbers: Iterable[float] = weights.values()
+    require(
+        all(0 <= one < inf for one in numbers) and sum(numbers) > 0,
+        "weights must be numbers from 0 up, not all of them 0.",
+    )

@@ -1,0 +1,45 @@
+// A federation's scores as its rounds close, fetched every two seconds.
+
+const EVERY = 2000;
+
+const tile = (value, name) => el("div", { class: "tile" }, el("b", {}, value), el("span", {}, name));
+
+function draw(state) {
+  const values = state.scores.map((one) => one.score);
+  const [most, decimals] = [largest(values), decimalsFor(values)];
+  fill("tiles",
+    tile(`${state.reported} of ${state.clients}`, `clients have reported on round ${state.open_round}`),
+    tile(String(state.closed), "rounds are closed"),
+    tile(String(state.traced), "of them are traced"),
+    tile(String(state.n_flags), "reports were replaced"));
+  const columns = [
+    { name: "client", text: true, value: (row) => row.client, cell: (row) => row.client },
+    { name: "score", descending: true, value: (row) => row.score,
+      cell: (row) => [number(row.score, decimals), cellBar(row.score, most)] },
+    { name: "share", descending: true, value: (row) => row.share,
+      cell: (row) => percent(row.share ?? NaN) },
+  ];
+  keepFocus(() => fill("scores", sortedTable(state.scores, columns, { by: 1, caption: "Scores" })));
+  const flags = state.flags.map((one) =>
+    [`round ${one.round}`, `${one.client}, ${number(one.distance)} from the consensus`]);
+  fill("flags", flags.length ? pairs(flags.reverse(), "Replaced") : el("p", {}, "None."));
+  const refused = Object.entries(state.refused);
+  fill("refused", refused.length ? pairs(refused, "Refused") : el("p", {}, "None."));
+}
+
+async function follow() {
+  const notice = byId("notice");
+  try {
+    const answer = await fetch("state");
+    if (!answer.ok) throw new Error(`the service answers ${answer.status}`);
+    draw(await answer.json());
+    notice.hidden = true;
+  } catch (error) {
+    notice.textContent = `The numbers may be old: ${error.message}.`;
+    notice.hidden = false;
+  }
+  setTimeout(follow, EVERY);
+}
+
+byId("title").textContent = readData().federation;
+follow();
