@@ -53,14 +53,14 @@ def fedavg(simulation: Simulation) -> History:
     """All rounds of FedAvg from the simulation's theta^(0), with its draws of minibatches."""
     models, updates = [simulation.learner.model.theta], []
     for t in range(simulation.training.rounds):
-        model, update = _round(simulation.learner, simulation.root, models[-1], t)
+        model, update = fedavg_round(simulation.learner, simulation.root, models[-1], t)
         models.append(model)
         updates.append(update)
     return History(jnp.stack(models), jnp.stack(updates), simulation.data.sizes)
 
 
 @jax.jit
-def _round(
+def fedavg_round(
     learner: Learner, root: Key[Array, ""], model: Float[Array, " P"], t: Int[Array, ""] | int
 ) -> tuple[Float[Array, " P"], Float[Array, "n P"]]:
     """The next model of the server, and everyone's update."""
