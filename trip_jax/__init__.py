@@ -24,6 +24,7 @@ from trip_jax.protocol.coordinator import trace
 from trip_jax.protocol.exchange import Exchange
 from trip_jax.protocol.messages import Record, State
 from trip_jax.protocol.reports import Reports
+from trip_jax.protocol.weighing import Trust
 from trip_jax.runs.directory import Run, load_run, save_run
 from trip_jax.runs.sweep import load_sweep
 from trip_jax.simulation import Simulation
@@ -55,6 +56,7 @@ __all__ = [
     "State",
     "TopologyConfig",
     "Training",
+    "Trust",
     "__version__",
     "centralised_truth",
     "cnn",

@@ -38,11 +38,11 @@ from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.rules import (
     Rules,
     are_ours,
-    as_scheduled,
     is_rule,
     require_plain_exchange,
     require_rules,
 )
+from trip_jax.protocol.weighing import Trust
 from trip_jax.settings import require
 from trip_jax.settings.declared import instance, named, seed_of
 from trip_jax.topology import Topology
@@ -62,6 +62,7 @@ class Simulation:
         topology: who sends to whom.
         adversary: who lies and how, or its kind alone.
         channel: what becomes of models on their way, or its kind alone.
+        trust: how mixing weights follow contributions, or its kind alone.
         rules: fields of `Rules` that stand for what the settings before them say.
         seed: decides the initial model, minibatch order, sampled coalitions, the liars and their
             fakes.
@@ -90,6 +91,7 @@ class Simulation:
         defence: Defence = Defence(),
         aggregation: str = "weighted_mean",
         channel: Exchange | str = Exchange(),
+        trust: Trust | str = Trust(),
         rules: Mapping[str, Any] | None = None,
         seed: int = 0,
         devices: Sequence[jax.Device] | None = None,
@@ -124,7 +126,7 @@ class Simulation:
         )
         self.learner.require_outputs()
         self._rules: dict[str, Any] = {
-            "weigh": as_scheduled,
+            "weigh": named("trust", trust, Trust).build(),
             "channel": named("channel", channel, Exchange).build(),
             "aggregate": AGGREGATIONS[aggregation],
             "contribute": contribution.build(),
@@ -218,7 +220,7 @@ class Simulation:
 
     @property
     def _starting(self) -> tuple[Learner, Rules, Array]:
-        return self.learner, self.rules.alone("channel"), self.root
+        return self.learner, self.rules.alone("channel", "weigh"), self.root
 
     @property
     def learning(self) -> tuple[Learner, Rules, Schedule]:
@@ -376,5 +378,6 @@ def _start(learner: Learner, rules: Rules, key: Array) -> State:
         key=key,
         round=jnp.int32(0),
         channel=rules.channel.start(models),
+        weighing=rules.weigh.start(n),
     )
     return lax.with_sharding_constraint(state, replicated(learner.mesh))

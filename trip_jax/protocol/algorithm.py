@@ -29,6 +29,7 @@ from trip_jax.protocol.messages import (
 )
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.rules import Rules
+from trip_jax.protocol.weighing import AsScheduled
 
 
 @jax.jit
@@ -74,7 +75,9 @@ def assess(
     received = jnp.where(nearby.lost(~arrived), 0, reported)  # of models that could not contribute
     weights = rules.aggregate.traced(nearby)
     reports = Reports.of(nearby, here.arcs, weights, received)  # line 19
-    return Assessed(found, accepted, reported, reports, remembered)
+    trusted = rules.weigh.remember(state.weighing, here, found.lcv[..., rules.utility])
+    changed = None if rules.weigh == AsScheduled() else weights
+    return Assessed(found, accepted, reported, reports, remembered, trusted, changed)
 
 
 @jax.jit
@@ -116,6 +119,7 @@ def step(programs: Programs, state: State) -> tuple[State, Record]:
             key=state.key,
             round=traced.round,
             channel=assessed.channel,
+            weighing=assessed.weighing,
         ),
         Record(
             train_loss=learned.loss,
@@ -129,5 +133,6 @@ def step(programs: Programs, state: State) -> tuple[State, Record]:
             distance=traced.verdict.distance,
             arrived=learned.arrived,
             kept=found.kept,
+            weights=assessed.weights,
         ),
     )

@@ -131,6 +131,7 @@ class State:
     key: Array  # [] the key that training's draws fold in
     round: Array  # [] int32 t
     channel: Any = None  # what senders remember of earlier rounds, as the channel's `start`
+    weighing: Any = None  # what receivers remember of members, likewise
 
 
 @struct.dataclass
@@ -162,6 +163,8 @@ class Assessed:
     reported: Array  # [n, M] what they tell of their contributions
     reports: Reports  # the same as the coordinator receives it
     channel: Any = None  # what senders remember now
+    weighing: Any = None  # what receivers remember now
+    weights: Any = None  # [n, M] by which contributions are inherited, where a rule changed them
 
 
 @struct.dataclass
@@ -189,6 +192,7 @@ class Record:
     distance: Array  # [n] L2 distance of each report to its reference, 0 without C2
     arrived: Array  # [n] bool, False where a post-training model is not finite and so left out
     kept: Any = None  # as in `Contributions`; when a run is over, `Updates`
+    weights: Any = None  # as in `Assessed`
 
     def diverged(self, liars: np.ndarray) -> int | None:
         """The first client whose numbers are not finite.

@@ -99,6 +99,10 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
             "version": version("trip-jax"),
         },
     )
+    if records.weights is not None:
+        data["weights_of_round"] = named(
+            of_slot, records.weights, "mixing weight of the slot (Eq. 2) as a rule changed it"
+        )
     if errors := standard_errors(data):
         said = "standard error, from sampled coalitions, of"
         of_phi, of_score = (error.astype(np.float32) for error in errors)

@@ -33,6 +33,7 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         defence=config.defence,
         aggregation=config.aggregation,
         channel=config.channel,
+        trust=config.trust,
         seed=config.seed,
         devices=devices,
         precision=config.precision,
@@ -88,6 +89,8 @@ def describe(config: Config) -> str:
         parts.append(f"by {config.contribution.method}")
     if config.channel.kind != "none":
         parts.append(f"channel {config.channel.kind}")
+    if config.trust.kind != "none":
+        parts.append(f"trust {config.trust.kind}")
     if config.adversary.kind != "none":
         parts.append(f"liars {config.adversary.kind}")
     defences = [name for name in ("c1", "c2") if getattr(config.defence, name)]

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 def shares(run: "xarray.Dataset", t: int) -> Float[np.ndarray, "n M"]:
     """w_j / sum_j w_j in round t, from 0; models that did not arrive have none."""
+    if "weights_of_round" in run:
+        weights = run.weights_of_round.values[t].astype(float)
+        return weights / weights.sum(axis=1, keepdims=True)
     here = run.isel(graph=int(run.graph_of_round[t]))
     members, own = here.members.values, np.arange(run.sizes["client"])[:, None]
     mask = here["mask"].values.astype(bool)
@@ -46,7 +49,7 @@ def contributions(run: "xarray.Dataset") -> Iterator[Float[np.ndarray, "n n"]]:
 def retraced(run: "xarray.Dataset") -> bool:
     """Whether the kept weights and reports give the kept phi.
 
-    They do not where a rule changed the weights of a round, which results.nc does not keep.
+    They do not where a rule of a user's own aggregates in another way than weights say.
     """
     phi = None
     for phi in contributions(run):  # noqa: B007 the last one is compared
