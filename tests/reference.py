@@ -430,9 +430,7 @@ class Trust:
         for j, value in lcv.items():
             before = self.own.get((i, j))
             self.own[i, j] = (
-                value
-                if before is None
-                else self.memory * before + (1 - self.memory) * value
+                value if before is None else self.memory * before + (1 - self.memory) * value
             )
 
 

@@ -37,9 +37,7 @@ def test_each_trust_against_the_oracle(trust: Trust) -> None:
 
 @pytest.mark.parametrize("kind", ["own", "phi"])
 def test_liars_and_defences_against_the_oracle(kind: str) -> None:
-    simulation = tiny(
-        WORLD, trust=kind, adversary=LIARS["both"], defence=DEFENCES["both"], seed=1
-    )
+    simulation = tiny(WORLD, trust=kind, adversary=LIARS["both"], defence=DEFENCES["both"], seed=1)
     check(simulation, follow(simulation), "accuracy")
 
 

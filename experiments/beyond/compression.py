@@ -26,7 +26,8 @@ from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import Arrays
 from experiments.paper.cells import Cell, CellStudy
-from trip_jax import Adversary, Defence, Exchange, Simulation
+from trip_jax import Exchange, Simulation, State
+from trip_jax.config import Adversary, Defence
 from trip_jax.errors import Diverged
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.figures import add_legend
@@ -65,14 +66,11 @@ class Outcome:
 
     @classmethod
     def of(cls, simulation: Simulation) -> "Outcome":
-        """Of a run; programs are shared by all seeds of a channel."""
-        state = simulation.start()
-        received = 0
-        for t in range(simulation.training.rounds):
-            state, record = simulation.step(state)
-            if (diverged := record.diverged(simulation.liars)) is not None:
-                raise Diverged(t, diverged, None)
-            received += int(np.asarray(simulation.topology.at(t).mask).sum()) - simulation.n
+        """Of a run."""
+        state = last_state(simulation)
+        rounds = range(simulation.training.rounds)
+        slots = sum(int(np.asarray(simulation.topology.at(t).mask).sum()) for t in rounds)
+        received = slots - simulation.n * len(rounds)
         sizes = simulation.rules.channel.message_bytes(simulation.learner.model)
         accuracy = float(np.asarray(state.utility)[:, ACCURACY].mean())
         return cls(np.asarray(state.phi), accuracy, *(received * size for size in sizes))
@@ -80,6 +78,20 @@ class Outcome:
     @property
     def scores(self) -> np.ndarray:
         return self.phi.mean(axis=0)
+
+
+def last_state(simulation: Simulation) -> State:
+    """Of a run; programs are shared by federations of equal rules and shapes.
+
+    Raises:
+        Diverged: a model is no longer finite.
+    """
+    state = simulation.start()
+    for t in range(simulation.training.rounds):
+        state, record = simulation.step(state)
+        if (diverged := record.diverged(simulation.liars)) is not None:
+            raise Diverged(t, diverged, None)
+    return state
 
 
 class CompressedCell:
