@@ -36,6 +36,7 @@ from trip_jax.protocol.adversaries import FAKES
 from trip_jax.protocol.algorithm import step
 from trip_jax.protocol.compression import Compressed, LowRank, Quantised, RandomK, TopK
 from trip_jax.protocol.messages import Record, State
+from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.simulation import Simulation
 
@@ -367,6 +368,10 @@ def oracle(
             error_feedback=compressed.error_feedback,
             learning=compressed.learning,
         )
+    trust = None
+    if isinstance(weigh := simulation.rules.weigh, ByPhi):
+        kind: Any = "own" if isinstance(weigh, ByOwn) else "phi"
+        trust = ref.Trust(kind, **vars(weigh))
     return ref.trip_shapley(
         inputs.theta,
         inputs.clients,
@@ -389,4 +394,5 @@ def oracle(
         threshold=defence.distance if defence.c2 else None,
         thresholding=defence.thresholding,  # type: ignore[arg-type]
         channel=channel,
+        trust=trust,
     )

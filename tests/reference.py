@@ -401,6 +401,40 @@ def nearest_of_rank(kernel: FloatArray, rank: int) -> FloatArray:
 
 
 @dataclass
+class Trust:
+    """How weights follow contributions; `own` is what i has found of j, as a moving average."""
+
+    kind: Literal["own", "phi"]
+    beta: float
+    floor: float
+    memory: float = 0.0
+    own: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def weighed(self, i: int, weights: Mapping[int, float], phi: FloatArray) -> dict[int, float]:
+        """The weights of client i's members in a round that begins with phi."""
+        if self.kind == "phi":
+            credit = {j: float(phi[i, j]) for j in weights}
+        else:
+            met = [self.own[i, j] for j in weights if (i, j) in self.own]
+            usual = sum(met) / len(met) if met else 0.0
+            credit = {j: self.own.get((i, j), usual) for j in weights}
+        largest = max(credit.values())
+        if largest <= 0:
+            return dict(weights)
+        factor = {j: max(credit[j] / largest, self.floor) ** self.beta for j in weights}
+        changed = {j: weights[j] * factor[j] for j in weights}
+        return changed if any(changed.values()) else dict(weights)
+
+    def remember(self, i: int, lcv: Lcv) -> None:
+        """What client i has found in a round."""
+        for j, value in lcv.items():
+            before = self.own.get((i, j))
+            self.own[i, j] = (
+                value if before is None else self.memory * before + (1 - self.memory) * value
+            )
+
+
+@dataclass
 class TripShapley:
     """Everything that Algorithm 1 passes through; T rounds, n clients.
 
@@ -450,6 +484,7 @@ def trip_shapley(
     threshold: float | None = None,
     thresholding: Thresholding = "soft",
     channel: Channel | None = None,
+    trust: Trust | None = None,
 ) -> TripShapley:
     """Algorithm 1, with D1 (`lie_models`), D2 (`amount`), C1 (`v_threshold`), C2 (`lam`).
 
@@ -474,7 +509,11 @@ def trip_shapley(
         accuracies=[[utilities(theta, x_test, y_test)["accuracy"] for theta in start]],
         phis=[np.zeros((n, n))],
     )
-    for t, weights in enumerate(neighbourhoods):
+    for t, of_graph in enumerate(neighbourhoods):
+        weights = [
+            dict(of_graph[i]) if trust is None else trust.weighed(i, of_graph[i], out.phis[-1])
+            for i in range(n)
+        ]
         pre = out.models[-1]
         trained = [
             train(pre[i], *data[i], orders[t][i], batch_size, learning_rate, momentum)
@@ -502,6 +541,8 @@ def trip_shapley(
                 members, received, weights[i], x_test, y_test, utility, normalization
             )
             lcvs.append(lcv)
+            if trust is not None:
+                trust.remember(i, lcv)
             tables.append(table)
             report = dict(lcv)
             if i in liars:

@@ -22,12 +22,13 @@ from trip_jax.protocol.defences import AdoptAll
 from trip_jax.protocol.exchange import CHANNELS
 from trip_jax.protocol.messages import Contributions, Inbox, Learned, Messages, Round, State
 from trip_jax.protocol.reports import Reports, Verdict
+from trip_jax.protocol.weighing import WEIGHINGS, Weighing
 from trip_jax.shapley import ESTIMATORS, SEMIVALUES
 from trip_jax.shapley.estimators import after_ends
 from trip_jax.simulation import Simulation
 
 WORLD = nx.watts_strogatz_graph(6, 4, 0.3, seed=1)
-REGISTRIES = (SEMIVALUES, ESTIMATORS, LIES, AGGREGATIONS, CHANNELS, METHODS)
+REGISTRIES = (SEMIVALUES, ESTIMATORS, LIES, AGGREGATIONS, CHANNELS, METHODS, WEIGHINGS)
 
 
 @pytest.fixture(autouse=True)
@@ -242,15 +243,19 @@ def test_a_way_to_tell_contributions() -> None:
 
 
 def test_weights_that_follow_contributions() -> None:
-    def trusting(here: Round, state: State) -> Round:
+    @dataclass(frozen=True)
+    class Trusting(Weighing):
         """Weights grow with what a member has contributed so far, from the second round on."""
-        nearby = here.neighbourhoods
-        rows = jnp.arange(here.n_clients)[:, None]
-        credit = jnp.maximum(state.phi[rows, nearby.members], 0.01)
-        weights = jnp.where(nearby.mask & (here.t > 0), nearby.weights * credit, nearby.weights)
-        return replace(here, neighbourhoods=replace(nearby, weights=weights))
 
-    simulation, fixed = tiny(WORLD, rules={"weigh": trusting}), tiny(WORLD)
+        def __call__(self, here: Round, state: State) -> Round:
+            nearby = here.neighbourhoods
+            rows = jnp.arange(here.n_clients)[:, None]
+            credit = jnp.maximum(state.phi[rows, nearby.members], 0.01)
+            weights = jnp.where(nearby.mask & (here.t > 0), nearby.weights * credit, nearby.weights)
+            return replace(here, neighbourhoods=replace(nearby, weights=weights))
+
+    WEIGHINGS("trusting")(lambda settings: Trusting())
+    simulation, fixed = tiny(WORLD, trust="trusting"), tiny(WORLD)
     states, same = follow(simulation).states, follow(fixed).states
     np.testing.assert_array_equal(states[1].models, same[1].models)
     here, phi = simulation.topology.at(0), np.asarray(states[1].phi)
@@ -260,5 +265,5 @@ def test_weights_that_follow_contributions() -> None:
     expected = weights / weights.sum() @ np.asarray(learned.trained)[members]
     np.testing.assert_allclose(states[2].models[i], expected, atol=1e-6)
     assert not np.allclose(states[2].models, same[2].models)
-    with pytest.raises(InvalidSetting, match="leave out the rule weigh"):
+    with pytest.raises(InvalidSetting, match="trust=none"):
         decentralised_truth(simulation)

@@ -102,7 +102,7 @@ def signalling(patch: pytest.MonkeyPatch, number: int, at: int, method: str = "r
             "contribution": Contribution(estimator="permutation", budget=28),
         },
         {"contribution": Contribution(method="surrogate")},
-        {"channel": Exchange("top_k", learning=True)},
+        {"channel": Exchange("top_k", learning=True), "trust": "own"},
     ],
 )
 def test_going_on_from_any_round_gives_the_same(settings: dict[str, Any], tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from .protocol.exchange import Exchange as Exchange
 from .protocol.messages import Record as Record
 from .protocol.messages import State as State
 from .protocol.reports import Reports as Reports
+from .protocol.weighing import Trust as Trust
 from .runs.directory import Run as Run
 from .runs.directory import load_run as load_run
 from .runs.directory import save_run as save_run

@@ -39,11 +39,11 @@ from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.rules import (
     Rules,
     are_ours,
-    as_scheduled,
     is_rule,
     require_plain_exchange,
     require_rules,
 )
+from trip_jax.protocol.weighing import Trust
 from trip_jax.rounds import FiledRounds, stacked
 from trip_jax.settings import require
 from trip_jax.settings.declared import instance, named, seed_of
@@ -67,6 +67,7 @@ class Simulation:
         topology: who sends to whom.
         adversary: who lies and how, or its kind alone.
         channel: what becomes of models on their way, or its kind alone.
+        trust: how mixing weights follow contributions, or its kind alone.
         rules: fields of `Rules` that stand for what the settings before them say.
         seed: decides the initial model, minibatch order, sampled coalitions, the liars and their
             fakes.
@@ -97,6 +98,7 @@ class Simulation:
         defence: Defence = Defence(),
         aggregation: str = "weighted_mean",
         channel: Exchange | str = Exchange(),
+        trust: Trust | str = Trust(),
         rules: Mapping[str, Any] | None = None,
         seed: int = 0,
         devices: Sequence[jax.Device] | None = None,
@@ -133,7 +135,7 @@ class Simulation:
         )
         self.learner.require_outputs()
         self._rules: dict[str, Any] = {
-            "weigh": as_scheduled,
+            "weigh": named("trust", trust, Trust).build(),
             "channel": named("channel", channel, Exchange).build(),
             "aggregate": AGGREGATIONS[aggregation],
             "contribute": contribution.build(),
@@ -229,7 +231,7 @@ class Simulation:
 
     @property
     def _starting(self) -> tuple[Learner, Rules, Array, bool]:
-        return self.learner, self.rules.alone("channel"), self.root, self.keeps_phi
+        return self.learner, self.rules.alone("channel", "weigh"), self.root, self.keeps_phi
 
     @property
     def learning(self) -> tuple[Learner, Rules, Schedule]:
@@ -413,5 +415,6 @@ def _start(learner: Learner, rules: Rules, key: Array, keeps_phi: bool) -> State
         key=key,
         round=jnp.int32(0),
         channel=rules.channel.start(models),
+        weighing=rules.weigh.start(n),
     )
     return lax.with_sharding_constraint(state, replicated(learner.mesh))

@@ -98,6 +98,9 @@ SWITCHES: dict[str, Switch] = {
     ),
     "topology.directed": _directed,
     "topology.redraw_every": _redraw_every,
+    "trust.beta": _kind("trust", "none"),
+    "trust.floor": _kind("trust", "none"),
+    "trust.memory": _kind("trust", "none", "phi"),
 }
 """Of every setting that something leaves without effect: what. Choices from outside this package
 are not named, and may read all settings of their section."""

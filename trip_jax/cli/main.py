@@ -17,6 +17,7 @@ COMMANDS = {
     "compare": "trip_jax.compare",
     "verify": "trip_jax.cli.verify",
     "coordinate": "trip_jax.cli.coordinate",
+    "rewards": "trip_jax.cli.rewards",
     "settings": "trip_jax.cli.settings",
 }
 """The module whose `main(arguments)` carries a command out."""
@@ -29,6 +30,7 @@ trip-jax tells who contributed what in decentralised federated learning.
   trip-jax compare DIR ...             runs side by side
   trip-jax verify DIR                  do its last rounds come out again?
   trip-jax coordinate TABLE --out DIR  contributions from a table of reports
+  trip-jax rewards DIR                 payments and model rewards by the scores of a run
   trip-jax settings [GROUP]            every setting: meaning, values, default
 
 Examples

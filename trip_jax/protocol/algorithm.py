@@ -74,7 +74,8 @@ def assess(
     received = jnp.where(nearby.lost(~arrived), 0, reported)  # of models that could not contribute
     weights = rules.aggregate.traced(nearby)
     reports = Reports.of(nearby, here.arcs, weights, received)  # line 19
-    return Assessed(found, accepted, reported, reports, remembered)
+    trusted = rules.weigh.remember(state.weighing, here, found.lcv[..., rules.utility])
+    return Assessed(found, accepted, reported, reports, remembered, trusted)
 
 
 @jax.jit
@@ -89,10 +90,8 @@ def coordinate(
         return jnp.zeros((n, slots)).at[arcs.client, arcs.slot].add(values)
 
     reports, verdict = coordinator.judge(reports, rules.audit, n)  # lines 25 to 28
-    shares = None
-    if phi is None:  # it is traced back from what is noted, see traced_back.py
-        shares = by_slot(coordinator.shares(reports, n))
-    else:
+    shares = by_slot(coordinator.shares(reports, n))
+    if phi is not None:  # else it is traced back from what is noted, see traced_back.py
         phi = coordinator.propagate(phi, reports)  # line 29
     return Traced(phi, t + 1, verdict, by_slot(verdict.adopted), shares)
 
@@ -126,6 +125,7 @@ def step(programs: Programs, state: State) -> tuple[State, Record]:
             key=state.key,
             round=traced.round,
             channel=assessed.channel,
+            weighing=assessed.weighing,
         ),
         Record(
             train_loss=learned.loss,

@@ -145,6 +145,7 @@ class State:
     key: Array  # [] the key that training's draws fold in
     round: Array  # [] int32 t
     channel: Any = None  # what senders remember of earlier rounds, as the channel's `start`
+    weighing: Any = None  # what receivers remember of members, likewise
 
 
 @struct.dataclass
@@ -176,6 +177,7 @@ class Assessed:
     reported: Array  # [n, M] what they tell of their contributions
     reports: Reports  # the same as the coordinator receives it
     channel: Any = None  # what senders remember now
+    weighing: Any = None  # what receivers remember now
 
 
 @struct.dataclass
@@ -186,7 +188,7 @@ class Traced:
     round: Array  # [] t + 1
     verdict: Verdict
     adopted: Array  # [n, M] what entered Eq. 3
-    shares: Array | None  # [n, M] by which contributions are inherited, where phi is not kept
+    shares: Array  # [n, M] by which contributions are inherited
 
 
 @struct.dataclass
@@ -199,12 +201,12 @@ class Record:
     lcv_error: Array  # [n, M, 3] standard error of lcv, 0 where coalitions were not sampled
     reported: Array  # [n, M] what the coordinator received
     adopted: Array  # [n, M] what entered Eq. 3
+    shares: Array  # [n, M] by which contributions were inherited in it
     accepted: Array  # [n, M] bool, False where a pre-training model is replaced by one's own
     flagged: Array  # [n] bool, reports replaced by C2, or no numbers
     distance: Array  # [n] L2 distance of each report to its reference, 0 without C2
     arrived: Array  # [n] bool, False where a post-training model is not finite and so left out
     kept: Any = None  # as in `Contributions`; when a run is over, `Updates`
-    shares: Array | None = None  # as in `Traced`
 
     def diverged(self, liars: np.ndarray) -> int | None:
         """The first client whose numbers are not finite.

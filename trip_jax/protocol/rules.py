@@ -1,6 +1,5 @@
 """All that may vary in a round, injected into Algorithm 1."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, cast
 
@@ -12,31 +11,26 @@ from trip_jax.protocol.aggregation import Rule
 from trip_jax.protocol.channels import Channel, Lossless
 from trip_jax.protocol.contributions import Method
 from trip_jax.protocol.defences import Audit, Filter
-from trip_jax.protocol.messages import Round, State
+from trip_jax.protocol.weighing import AsScheduled, Weighing
 from trip_jax.settings import of_this_package, require
 from trip_jax.settings.declared import instance
-
-
-def as_scheduled(here: Round, state: State) -> Round:
-    """Weights are those of the graph."""
-    return here
 
 
 def require_plain_exchange(rules: "Rules", who: str) -> None:
     """Refuse rules by which the models of a round depend on more than models and graph."""
     require(
-        rules.channel == Lossless() and rules.weigh is as_scheduled,
+        rules.channel == Lossless() and rules.weigh == AsScheduled(),
         f"{who} exchange models as they are, by the weights of the graph: set channel=none and "
-        "leave out the rule weigh.",
+        "trust=none.",
     )
 
 
 def require_plain_learning(rules: "Rules", who: str) -> None:
     """Refuse rules by which the next models depend on more than models and graph."""
     require(
-        rules.channel.plain_learning and rules.weigh is as_scheduled,
+        rules.channel.plain_learning and rules.weigh == AsScheduled(),
         f"{who} learn from models as they are, by the weights of the graph: set channel=none or "
-        "channel.learning=false, and leave out the rule weigh.",
+        "channel.learning=false, and trust=none.",
     )
 
 
@@ -61,7 +55,7 @@ class Rules:
     """
 
     own: object  # the first that is compared
-    weigh: Callable[[Round, State], Round]
+    weigh: Weighing
     adversary: Lie
     channel: Channel
     filter: Filter

@@ -18,8 +18,9 @@ def costs(result: Result) -> dict[str, Any]:
     for C1, one for each coalition. With sampled coalitions 2^m is how many are drawn.
 
     Another method sends pre-training models only if it needs them, and evaluates as many models as
-    it says. What a message takes is the channel's. One of the whole run sends a client's update of each round to whoever concludes, and no
-    reports; what is evaluated when the run is over is not counted, nor are gradients.
+    it says. What a message takes is the channel's. One of the whole run sends a client's update of
+    each round to whoever concludes, and no reports; what is evaluated when the run is over is not
+    counted, nor are gradients.
     """
     rounds, n = len(result.timings), len(result.models)
     to_learn, to_tell = result.message_bytes

@@ -72,6 +72,9 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
             "adopted": named(
                 of_slot, records.adopted, "local contribution that entered Eq. 3", unit
             ),
+            "shares": named(
+                of_slot, records.shares, "weight by which contributions are inherited (Eq. 3)"
+            ),
             "filtered": named(of_slot, ~records.accepted, "pre-training model refused by C1"),
             "flagged": named(of_round, records.flagged, "report replaced by C2, or no numbers"),
             "distance": named(
@@ -98,9 +101,6 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
             "version": version("trip-jax"),
         },
     )
-    if records.shares is not None:
-        said = "weight by which the client inherits contributions through the slot"
-        data["shares"] = named(of_slot, records.shares, said)
     if errors := standard_errors(data):
         said = "standard error, from sampled coalitions, of"
         of_phi, of_score = errors

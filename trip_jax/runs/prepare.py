@@ -35,6 +35,7 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         defence=config.defence if audits else replace(config.defence, penalty=None, distance=None),
         aggregation=config.aggregation,
         channel=config.channel,
+        trust=config.trust,
         seed=config.seed,
         devices=devices,
         precision=config.precision,
@@ -91,6 +92,8 @@ def describe(config: Config) -> str:
         parts.append(f"by {config.contribution.method}")
     if config.channel.kind != "none":
         parts.append(f"channel {config.channel.kind}")
+    if config.trust.kind != "none":
+        parts.append(f"trust {config.trust.kind}")
     if config.adversary.kind != "none":
         parts.append(f"liars {config.adversary.kind}")
     defences = [name for name in ("c1", "c2") if getattr(config.defence, name)]

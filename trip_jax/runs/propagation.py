@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def shares(run: "xarray.Dataset", t: int) -> Float[np.ndarray, "n M"]:
     """w_j / sum_j w_j in round t, from 0; models that did not arrive have none."""
-    if "shares" in run:
+    if "shares" in run:  # which runs of version 0.1.0 do not keep
         return run["shares"].values[t].astype(float)
     here = run.isel(graph=int(run.graph_of_round[t]))
     members, own = here.members.values, np.arange(run.sizes["client"])[:, None]
@@ -64,8 +64,7 @@ def _backwards(run: "xarray.Dataset") -> Iterator[traced_back.Round]:
 def retraced(run: "xarray.Dataset") -> bool:
     """Whether the kept weights and reports give the kept phi.
 
-    They do not where a rule changed the weights of a round, which results.nc keeps only where it
-    does not keep phi.
+    They do not in runs of version 0.1.0 where a rule changed the weights of a round.
     """
     if "phi" not in run:
         return True

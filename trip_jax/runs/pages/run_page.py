@@ -253,6 +253,7 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
         "Model": "model.kind",
         "Adversary": "adversary.kind",
         "Channel": "channel.kind",
+        "Trust": "trust.kind",
     }
     facts = [[label, settings[name]] for label, name in named.items() if name in settings]
     if settings:

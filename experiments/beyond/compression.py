@@ -1,0 +1,275 @@
+"""Compression: what contributions are worth that were told in fewer bytes.
+
+    python -m experiments.compression [scale=cpu] [dataset=digits] [model=mlp] [seed=0,1,2]
+        [distribution=non_iid,noisy_labels] [topology=regular] [lie=d1,d2,d1d2] [out=DIR]
+        [SETTING=VALUE ...]
+
+Every channel at several sizes, three ways: what tells contributions is compressed, with and without
+error feedback; and what is learned from is compressed, too. Each is compared with the same
+federation without compression: how far phi is from the uncompressed one and from the Shapley value
+by re-execution (mean cosine distance of rows), what models can do in the end, and what liars gain
+over their own honest score under the same channel. The truth is that of plain learning, so it is
+left out where learning is compressed. Cells and what is kept: as experiments.methods.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas
+from matplotlib.figure import Figure
+
+from experiments.harness import report
+from experiments.harness.command_line import run_as_command
+from experiments.harness.kept_runs import Arrays
+from experiments.paper.cells import Cell, CellStudy
+from trip_jax import Exchange, Simulation, State
+from trip_jax.config import Adversary, Defence
+from trip_jax.errors import Diverged
+from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.runs.figures import add_legend
+from trip_jax.runs.prepare import prepare
+from trip_jax.truth.metrics import cosine_distance
+
+LIES = ("d1", "d2", "d1d2")
+SIZES: dict[str, tuple[Exchange, ...]] = {
+    "top_k": tuple(Exchange("top_k", share=share) for share in (0.0125, 0.05, 0.2)),
+    "random_k": tuple(Exchange("random_k", share=share) for share in (0.025, 0.1, 0.4)),
+    "quantised": tuple(Exchange("quantised", bits=bits) for bits in (2, 3, 8)),
+    "low_rank": tuple(Exchange("low_rank", rank=rank) for rank in (1, 3, 10)),
+}
+WAYS = {
+    "with feedback": {"error_feedback": True},
+    "without": {"error_feedback": False},
+    "learning, too": {"learning": True},
+}
+TENTH = 0.1  # of the bytes that the plain exchange of pre-training models takes
+WANTED = 0.01  # distance to the uncompressed phi
+
+FIXED = {
+    "channel": "Channels are compared here: leave out channel={value}.",
+    "contribution.estimator": "Coalitions are enumerated here: leave out the estimator.",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a federation leaves that is compared."""
+
+    phi: np.ndarray  # [n, n]
+    accuracy: float  # of the final models, mean over clients
+    to_learn: int  # bytes of all rounds
+    to_tell: int
+
+    @classmethod
+    def of(cls, simulation: Simulation) -> "Outcome":
+        """Of a run."""
+        state = last_state(simulation)
+        rounds = range(simulation.training.rounds)
+        slots = sum(int(np.asarray(simulation.topology.at(t).mask).sum()) for t in rounds)
+        received = slots - simulation.n * len(rounds)
+        sizes = simulation.rules.channel.message_bytes(simulation.learner.model)
+        accuracy = float(np.asarray(state.utility)[:, ACCURACY].mean())
+        return cls(np.asarray(state.phi), accuracy, *(received * size for size in sizes))
+
+    @property
+    def scores(self) -> np.ndarray:
+        return self.phi.mean(axis=0)
+
+
+def last_state(simulation: Simulation) -> State:
+    """Of a run; programs are shared by federations of equal rules and shapes.
+
+    Raises:
+        Diverged: a model is no longer finite.
+    """
+    state = simulation.start()
+    for t in range(simulation.training.rounds):
+        state, record = simulation.step(state)
+        if (diverged := record.diverged(simulation.liars)) is not None:
+            raise Diverged(t, diverged, None)
+    return state
+
+
+class CompressedCell:
+    """A cell under every channel."""
+
+    def __init__(self, cell: Cell):
+        self.cell = cell
+
+    def outcome(
+        self, channel: Exchange, adversary: Adversary = Adversary(), defended: bool = False
+    ) -> Outcome:
+        """Computed now, or as it was kept."""
+
+        def compute() -> Arrays:
+            defence = replace(self.cell.config.defence, c1=defended, c2=defended)
+            config = replace(
+                self.cell.config, channel=channel, adversary=adversary, defence=defence
+            )
+            return {k: np.asarray(v) for k, v in asdict(Outcome.of(prepare(config)[0])).items()}
+
+        how = [channel.kind, f"{channel.share:g}", str(channel.bits), str(channel.rank)]
+        how += ["feedback"] * channel.error_feedback + ["learning"] * channel.learning
+        how += [adversary.kind] + ["defended"] * defended
+        kept = self.cell.computed(f"channel_{'_'.join(how)}", compute)
+        whole = {name: kept[name].item() for name in ("accuracy", "to_learn", "to_tell")}
+        return Outcome(phi=kept["phi"], **whole)
+
+    def rows(self, lies: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """A row for every channel, its size and its way."""
+        plain = self.outcome(Exchange())
+        truth = self.cell.decentralised()["values"][..., ACCURACY]
+        yield self._row("none", "plain", Exchange(), plain, plain, truth, lies)
+        for way, settings in WAYS.items():
+            for kind, sizes in SIZES.items():
+                for size in sizes:
+                    channel = replace(size, **settings)
+                    found = self.outcome(channel)
+                    told = lies if way == "with feedback" else ()
+                    yield self._row(kind, way, channel, found, plain, truth, told)
+
+    def _row(
+        self,
+        kind: str,
+        way: str,
+        channel: Exchange,
+        found: Outcome,
+        plain: Outcome,
+        truth: np.ndarray,
+        lies: Sequence[str],
+    ) -> dict[str, Any]:
+        far = partial(_distance, found.phi)
+        row: dict[str, Any] = {"channel": kind, "way": way}
+        row["size"] = {
+            "none": "",
+            "quantised": f"{channel.bits} bits",
+            "low_rank": f"rank {channel.rank}",
+        }.get(kind, f"{channel.share:.2%}")
+        row |= {"bytes": found.to_tell / plain.to_tell, "learning": found.to_learn / plain.to_learn}
+        row |= {"from_plain": far(plain.phi), "accuracy": found.accuracy}
+        size = np.linalg.norm(plain.phi)
+        row["changed"] = float(np.linalg.norm(found.phi - plain.phi) / size)
+        row["from_truth"] = np.nan if channel.learning else far(truth)
+        for lie, defended in product(lies, (False, True)):
+            adversary = replace(self.cell.config.adversary, kind=lie)
+            lied = self.outcome(channel, adversary, defended)
+            liars = _liars(self.cell, adversary)
+            gain = (lied.scores - found.scores)[liars].mean()
+            row[f"{lie}{' defended' * defended}"] = float(gain)
+        return row
+
+
+def _liars(cell: Cell, adversary: Adversary) -> np.ndarray:
+    return cell.simulation.with_liars(adversary, Defence()).liars
+
+
+def _distance(phi: np.ndarray, other: np.ndarray) -> float:
+    return float(np.nanmean(cosine_distance(phi, other)))
+
+
+def compression(arguments: Sequence[str]) -> None:
+    """Fill the table as far as it was asked for; one report a data set and model."""
+    distributions = ("non_iid", "noisy_labels")
+    study = CellStudy("compression", arguments, distributions, names=("lie",), fixed=FIXED)
+    lies = study.request.among("lie", LIES)
+    for dataset, model in study.reports():
+        rows = []
+        for seed, kind, graph in product(study.seeds, study.distributions, study.topologies):
+            print(f"{kind}, {graph}, seed {seed}", flush=True)
+            given = (f"distribution={kind}", f"topology={graph}")
+            cell = CompressedCell(study.cell(dataset, model, seed, *given))
+            where = {"distribution": kind, "topology": graph, "seed": seed}
+            rows += [where | row for row in cell.rows(lies)]
+        frame = pandas.DataFrame(rows)
+        title = ", ".join([f"{dataset}, {model}", *study.said(model)])
+        title = ", ".join([title, *study.settings(dataset, model)])
+        written = study.report(dataset, model)
+        text = written.write(frame, "Compressed exchange", title, *_sections(frame, lies))
+        written.draw(partial(draw, frame, lies, title))
+        print(f"{text}\nresults in {study.folder}")
+
+
+KEYS = ["channel", "way", "size"]
+
+
+def _sections(frame: pandas.DataFrame, lies: Sequence[str]) -> Iterator[str]:
+    means = frame.groupby(KEYS, sort=False).mean(numeric_only=True).reset_index()
+    worst = frame.groupby(KEYS, sort=False).from_plain.max().reset_index(name="worst")
+    table = means.merge(worst, on=KEYS)
+    small = table[(table.channel != "none") & (table.way != "learning, too")]
+    small = small[small.bytes <= TENTH]
+    best = small.loc[small.from_plain.idxmin()]
+    there = "is" if best.worst <= WANTED else "is not"
+    yield (
+        f"Wanted is phi within {WANTED:g} of the uncompressed one at a tenth of the extra bytes of "
+        f"the pre-training exchange. The nearest there: {best.channel}, {best['size']}, "
+        f"{best.way}: {best.from_plain:.4f} on average, {best.worst:.4f} in the worst cell, at "
+        f"{best.bytes:.3f} of the bytes. It {there} within in every cell."
+    )
+    yield (
+        "Bytes as shares of the plain ones. Distances are mean cosine distances of the rows of "
+        "phi, by accuracy; changed: the norm of the difference to the uncompressed phi, over that "
+        "of the uncompressed one, which also sees the scale. Means over cells and seeds."
+    )
+    yield report.table(
+        "channel | size | way | bytes to tell | to learn | from uncompressed | in the worst cell | "
+        "changed | from the truth | final accuracy",
+        "{channel} | {size} | {way} | {bytes:.3f} | {learning:.3f} | {from_plain:.4f} | "
+        "{worst:.4f} | {changed:.3f} | {from_truth:.4f} | {accuracy:.3f}",
+        table.to_dict("records"),
+    )
+    told = table[(table.way == "with feedback") | (table.channel == "none")]
+    names = [f"{lie}{end}" for lie in lies for end in ("", " defended")]
+    yield "What liars gain over their honest score under the same channel, plain learning:"
+    yield report.table(
+        " | ".join(["channel | size | bytes to tell", *names]),
+        " | ".join(["{channel} | {size} | {bytes:.3f}", *(f"{{{name}:+.4f}}" for name in names)]),
+        told.to_dict("records"),
+    )
+
+
+def draw(frame: pandas.DataFrame, lies: Sequence[str], title: str) -> Figure:
+    """Distance to the uncompressed phi (left), final accuracy (middle) and the liars' gain (right)
+    against bytes."""
+    what = "Contributions, models and lies against bytes"
+    figure, (near, models, gains) = report.panels(what, title, 3.0, 3, width=9.5)
+    means = frame.groupby(KEYS, sort=False).mean(numeric_only=True).reset_index()
+    styles = {"with feedback": "-", "without": ":", "learning, too": "--"}
+    for (kind, (colour, marker)), (way, style) in product(
+        zip(SIZES, report.LOOKS, strict=False), styles.items()
+    ):
+        own = means[(means.channel == kind) & (means.way == way)].sort_values("bytes")
+        look: dict[str, Any] = {"color": colour, "marker": marker, "ls": style, "ms": 3, "lw": 0.9}
+        label = kind.replace("_", " ") if way == "with feedback" else None
+        near.plot(own.bytes, own.from_plain, label=label, **look)
+        if way == "learning, too":
+            models.plot(own.learning, own.accuracy, label=kind.replace("_", " "), **look)
+        if way == "with feedback":
+            for lie, mark in zip(lies, "os^", strict=False):
+                gains.plot(own.bytes, own[lie], color=colour, marker=mark, ms=3, lw=0.9, label=None)
+    plain = means[means.channel == "none"].iloc[0]
+    for style, way in ((style, way) for way, style in styles.items()):
+        near.plot([], [], color="k", ls=style, lw=0.9, label=way)
+    near.axhline(WANTED, color="k", lw=0.5)
+    near.axvline(TENTH, color="k", lw=0.5)
+    near.set(xscale="log", yscale="log", ylabel="cosine distance to uncompressed phi")
+    near.set_xlabel("bytes to tell contributions, plain = 1")
+    models.axhline(plain.accuracy, color="k", lw=0.6, ls=":")
+    models.set(xscale="log", ylabel="final accuracy, learning compressed")
+    models.set_xlabel("bytes to learn, plain = 1")
+    for lie, mark in zip(lies, "os^", strict=False):
+        gains.axhline(plain[lie], color="k", lw=0.5, ls=":")
+        gains.plot([], [], color="k", marker=mark, ms=3, lw=0, label=lie)
+    gains.set(xscale="log", ylabel="gain of undefended liars")
+    gains.set_xlabel("bytes to tell contributions, plain = 1")
+    for axes in (near, models, gains):
+        add_legend(axes)
+    return figure
+
+
+if __name__ == "__main__":
+    run_as_command(compression)

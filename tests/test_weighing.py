@@ -1,0 +1,89 @@
+"""Weights that follow contributions, against the oracle's loops and by their properties."""
+
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from tests.conftest import TINY, Command, follow, rarely, tiny
+from tests.test_against_oracle import DEFENCES, DIRECTED, LIARS, check
+from trip_jax import Contribution, InvalidSetting, Training, Trust, decentralised_truth, load_run
+from trip_jax.runs.propagation import retraced
+
+WORLD = nx.watts_strogatz_graph(6, 4, 0.3, seed=1)
+LONGER = Training(rounds=3, local_epochs=1, batch_size=4, learning_rate=0.2)
+
+
+@pytest.mark.parametrize(
+    "trust",
+    [
+        Trust("own", beta=2.0, floor=0.05),
+        rarely(Trust("own", beta=1.0, floor=0.0, memory=0.0)),
+        Trust("phi", beta=0.5),
+    ],
+)
+def test_each_trust_against_the_oracle(trust: Trust) -> None:
+    told = Contribution(utility="loss")
+    simulation = tiny([WORLD, DIRECTED], trust=trust, training=LONGER, contribution=told)
+    trajectory = follow(simulation)
+    check(simulation, trajectory, "loss")
+    assert not np.allclose(
+        trajectory.states[-1].models,
+        follow(tiny([WORLD, DIRECTED], training=LONGER, contribution=told)).states[-1].models,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("kind", ["own", "phi"])
+def test_liars_and_defences_against_the_oracle(kind: str) -> None:
+    simulation = tiny(WORLD, trust=kind, adversary=LIARS["both"], defence=DEFENCES["both"], seed=1)
+    check(simulation, follow(simulation), "accuracy")
+
+
+def test_the_power_of_nothing_leaves_weights_as_they_are() -> None:
+    plain, trusting = (tiny(WORLD, trust=trust).run() for trust in ("none", Trust("own", beta=0)))
+    np.testing.assert_array_equal(trusting.models, plain.models)
+    np.testing.assert_array_equal(trusting.phi, plain.phi)
+    np.testing.assert_array_equal(trusting.records.shares, plain.records.shares)
+
+
+def test_only_ratios_matter() -> None:
+    """Eq. 4 as printed is m times the other on a graph whose neighbourhoods are of one size."""
+    ring = nx.cycle_graph(6)
+    found = [
+        tiny(ring, trust="own", contribution=Contribution("loss", normalization=one)).run()
+        for one in ("paper", "efficient")
+    ]
+    np.testing.assert_allclose(found[0].models, found[1].models, atol=1e-5)
+
+
+def test_a_run_keeps_the_weights_of_its_rounds(command: Command) -> None:
+    assert command(*TINY, "training.rounds=3", "trust=own", "hydra.run.dir=run").code == 0
+    run = load_run("run").data
+    assert retraced(run)
+    assert not np.allclose(run.shares[-1], run.shares[0])
+    assert command("--verify", "run").code == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (("trust=blind",), "trust"),
+        (("trust=own", "trust.beta=-1"), "trust.beta must be at least 0"),
+        (("trust=own", "trust.floor=2"), "trust.floor must lie between 0 and 1"),
+        (("trust=own", "trust.memory=1"), "trust.memory must be at least 0 and below 1"),
+        (("trust=phi", "trust.memory=0.1"), "trust.memory has no effect with trust=phi"),
+        (("trust=own", "contribution.method=reconstruction"), "trust=none"),
+    ],
+)
+def test_hostile_settings_are_one_sentence(
+    command: Command, settings: tuple[str, ...], said: str
+) -> None:
+    outcome = command(*TINY, *settings)
+    assert outcome.code == 2 and said in outcome.error
+
+
+def test_repeated_executions_refuse_weights_that_change() -> None:
+    with pytest.raises(InvalidSetting, match="trust=none"):
+        decentralised_truth(tiny(WORLD, trust=replace(Trust("own"), beta=2.0)))

@@ -1,0 +1,17 @@
+"""What clients may be given for what they contributed: money, models, and what they gain anyway."""
+
+from trip_jax.rewards.gains import Gains, alone
+from trip_jax.rewards.models import excluded, model_shares, reputations, rewarded
+from trip_jax.rewards.payments import PAYMENTS, in_cents, payments
+
+__all__ = [
+    "PAYMENTS",
+    "Gains",
+    "alone",
+    "excluded",
+    "in_cents",
+    "model_shares",
+    "payments",
+    "reputations",
+    "rewarded",
+]

@@ -1,0 +1,61 @@
+"""What taking part brings a client beside what it would reach alone."""
+
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+from jaxtyping import Float
+
+from trip_jax.config import Config
+from trip_jax.protocol.contributions import Contribution
+from trip_jax.runs.prepare import lay_out
+from trip_jax.simulation import Simulation
+from trip_jax.topology import build
+
+
+@dataclass(frozen=True)
+class Gains:
+    """Accuracies with the others and alone."""
+
+    together: Float[np.ndarray, " n"]
+    alone: Float[np.ndarray, " n"]
+
+    @property
+    def each(self) -> Float[np.ndarray, " n"]:
+        return np.asarray(self.together - self.alone)
+
+    @property
+    def mean(self) -> float:
+        """The mean collaboration gain, MCG."""
+        return float(self.each.mean())
+
+    @property
+    def spread(self) -> float:
+        """The collaboration gain spread, CGS: the standard deviation of gains."""
+        return float(self.each.std())
+
+    @property
+    def rational(self) -> float:
+        """The share of clients that lose nothing by taking part: individual rationality."""
+        return float((self.each >= 0).mean())
+
+
+def alone(config: Config) -> Float[np.ndarray, " n"]:
+    """Final accuracies of the clients if each trains on its own data only, as long as the run.
+
+    Raises:
+        InvalidSetting: a setting that cannot work.
+        Diverged: a model is no longer finite.
+    """
+    parts = lay_out(config)
+    nobody = build(nx.empty_graph(config.n_clients), np.asarray(parts.federation.data.sizes))
+    simulation = Simulation(
+        parts.model,
+        parts.federation.data,
+        nobody,
+        training=config.training,
+        contribution=Contribution(method="weights"),
+        seed=config.seed,
+        precision=config.precision,
+    )
+    return simulation.run().accuracy[-1]
