@@ -63,7 +63,7 @@ def phi_of(out: Path) -> list[float]:
     return pd.read_csv(out / "phi.csv")["contribution"].tolist()
 
 
-@pytest.mark.parametrize("value", ["nan", "-inf", "1e39", "2e38", "-2e15", " NaN"])
+@pytest.mark.parametrize("value", ["nan", "-inf", "1e39", "2e38", "-2e15", " NaN", ""])
 def test_a_report_of_garbage_is_left_out_flagged_and_told(
     coordinate: Coordinate, out: Path, value: str
 ) -> None:

@@ -28,6 +28,7 @@ from trip_jax.learning.room import require_room
 from trip_jax.protocol.coordinator import LARGEST, trace
 from trip_jax.protocol.reports import Verdict
 from trip_jax.runs.scores import MOST, percent, shares
+from trip_jax.settings.declared import path_of
 from trip_jax.settings.plurals import counted
 
 FILES = ("phi.csv", "scores.csv", "flagged.csv")
@@ -123,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """The command line; exit code 2 where the input is wrong."""
     parser = Parser("trip-jax coordinate")
     parser.add_argument("reports", type=Path, help=f".csv or .parquet: {LAYOUT}")
-    parser.add_argument("--out", type=Path, required=True, help="directory of the results")
+    parser.add_argument("--out", required=True, help="directory of the results")
     zero = "refuse a missing report (default), or take an LCV of 0 with self weight 1"
     parser.add_argument("--missing", choices=("refuse", "zero"), default="refuse", help=zero)
     strict = f"refuse a contribution that is no number or beyond {LARGEST:.0e} (default: the "
@@ -139,6 +140,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = {name: value for name, value in settings.items() if value is not None}
     if chosen and not args.c2:
         raise InvalidSetting(f"--{min(chosen)} is a setting of --c2; add --c2 or remove it.")
+    out = path_of("--out", args.out)
     all_devices()
     defence = Defence(c2=args.c2, **chosen)
     try:
@@ -149,5 +151,5 @@ def main(argv: Sequence[str] | None = None) -> None:
     except InvalidSetting as error:
         raise InvalidSetting(f"{args.reports}: {error}") from error
     phi, verdict = trace(reported.reports, n, defence)
-    write(args.out, phi, verdict, reported)
-    print(describe(args.out, phi, verdict, reported, args.c2))
+    write(out, phi, verdict, reported)
+    print(describe(out, phi, verdict, reported, args.c2))
