@@ -191,7 +191,6 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
     "long line": (change(3, "0,a,b,1,0.25,9"), ["line 3", "saw 6"]),
     "open quote": (change(4, '0,b,"b,1,0.125'), ["after line 3"]),
     "word for lcv": (change(3, "0,a,b,1,x"), ["lcv 'x'", "line 3"]),
-    "no lcv": (change(4, "0,b,b,1"), ["lcv ''", "line 4"]),
     "word for weight": (change(3, "0,a,b,x,1"), ["weight 'x'", "line 3"]),
     "infinite weight": (change(4, "0,b,b,inf,1"), ["weight 'inf'", "line 4"]),
     "nan weight": (change(4, "0,b,b,nan,1"), ["weight 'nan'", "line 4"]),
@@ -285,6 +284,7 @@ def test_what_is_no_table_is_refused(
         (["--c2", "--penalty", "0"], ["penalty must be a number above 0"]),
         (["--c2", "--distance", "nan"], ["distance must be at least 0"]),
         (["--c2", "--thresholding", "firm"], ["thresholding must be one of soft, hard"]),
+        (["--out", ""], ["--out must name a directory, not ''"]),
         (["--missing", "bla"], ["error: argument --missing", "trip-jax coordinate --help"]),
     ],
 )

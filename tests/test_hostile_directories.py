@@ -158,6 +158,7 @@ def test_a_result_is_not_saved_over_another(tmp_path: Path) -> None:
 
 DIRECTORIES = {
     "hydra.run.dir=": "hydra.run.dir is empty",
+    "resume=": "resume is empty",
     "hydra.run.dir=' '": "hydra.run.dir is empty",
     "hydra.run.dir=~/run": "hydra.run.dir=~/run: the shell leaves ~",
     "hydra.run.dir=file": "hydra.run.dir=file can't be made a directory (File exists)",

@@ -71,6 +71,11 @@ class Config:
             f"devices must be a number of at least 1, or all, not {self.devices}.",
         )
         above_zero("memory_limit", self.memory_limit)
+        require(
+            self.resume != "",
+            "resume is empty, as a variable of the shell is that nobody has set: name a directory, "
+            "or give resume=auto.",
+        )
         choice("precision", self.precision, tuple(PRECISIONS))
         choice("aggregation", self.aggregation, tuple(AGGREGATIONS))
         choice("track", self.track, tuple(TRACKERS))

@@ -27,6 +27,7 @@ from trip_jax.learning.room import require_room
 from trip_jax.protocol.coordinator import LARGEST, trace
 from trip_jax.protocol.reports import Verdict
 from trip_jax.runs.scores import MOST, percent, shares
+from trip_jax.settings.declared import path_of
 from trip_jax.settings.plurals import counted
 
 
@@ -59,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = Parser("trip-jax coordinate")
     table = f".csv or .parquet: {LAYOUT}"
     parser.add_argument("reports", type=Path, nargs="?", help=table)
-    parser.add_argument("--out", type=Path, help="directory of the results")
+    parser.add_argument("--out", help="directory of the results")
     zero = "refuse a missing report (default), or take an LCV of 0 with self weight 1"
     parser.add_argument("--missing", choices=("refuse", "zero"), default="refuse", help=zero)
     strict = f"refuse a contribution that is no number or beyond {LARGEST:.0e} (default: the "
@@ -90,6 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InvalidSetting(f"--{alone[0]} is of a service: add --listen HOST:PORT or remove it.")
     if args.reports is None or args.out is None:
         raise InvalidSetting("Give a table of reports and --out DIR, or --listen HOST:PORT.")
+    out = path_of("--out", args.out)
     all_devices()
     try:
         table = read_table(args.reports)
@@ -99,8 +101,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     except InvalidSetting as error:
         raise InvalidSetting(f"{args.reports}: {error}") from error
     phi, verdict = trace(reported.reports, n, defence)
-    write(args.out, phi, verdict, reported)
-    print(describe(args.out, phi, verdict, reported, args.c2))
+    write(out, phi, verdict, reported)
+    print(describe(out, phi, verdict, reported, args.c2))
 
 
 def _listen(args: Namespace, defence: Defence) -> None:

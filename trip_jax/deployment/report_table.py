@@ -163,7 +163,7 @@ def read_reports(frame: pd.DataFrame, *, missing: str = "refuse", strict: bool =
 
 
 SHOWN = 5  # lines, and reports, that a message names
-NAN = r"\s*[+-]?[nN][aA][nN]\s*"
+NAN = r"\s*([+-]?[nN][aA][nN])?\s*"  # or nothing, as pandas writes it
 FARTHEST = 2**62  # of rounds from 0, so that their distance is an int64
 
 
