@@ -261,6 +261,7 @@ def plain(axes: Axes) -> Axes:
     """The same axes without frame, with small ticks and labels."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(**TICKS)
+    axes.tick_params(which="minor", labelsize=TICKS["labelsize"])
     for axis in (axes.xaxis, axes.yaxis):
         axis.label.set_fontsize(8)
     return axes
