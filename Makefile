@@ -29,7 +29,7 @@ address: ## write the address in pyproject.toml into README, notebook and citati
 	$(PYTHON) docs/address.py
 
 bench: .venv/installed-bench ## speed beside PyTorch's, an hour and a half on two cores
-	$(BIN)/python -m experiments.benchmark
+	$(BIN)/python -m experiments.benchmark works=training,evaluation,coordinator,round
 	$(BIN)/python -m experiments.retraining_speed
 	$(BIN)/python -m experiments.convolutions
 

@@ -21,6 +21,7 @@ MATRIX[0, 1] = 0.5  # client 0 gives itself no weight, but needs some
 
 GRAPHS: dict[str, dict[str, Any]] = {
     "line": {"graphs": nx.path_graph(N)},
+    "complete": {"graphs": nx.complete_graph(N)},  # one game for all
     "star": {"graphs": nx.star_graph(N - 1), "weights": "uniform"},
     "small_world": {"graphs": nx.watts_strogatz_graph(N, 4, 0.3, seed=1), "weights": "metropolis"},
     "directed": {"graphs": DIRECTED},

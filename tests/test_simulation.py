@@ -181,6 +181,24 @@ def test_nothing_is_evaluated_twice(
     assert sum(evaluated) == n_devices + rounds * (rows + max(2, n_devices))
 
 
+def test_a_game_that_several_clients_play_is_evaluated_once() -> None:
+    """Two pairs have the same members, one of them with other weights; a fake has own models."""
+    ones = np.array([[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 2]])
+    data = tiny_data(SIZES[:4])
+
+    def coalitions(graph: Any, adversary: str = "none", **settings: Any) -> list[int]:
+        found = tiny(graph, data=data, adversary=Adversary(adversary, clients=(0,)), **settings)
+        return found.coalitions.tolist()
+
+    assert coalitions(ones) == coalitions(ones, "d2") == [4 + 4 + 4]
+    assert coalitions(ones, "d1") == coalitions(ones, defence=Defence(c1=True)) == [4 * 4]
+    complete = nx.complete_graph(4)
+    assert coalitions([complete, nx.path_graph(4)]) == [16, 4 + 8 + 8 + 4]
+    assert coalitions(complete, contribution=Contribution(semivalue="loo")) == [5]
+    sampled = tiny(nx.complete_graph(6), contribution=Contribution(budget=40))
+    assert sampled.coalitions.tolist() == [6 * sampled.schedule.work.drawn]
+
+
 def test_a_run_that_diverges_at_once_says_so() -> None:
     with pytest.raises(Diverged, match=r"client 0 .* round 1; no round") as error:
         tiny(training=Training(rounds=3, learning_rate=1e30)).run()

@@ -34,12 +34,14 @@ from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.protocol.exchange import Exchange
 from trip_jax.protocol.messages import Liars, Record, Schedule, State
+from trip_jax.protocol.methods.trip import ByCoalitions
 from trip_jax.protocol.methods.whole_run import Keeping, WholeRun, with_updates
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.rules import (
     Rules,
     are_ours,
     is_rule,
+    plays_by_the_graph,
     require_plain_exchange,
     require_rules,
 )
@@ -142,11 +144,7 @@ class Simulation:
             "utility": utilities.index(contribution.utility),
         }
         self._rules |= require_rules(rules)
-        n_members = np.asarray(topology.graphs.mask).sum(axis=-1)
-        method = self._rules["contribute"]
-        work = method.work(n_members, self.learner.evaluation_batch)
-        self.coalitions = method.n_models(work, n_members)  # [G] models evaluated a round
-        schedule = Schedule(topology, topology.arcs(), work, liars=None, key=key)
+        schedule = Schedule(topology, topology.arcs(), work=None, liars=None, key=key)
         self.schedule = jax.device_put(schedule, replicated(mesh))
         self._set_adversary(adversary, defence)
         n_phi = self.keeps_phi * self.n**2
@@ -162,7 +160,6 @@ class Simulation:
         self.liars = choose_liars(adversary, self.n, self.seed)
         who = self.liars.astype(np.int32), np.isin(np.arange(self.n), self.liars)
         liars = Liars(*jax.device_put(who, replicated(self.learner.mesh)))
-        self.schedule = replace(self.schedule, liars=liars)
         rules: dict[str, Any] = {
             "adversary": adversary.lie(defence.v_threshold, c.scaling),
             "filter": self.defence.filter(),
@@ -173,6 +170,23 @@ class Simulation:
         self.rules = Rules(own=None if ours else object(), **rules)
         self.learner = replace(self.learner, own=self.rules.own)
         self._require_its_method()
+        self.coalitions, work = self._work()
+        work = jax.device_put(work, replicated(self.learner.mesh))
+        self.schedule = replace(self.schedule, work=work, liars=liars)
+
+    def _work(self) -> tuple[np.ndarray, Any]:
+        """How many models a round evaluates [G], and which."""
+        n_members, method = (
+            np.asarray(self.topology.graphs.mask).sum(axis=-1),
+            self.rules.contribute,
+        )
+        given = n_members, self.learner.evaluation_batch
+        plays = method.method if isinstance(method, Keeping) else method
+        if isinstance(plays, ByCoalitions) and plays_by_the_graph(self.rules):
+            work: Any = plays.work(*given, self.topology.alike())
+        else:
+            work = method.work(*given)
+        return method.n_models(work, n_members), work
 
     def _require_its_method(self) -> None:
         """Refuse what a method that waits for the end cannot follow."""

@@ -1,22 +1,23 @@
 """Throughput beside what a user would run instead: PyTorch in loops and under vmap.
 
     python -m experiments.benchmark [clients=8,100,1000] [dataset=fashion_mnist] [model=cnn]
-        [works=training,evaluation,coordinator,round] [repeats=3] [examples=32] [devices=N]
-        [out=DIR] [SETTING=VALUE ...]
+        [works=training,evaluation,coalitions,coordinator,round] [repeats=3] [examples=32]
+        [devices=N] [out=DIR] [SETTING=VALUE ...]
 
 For every number of clients, in a small world (a regular graph below 20), one after another in this
 process and in turn, `repeats` times each: (a) one local epoch of all clients; (b) the evaluation
 of as many models; (c) a whole round with local contribution vectors, beyond 100 clients on 20 test
-images; (e) the coordinator's step with C2, a fifth of the reports being lies. Ours runs as it is
-and without any batching, one model a call on one device; PyTorch in loops and under
-torch.func.vmap, on a CPU eight models at once. Beyond 1,000 coalitions a round is timed neither one
-model a call nor, on a CPU, under vmap, which are slower. PyTorch's evaluation gives accuracy alone,
-ours three utilities, and no round but ours has a coordinator; PyTorch's coordinator works on whole
-arrays and keeps the shares of the graph, ours derives them in each step. (d), the re-execution of
-coalitions, is `experiments.retraining_speed`. The first call of each, which compiles, is not
-counted; short ones are repeated for a fifth of a second. Prints medians of rates and of ratios to
-ours with their ranges, and writes those that there are after each work as CSV and Markdown. Needs
-the extra `bench`.
+images, and the part of it that forms and evaluates the mixtures of all coalitions; (e) the
+coordinator's step with C2, a fifth of the reports being lies. Ours runs as it is and without any
+batching, one model a call on one device; PyTorch in loops and under torch.func.vmap, on a CPU eight
+models at once. Beyond 1,000 coalitions a round is timed neither one model a call nor, on a CPU,
+under vmap, which are slower. PyTorch's evaluation gives accuracy alone, ours three utilities, and
+no round but ours has a coordinator; PyTorch's coordinator works on whole arrays and keeps the
+shares of the graph, ours derives them in each step. (d), the re-execution of coalitions, is
+`experiments.retraining_speed`. The first call of each, which compiles, is not counted; short ones
+are repeated for a fifth of a second. Prints medians of rates and of ratios to ours with their
+ranges, and writes those that there are after each work as CSV and Markdown. Needs the extra
+`bench`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,11 +47,13 @@ from trip_jax.simulation import Simulation
 WORKS: Mapping[str, str] = {
     "training": "samples/s",
     "evaluation": "models/s",
+    "coalitions": "models/s",
     "coordinator": "steps/s",
     "round": "rounds/s",
 }
 """What is timed, and the unit of its rate."""
 
+OF_COALITIONS = ("coalitions", "round")
 UNBATCHED, WHOLE = "trip_jax, one model a call", "PyTorch, whole arrays"
 LARGE, FEW_IMAGES = 100, 20  # beyond so many clients a round has so many test images
 MAX_SLOWLY = 1000  # coalitions of a round that the slower ways are timed on
@@ -75,7 +78,7 @@ def benchmark(arguments: Sequence[str]) -> None:
         settings = [f"dataset={dataset}", f"model={model}", f"topology={topology}"]
         settings += [f"n_clients={n}", f"dataset.train_size={n * examples}"]
         for what in works:
-            few = what == "round" and n > LARGE
+            few = what in OF_COALITIONS and n > LARGE
             images = [f"dataset.test_size={FEW_IMAGES}"] * few
             config = compose_config("vs_shapley", [*settings, *images, *request.overrides])
             simulation, _ = prepare(config)
@@ -100,12 +103,14 @@ class Federation(Protocol):
 
     def train(self, models: Any, clients: Sequence[int]) -> Any: ...
     def evaluate(self, models: Any) -> Any: ...
+    def coalitions(self, models: Any, trained: Any) -> Any: ...
     def round(self, models: Any) -> Any: ...
 
 
 THEIRS: Mapping[str, Callable[[Federation], Any]] = {
     "training": lambda one: one.train(one.models, range(len(one.models))),
     "evaluation": lambda one: one.evaluate(one.models),
+    "coalitions": lambda one: one.coalitions(one.models, 1.01 * one.models),
     "round": lambda one: one.round(one.models),
 }
 
@@ -117,6 +122,7 @@ def _ways(config: Config, simulation: Simulation, work: str) -> tuple[int, dict[
     if work == "coordinator":
         return 1, _coordinators(simulation)
     n, data, state = simulation.n, simulation.data, simulation.start()
+    n_coalitions = int((2 ** np.asarray(simulation.topology.at(0).mask).sum(axis=1)).sum())
     ours: Work
     if work == "training":
         amount, clients = int(data.sizes.sum()) * config.training.local_epochs, jnp.arange(n)
@@ -127,8 +133,11 @@ def _ways(config: Config, simulation: Simulation, work: str) -> tuple[int, dict[
     else:
         programs = Clock(simulation.on_its_data(simulation.compile(state))).programs
         amount, ours = 1, partial(step, programs, state)
+        if work == "coalitions":
+            given = state, 1.01 * state.models, np.ones(n, bool)
+            amount, ours = n_coalitions, partial(programs.assess, *given)
     others: dict[str, Federation] = {**torch_federations(config, simulation)}
-    if work != "round" or simulation.coalitions[0] <= MAX_SLOWLY:
+    if work not in OF_COALITIONS or n_coalitions <= MAX_SLOWLY:
         others = {UNBATCHED: Unbatched(config)} | others
     elif DEVICE.type == "cpu":
         others.pop(VMAP, None)

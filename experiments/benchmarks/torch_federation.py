@@ -156,14 +156,22 @@ class TorchFederation:
     def round(self, models: Tensor) -> tuple[Tensor, list[np.ndarray]]:
         """The next models [n, P] and everyone's local contribution vector (Eq. 4)."""
         trained = self.train(models, range(self.n))
-        contributions = []
+        utilities = self.coalitions(models, trained)
+        contributions = [
+            len(members) * game_values(found)
+            for members, found in zip(self.members, utilities, strict=True)
+        ]
+        return self.mixed(trained), contributions
+
+    def coalitions(self, models: Tensor, trained: Tensor) -> list[np.ndarray]:
+        """Accuracy [2^m] of everyone's mixtures of models before and after training (Eq. 5)."""
+        found = []
         for w, members in zip(self.shares, self.members, strict=True):
             m = len(members)
             inside = tensor(np.arange(2**m)[:, None] >> np.arange(m) & 1)
             mixtures = (inside * w) @ trained[members] + ((1 - inside) * w) @ models[members]
-            utilities = self.evaluate(mixtures).cpu().double().numpy()
-            contributions.append(m * game_values(utilities))
-        return self.mixed(trained), contributions
+            found.append(self.evaluate(mixtures).cpu().double().numpy())
+        return found
 
     def execute(self, inside: np.ndarray) -> Tensor:
         """Accuracy [K, n] of the final models of coalitions [K, n] bool, one after another."""

@@ -1,7 +1,7 @@
 """A federation of ours without any batching: a call for each model that is trained, mixed or
 evaluated, on one device. Tells what batching is worth."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -46,19 +46,30 @@ class Unbatched:
         """Utilities [R, U] of models [R, P]."""
         return jnp.concatenate([self._evaluate(theta[None]) for theta in models])
 
+    def coalitions(self, models: Array, trained: Array) -> list[Array]:
+        """Utilities [2^m, U] of everyone's mixtures of models before and after training (Eq. 5)."""
+        return [
+            jnp.concatenate([self.evaluate(model) for model in mixtures])
+            for mixtures in self._mixtures(models, trained)
+        ]
+
     def round(self, models: Array) -> tuple[Array, list[np.ndarray]]:
         """The next models [n, P] and everyone's local contribution vector [m, U] (Eq. 4)."""
         trained = self.train(models, range(len(models)))
         mixed, contributions = [], []
-        neighbourhoods = map(np.asarray, (self._here.members, self._here.mask, self._here.shares))
-        for i, (members, mask, shares) in enumerate(zip(*neighbourhoods, strict=True)):
-            m = mask.sum()
-            exchanged = shares, trained[members], models[members], models[i], mask
+        for mixtures in self._mixtures(models, trained):
             utilities = []
-            for coalition in range(2**m):
-                inside = (coalition >> np.arange(len(mask)) & 1).astype(bool)
-                model = self._mix(inside[None], *exchanged)
+            for model in mixtures:
                 utilities.append(self.evaluate(model)[0])
             mixed.append(model)  # the last is the mean of all (Eq. 2)
+            m = len(utilities).bit_length() - 1
             contributions.append(m * game_values(np.stack(utilities)))
         return jnp.concatenate(mixed), contributions
+
+    def _mixtures(self, models: Array, trained: Array) -> Iterator[Iterator[Array]]:
+        """Everyone's, of each coalition [1, P]."""
+        neighbourhoods = map(np.asarray, (self._here.members, self._here.mask, self._here.shares))
+        for i, (members, mask, shares) in enumerate(zip(*neighbourhoods, strict=True)):
+            exchanged = shares, trained[members], models[members], models[i], mask
+            bits = [coalition >> np.arange(len(mask)) & 1 for coalition in range(2 ** mask.sum())]
+            yield (self._mix(one.astype(bool)[None], *exchanged) for one in bits)

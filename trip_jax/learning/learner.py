@@ -129,7 +129,11 @@ class Learner:
         return self.model.parts(mixed, len(self.data.test_labels))
 
     def seen(self, models: Float[Array, "R P"], part: Array, parts: int) -> Float[Array, "R Q"]:
-        """What a part of the test set sees of models; linear in them."""
+        """What a part of the test set sees of models; linear in them.
+
+        The devices of one process share this work; between hosts it would have to be sent, part
+        after part, so that there each device does it all.
+        """
 
         def work(models: Array, shared: tuple[ClientData, Array]) -> Array:
             data, part = shared
@@ -139,6 +143,8 @@ class Learner:
                 see = partial(self.model.seen, examples=examples)
                 return lax.map(see, models, batch_size=min(self.evaluation_batch, len(models)))
 
+        if self.mesh.is_multi_process:
+            return work(models, (self.data, part))
         equal = jnp.zeros(len(models))
         return cast(Array, balanced_map(self.mesh, work, models, (self.data, part), equal))
 

@@ -6,11 +6,11 @@ from typing import Any, cast
 import jax
 
 from trip_jax.errors import InvalidSetting
-from trip_jax.protocol.adversaries import Lie
+from trip_jax.protocol.adversaries import Honest, Lie
 from trip_jax.protocol.aggregation import Rule
 from trip_jax.protocol.channels import Channel, Lossless
 from trip_jax.protocol.contributions import Method
-from trip_jax.protocol.defences import Audit, Filter
+from trip_jax.protocol.defences import AcceptAll, Audit, Filter
 from trip_jax.protocol.weighing import AsScheduled, Weighing
 from trip_jax.settings import of_this_package, require
 from trip_jax.settings.declared import instance
@@ -31,6 +31,16 @@ def require_plain_learning(rules: "Rules", who: str) -> None:
         rules.channel.plain_learning and rules.weigh == AsScheduled(),
         f"{who} learn from models as they are, by the weights of the graph: set channel=none or "
         "channel.learning=false, and trust=none.",
+    )
+
+
+def plays_by_the_graph(rules: "Rules") -> bool:
+    """Whether clients with the same neighbourhood have the same models of it, and the same game."""
+    return (
+        rules.weigh == AsScheduled()
+        and type(rules.adversary).send is Honest.send
+        and rules.channel == Lossless()
+        and rules.filter == AcceptAll()
     )
 
 

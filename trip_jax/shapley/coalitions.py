@@ -31,7 +31,8 @@ class CoalitionRows:
 
     The row of coalition S of an enumerated client is `first[i] + S`, where bit s of the number S
     says that the member in slot s belongs to it; that of a sampled client's k-th coalition is
-    `first[i] + k`. Rows come in blocks of one client each.
+    `first[i] + k`. Rows come in blocks of one client each. Clients whose enumerated games are the
+    same share the rows of the first of them.
     """
 
     client: Int32[Array, "*G R"]  # padded to whole chunks
@@ -39,6 +40,7 @@ class CoalitionRows:
     first: Int32[Array, "*G n"]  # the row of each client's empty coalition
     last: Int32[Array, "*G n"]  # the row of each client's grand coalition
     n_rows: Int32[Array, "*G"]  # real rows
+    player: Int32[Array, "*G n"]  # whose rows are a client's, in `client`
     sampled: Int32[Array, "*G K"]  # clients whose coalitions are sampled, padded with n
     block: int = struct.field(pytree_node=False)  # rows a block, all of one client
     chunk: int = struct.field(pytree_node=False)  # rows evaluated between two writes
@@ -58,12 +60,14 @@ class CoalitionRows:
         estimator: str = "auto",
         budget: int = 1024,
         max_coalitions: int = 2**20,
+        alike: Int[np.ndarray, "G n"] | None = None,
     ) -> "CoalitionRows":
         """List the coalitions of neighbourhoods of `n_members` members.
 
         Args:
             batch: coalition models that the backend likes to evaluate at once.
             semivalue, estimator, budget, max_coalitions: the settings `contribution.*`.
+            alike: the first client that has the same game; None: no two have.
 
         Raises:
             InvalidSetting: a round needs more rows than `max_coalitions`, or sampling was asked
@@ -71,6 +75,9 @@ class CoalitionRows:
         """
         sampled = is_sampled(n_members, estimator, budget)
         enumerated, most = n_members[~sampled], int(n_members.max())
+        own = np.broadcast_to(np.arange(n_members.shape[1]), n_members.shape)
+        player = own if alike is None else np.where(sampled, own, alike)
+        listed = player == own
         if sampled.any():
             _require_shapley(most, semivalue, budget)
             require_budget(budget, most, estimator)
@@ -82,9 +89,10 @@ class CoalitionRows:
             bits = max(b for b in range(1, bits + 1) if b == 1 or budget >> b << b >= least)
         block = 2**bits
         drawn = budget // block * block if sampled.any() else 0
-        _check_number(n_members, sampled, drawn, estimator, budget, max_coalitions)
+        _check_number(n_members, listed, sampled, drawn, estimator, budget, max_coalitions)
 
-        counts = np.where(sampled, drawn, 2 ** np.where(sampled, 0, n_members).astype(np.int64))
+        sizes = np.where(sampled, drawn, 2 ** np.where(sampled, 0, n_members).astype(np.int64))
+        counts = np.where(listed, sizes, 0)
         most_rows = int(counts.sum(axis=1).max())
         batch = min(batch, most_rows)
         chunk = block * max(1, batch // block)
@@ -92,7 +100,7 @@ class CoalitionRows:
         shape = (len(n_members), padded)
         client, coalition = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
         who = np.full((len(n_members), int(sampled.sum(axis=1).max())), n_members.shape[1])
-        first = np.cumsum(counts, axis=1) - counts
+        first = np.take_along_axis(np.cumsum(counts, axis=1) - counts, player, axis=1)
         for g, count in enumerate(counts):
             rows = count.sum()
             client[g, :rows] = np.repeat(np.arange(len(count)), count)
@@ -103,7 +111,8 @@ class CoalitionRows:
                 "client": client,
                 "coalition": coalition,
                 "first": first.astype(np.int32),
-                "last": np.where(sampled, first + 1, first + counts - 1).astype(np.int32),
+                "last": np.where(sampled, first + 1, first + sizes - 1).astype(np.int32),
+                "player": player.astype(np.int32),
                 "n_rows": counts.sum(axis=1).astype(np.int32),
                 "sampled": who.astype(np.int32),
             }
@@ -133,7 +142,9 @@ class CoalitionRows:
         if (sizes := self._needed_sizes()) is None:
             return np.asarray(self.n_rows)
         number = [[comb(m, s) for s in range(len(sizes))] for m in range(len(sizes))]
-        return np.asarray((sizes * np.array(number)).sum(axis=1)[n_members].sum(axis=1))
+        needed = (sizes * np.array(number)).sum(axis=1)[n_members]
+        listed = np.asarray(self.player) == np.arange(n_members.shape[1])
+        return np.asarray((needed * listed).sum(axis=1))
 
     def needed(
         self, masks: Bool[Array, "R slots"], n_members: Int[Array, " n"]
@@ -189,6 +200,7 @@ def _require_shapley(most: int, semivalue: str, budget: int) -> None:
 
 def _check_number(
     n_members: Int[np.ndarray, "G n"],
+    listed: Bool[np.ndarray, "G n"],
     sampled: Bool[np.ndarray, "G n"],
     drawn: int,
     estimator: str,
@@ -198,8 +210,8 @@ def _check_number(
     """Refuse more rows than a round may have."""
     most = int(n_members.max())
     total = max(
-        sum(drawn if s else 2 ** int(m) for m, s in zip(graph, rows, strict=True))
-        for graph, rows in zip(n_members, sampled, strict=True)
+        sum(drawn if s else 2 ** int(m) for m, s in zip(graph[rows], draws[rows], strict=True))
+        for graph, draws, rows in zip(n_members, sampled, listed, strict=True)
     )
     limit = min(max_coalitions, 2**30)  # rows are numbered in 32 bits
     if total <= limit:

@@ -90,6 +90,17 @@ class Topology:
         """The neighbourhoods of round t."""
         return jax.tree.map(lambda graphs: graphs[self.graph_of(t)], self.graphs)
 
+    def alike(self) -> Int[np.ndarray, "G n"]:
+        """The first client that has the same members, with the same weights, of every client."""
+        mask, weights = np.asarray(self.graphs.mask), np.asarray(self.graphs.weights)
+        members = np.where(mask, np.asarray(self.graphs.members), -1)
+        found = np.empty(members.shape[:2], int)
+        for graph, *rows in zip(found, members, weights, strict=True):
+            firsts: dict[tuple[bytes, ...], int] = {}
+            for i, row in enumerate(zip(*rows, strict=True)):
+                graph[i] = firsts.setdefault(tuple(part.tobytes() for part in row), i)
+        return found
+
     def padded(self, width: int) -> "Topology":
         """The same graphs with neighbourhoods of `width` slots, at least M."""
         members, mask = self.graphs.members, self.graphs.mask

@@ -47,8 +47,13 @@ class ByCoalitions:
     max_coalitions: int
     sends_before = True
 
-    def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> CoalitionRows:
-        """The coalitions."""
+    def work(
+        self,
+        n_members: Int[np.ndarray, "G n"],
+        batch: int,
+        alike: Int[np.ndarray, "G n"] | None = None,
+    ) -> CoalitionRows:
+        """The coalitions, once where the games of clients are `alike`."""
         return CoalitionRows.of(
             n_members,
             batch=batch,
@@ -56,6 +61,7 @@ class ByCoalitions:
             estimator=self.estimator,
             budget=self.budget,
             max_coalitions=self.max_coalitions,
+            alike=alike,
         )
 
     def n_models(
@@ -195,7 +201,7 @@ def local_contributions(
         slots=here.mask.shape[1],
         normalization=normalization,
         semivalue=rows.semivalue,
-    )
+    )[rows.player]
     error = jnp.zeros_like(lcv)
     if not len(drawn):
         return lcv, error
