@@ -6,10 +6,13 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trip_jax.config import TopologyConfig
 from trip_jax.errors import InvalidSetting
 from trip_jax.topology import Topology, build, from_config
+from trip_jax.topology.edges import Edges, random_graph, small_world
 from trip_jax.topology.files import read_graph
 
 SIZES = np.arange(1, 9)
@@ -223,3 +226,93 @@ def test_relabelling_a_graph_relabels_its_arrays() -> None:
     before = adjacency(build(graph, SIZES))
     after = adjacency(build(nx.relabel_nodes(graph, dict(enumerate(new.tolist()))), SIZES))
     assert (after[np.ix_(new, new)] == before).all()
+
+
+def pairs(edges: Edges) -> set[frozenset[int]]:
+    found = [frozenset(ends) for ends in edges.ends.tolist()]
+    assert len(set(found)) == len(found) and all(len(ends) == 2 for ends in found)
+    return set(found)
+
+
+def test_large_small_worlds_are_rings_rewired_at_random() -> None:
+    n, share = 3000, 0.3
+    ring = pairs(small_world(n, 4, 0, np.random.default_rng(0)))
+    assert ring == {frozenset((i, (i + step) % n)) for i in range(n) for step in (1, 2)}
+    found = small_world(n, 4, share, np.random.default_rng(0))
+    rewired = pairs(found) - ring
+    assert abs(len(rewired) - share * 2 * n) < 5 * np.sqrt(2 * n * share * (1 - share))
+    assert len(found.ends) == 2 * n
+    ends = np.array([sorted(ends) for ends in rewired])
+    assert abs(np.abs(ends[:, 1] - ends[:, 0]).mean() / n - 1 / 3) < 0.02  # of uniform pairs
+    starts = np.bincount(found.arcs()[0], minlength=n) - 1
+    assert starts.min() >= 2  # each keeps one end of the edges that it had
+
+
+def test_large_small_worlds_that_are_dense_come_to_an_end() -> None:
+    found = [len(pairs(small_world(9, 8, 1, np.random.default_rng(seed)))) for seed in range(3)]
+    assert min(found) > 30 and max(found) <= 36
+
+
+def test_large_random_graphs_have_each_pair_alike() -> None:
+    n, probability = 40, 0.2
+    joined = np.zeros((n, n))
+    for seed in range(300):
+        for a, b in map(sorted, pairs(random_graph(n, probability, np.random.default_rng(seed)))):
+            joined[a, b] += 1
+    counts = joined[np.triu_indices(n, 1)]
+    z = (counts - 300 * probability) / np.sqrt(300 * probability * (1 - probability))
+    assert abs(z).max() < 5 and abs(z.mean()) < 5 / np.sqrt(len(z)) and 0.8 < z.std() < 1.2
+
+
+@pytest.mark.parametrize("kind", ["watts_strogatz", "erdos_renyi"])
+def test_beyond_a_size_graphs_are_drawn_as_arrays(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = adjacency(drawn(60, kind=kind, probability=0.2))
+    monkeypatch.setattr("trip_jax.topology.families.LARGE", 20)
+    one, same, other = (
+        adjacency(drawn(60, kind=kind, probability=0.2, seed=seed)) for seed in (0, 0, 1)
+    )
+    assert (one == same).all() and (one != other).any() and (one != usual).any()
+    assert (one == one.T).all()
+    arcs = adjacency(drawn(60, kind=kind, probability=0.2, directed=True)) & ~np.eye(60, dtype=bool)
+    assert not (arcs & arcs.T).any() and ((arcs | arcs.T) == (one & ~np.eye(60, dtype=bool))).all()
+    turns = drawn(60, kind=kind, probability=0.2, redraw_every=1)
+    assert (adjacency(turns, 0) == one).all() and (adjacency(turns, 1) != one).any()
+    monkeypatch.setattr(Edges, "n_pieces", lambda _: 2)
+    with pytest.raises(InvalidSetting, match=r"2 pieces|No connected graph .* in 100 draws"):
+        drawn(60, kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("star", "neighbourhood of 1,000,000 members makes room for as many in all"),
+        ("complete", "topology=complete has 1,000,000,000,000 arcs"),
+        ("erdos_renyi", r"arcs: lower n_clients or topology.probability"),
+    ],
+)
+def test_graphs_larger_than_memory_are_refused_before_they_are_drawn(
+    kind: str, message: str
+) -> None:
+    with pytest.raises(InvalidSetting, match=f"Memory is not enough: .*{message}"):
+        drawn(10**6, kind=kind)
+
+
+@given(st.integers(1, 7), st.booleans(), st.data())
+def test_edges_and_networkx_build_the_same(n: int, directed: bool, data: st.DataObject) -> None:
+    ends = st.tuples(*[st.integers(0, n - 1)] * 2)
+    listed = data.draw(st.lists(ends, unique_by=frozenset, max_size=12))
+    graph = nx.empty_graph(n, create_using=nx.DiGraph if directed else nx.Graph)
+    graph.add_edges_from(listed)
+    edges = Edges(np.array(listed, int).reshape(-1, 2), n, directed)
+    one, other = (build(each, np.arange(1, n + 1)).graphs for each in (graph, edges))
+    for name in ("members", "mask", "weights"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    senders = graph.predecessors if directed else graph.neighbors
+    expected = [sorted({i, *senders(i)}) for i in range(n)]
+    assert [
+        row[real].tolist()
+        for row, real in zip(np.asarray(one.members)[0], np.asarray(one.mask)[0], strict=True)
+    ] == expected
+    assert edges.n_pieces() == nx.number_connected_components(graph.to_undirected())

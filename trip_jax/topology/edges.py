@@ -11,6 +11,8 @@ from scipy.sparse.csgraph import connected_components
 
 from trip_jax.settings import require
 
+TRIES = 1000
+
 
 @dataclass(frozen=True)
 class Edges:
@@ -73,7 +75,8 @@ def edges_of(graph: nx.Graph | Edges, n: int) -> Edges:
 def small_world(n: int, degree: int, probability: float, rng: Generator) -> Edges:
     """Watts and Strogatz's graph: a ring of neighbours, some of whose edges go to anyone instead.
 
-    An edge is drawn again while it joins a node to itself or two that are joined already.
+    An edge is drawn again while it joins a node to itself or two that are joined already; where
+    nearly all are joined to a node, one that `TRIES` draws find no place for is left out.
     """
     own = np.arange(n)[:, None]
     ring = np.stack(np.broadcast_arrays(own, (own + np.arange(1, degree // 2 + 1)) % n), axis=-1)
@@ -81,7 +84,9 @@ def small_world(n: int, degree: int, probability: float, rng: Generator) -> Edge
     rewired = rng.random(len(ring)) < probability
     start = ring[rewired, 0]
     taken = _numbers(ring[~rewired], n)
-    while len(start):
+    for _ in range(TRIES):
+        if not len(start):
+            break
         drawn = np.stack([start, rng.integers(n, size=len(start))], axis=1)
         number = _numbers(drawn, n)
         fresh = (drawn[:, 0] != drawn[:, 1]) & ~np.isin(number, taken) & _first(number)
