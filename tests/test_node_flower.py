@@ -17,7 +17,7 @@ from tests import reference as ref
 from trip_jax.deployment.tracing import after, nothing_yet
 from trip_jax.errors import InvalidSetting
 from trip_jax.node import LocalEvaluator, Report
-from trip_jax.node.flower import ContributionMod, ask, mixed, scores_record
+from trip_jax.node.flower import ask, mixed, scores_record, tell_contributions
 from trip_jax.protocol.defences import Defence
 
 NODES = [11, 22, 33, 44]
@@ -67,14 +67,15 @@ def client(told: list[Report]) -> ClientApp:
         assert name == str(context.node_id)
         return LocalEvaluator(utility, name, normalization="efficient")
 
-    app = ClientApp(mods=[ContributionMod(evaluator, told.append)])
+    app = ClientApp()
+    tell_contributions(app, evaluator, told.append)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
         model = message.content.array_records["model"]
         own = TARGET * (context.node_id % 3)
         stepped = 0.5 * (model["w"].numpy() + own)
-        seen = model["seen"].numpy() + 1
+        seen = np.asarray(model["seen"].numpy() + 1)
         record = ArrayRecord({"w": Array(stepped), "seen": Array(seen)})
         return Message(RecordDict({"model": record}), reply_to=message)
 
@@ -118,7 +119,7 @@ def test_a_ring_tells_who_contributed_what() -> None:
 
 def test_a_client_that_fails_is_named() -> None:
     grid = InProcess({node: client([]) for node in NODES})
-    good = ArrayRecord({"w": Array(np.zeros(3))})
+    good = ArrayRecord({"w": Array(np.zeros(3)), "seen": Array(np.array(0))})
     bad = ArrayRecord({"w": Array(np.zeros(4))})
     models = dict.fromkeys(NODES, good)
     with pytest.raises(InvalidSetting, match=r"Node 11 told no contributions in round 7: .*after"):

@@ -1,15 +1,15 @@
-"""Flower: a mod that tells contributions in clients, and what a ServerApp does for it.
+"""Flower: what a ClientApp answers about contributions, and how a ServerApp asks.
 
 In a federation without a server Flower's grid carries models between neighbours, as a ServerApp
 sends them on. Clients train in messages of their own; then each gets its neighbourhood's models in
-a message of type `query.contributions`, which the mod answers and the ClientApp never sees.
+a message of type `query.contributions`, which `tell_contributions` has the ClientApp answer.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp.typing import ClientAppCallable
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from trip_jax.errors import InvalidSetting
@@ -24,8 +24,12 @@ ABOUT, REPORT, LCV = "trip_jax.about", "trip_jax.report", "trip_jax.lcv"
 """Records: members and weights of a neighbourhood; the report; its contributions by member."""
 
 
-class ContributionMod:
-    """For `ClientApp(mods=[...])`: answers what its neighbours contributed to a node's model.
+def tell_contributions(
+    app: ClientApp,
+    evaluator: Callable[[Context, str], LocalEvaluator],
+    hand_in: Callable[[Report], object] | None = None,
+) -> None:
+    """Have a ClientApp answer what a node's neighbours contributed to its model.
 
     Args:
         evaluator: of a node, from its context and its name, which is a member's; it evaluates
@@ -34,16 +38,8 @@ class ContributionMod:
             send it to a coordinator.
     """
 
-    def __init__(
-        self,
-        evaluator: Callable[[Context, str], LocalEvaluator],
-        hand_in: Callable[[Report], object] | None = None,
-    ):
-        self._evaluator, self._hand_in = evaluator, hand_in
-
-    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        if message.metadata.message_type != ASKED:
-            return call_next(message, context)
+    @app.query("contributions")
+    def answer(message: Message, context: Context) -> Message:
         records = message.content.array_records
         about = message.content.config_records[ABOUT]
         members, client = _texts(about["members"]), str(about["client"])
@@ -52,10 +48,9 @@ class ContributionMod:
         )
         weights = dict(zip(members, _numbers(about["weights"]), strict=True))
         (round,) = _numbers([about["round"]])
-        evaluator = self._evaluator(context, client)
-        report = evaluator.lcv(before, after, weights, round=int(round))
-        if self._hand_in:
-            self._hand_in(report)
+        report = evaluator(context, client).lcv(before, after, weights, round=int(round))
+        if hand_in:
+            hand_in(report)
         lcv = MetricRecord(dict(zip(report.members, report.lcv, strict=True)))
         told = RecordDict({LCV: lcv, REPORT: ConfigRecord({"json": report.to_json()})})
         return Message(told, reply_to=message)
@@ -113,7 +108,7 @@ def mixed(models: Mapping[int, ArrayRecord], weights: Mapping[int, float]) -> Ar
     found = {j: leaves(arrays(models[j]), f"models[{j}]") for j in weights}
     shares = [weight / sum(weights.values()) for weight in weights.values()]
     mean = mixture(list(found.values()), shares, found[own])
-    return ArrayRecord({name: Array(np.ascontiguousarray(one)) for name, one in mean.items()})
+    return ArrayRecord({name: Array(np.asarray(one, order="C")) for name, one in mean.items()})
 
 
 def arrays(record: ArrayRecord) -> dict[str, np.ndarray]:
