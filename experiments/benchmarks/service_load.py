@@ -1,0 +1,156 @@
+"""How long the coordinator's service takes to keep reports and to trace rounds.
+
+    python -m experiments.service_load [clients=1000] [rounds=50] [connections=32] [members=7]
+        [out=DIR]
+
+A federation of `clients` hands in signed reports on neighbourhoods of `members` drawn at random,
+over so many connections that stay open, all as fast as they are answered. The service runs as a
+process of its own on this machine, and shares its cores with what sends. Latency is from a report's
+first byte to the answer's last, and so holds the wait for the disk. A round's lag is from the last
+answer of the round to its scores.
+"""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.request import urlopen
+
+import numpy as np
+import pandas
+
+from experiments.harness import report
+from experiments.harness.command_line import Request, run_as_command
+from experiments.harness.report import Report
+from trip_jax.deployment.admission import KEYS
+from trip_jax.errors import InvalidSetting
+from trip_jax.node import Report as Told
+from trip_jax.node.sending import SIGNATURE
+from trip_jax.node.signing import Signer
+
+SETTINGS = ("clients", "rounds", "connections", "members", "out")
+
+
+def service_load(arguments: Sequence[str]) -> None:
+    """Load a service of our own and write the report."""
+    request = Request("service_load", arguments, SETTINGS)
+    if request.overrides:
+        raise InvalidSetting(f"There are {', '.join(SETTINGS)}, not {request.overrides[0]!r}.")
+    clients = request.number("clients", 1000, least=2)
+    rounds = request.number("rounds", 50, least=1)
+    connections = request.number("connections", 32, least=1)
+    members = request.number("members", 7, least=2)
+    out = request.folder("outputs/service_load")
+    signers = {f"client {i}": Signer(i.to_bytes(32, "big")) for i in range(clients)}
+    with TemporaryDirectory() as folder:
+        frame = _load(Path(folder), signers, rounds, connections, min(members, clients))
+    title = f"{clients:,} clients, {rounds} rounds, {connections} connections, {members} members"
+    late = frame.latency.quantile([0.5, 0.95, 0.99, 1]) * 1000
+    by_round = frame.groupby("round")
+    spent, lag = by_round.seconds.first(), by_round.lag.first()
+    lines = [
+        ["", "median", "95 %", "99 %", "most"],
+        ["a report is answered after, ms", *(f"{value:.1f}" for value in late)],
+        ["a round is handed in after, s", *_spread(spent)],
+        ["and traced so much later, s", *_spread(lag)],
+    ]
+    rate = f"{clients / spent.median():,.0f} reports a second in the median round."
+    text = Report.of(request, out).write(
+        frame, "The service under load", title, report.markdown(lines), rate
+    )
+    print(text)
+
+
+def _spread(seconds: pandas.Series) -> list[str]:
+    return [f"{value:.2f}" for value in seconds.quantile([0.5, 0.95, 0.99, 1])]
+
+
+def _load(
+    folder: Path, signers: dict[str, Signer], rounds: int, connections: int, members: int
+) -> pandas.DataFrame:
+    """A row for each report."""
+    clients = {name: signer.public for name, signer in signers.items()}
+    keys = folder / "keys.json"
+    keys.write_text(json.dumps({"schema": KEYS, "federation": "load", "clients": clients}))
+    command = [sys.executable, "-m", "trip_jax.coordinate", "--listen", "127.0.0.1:0", "--c2"]
+    command += ["--state", str(folder / "state"), "--keys", str(keys)]
+    rows = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+        try:
+            assert service.stdout
+            found = re.search(r"http://([\d.]+):(\d+)", service.stdout.readline())
+            if not found:
+                raise RuntimeError("the service did not start")
+            host, port = found[1], int(found[2])
+            for t in range(1, rounds + 1):
+                requests = [
+                    _request(_told(name, t, list(signers), members), signer)
+                    for name, signer in signers.items()
+                ]
+                began = time.perf_counter()
+                latencies = asyncio.run(_hand_in(host, port, requests, connections))
+                ended = time.perf_counter()
+                lag = _wait_until_traced(host, port, t) - ended
+                rows += [
+                    {"round": t, "latency": one, "seconds": ended - began, "lag": lag}
+                    for one in latencies
+                ]
+                print(f"round {t} of {rounds}: {ended - began:.2f} s, traced {lag:.2f} s later")
+        finally:
+            service.terminate()
+    return pandas.DataFrame(rows)
+
+
+def _told(client: str, round: int, names: list[str], members: int) -> Told:
+    rng = np.random.default_rng([round, names.index(client)])
+    others = [name for name in rng.choice(names, members).tolist() if name != client]
+    neighbourhood = (client, *dict.fromkeys(others))
+    lcv = rng.normal(0.1, 0.01, len(neighbourhood)).tolist()
+    ones, zeros = (1.0,) * len(lcv), (0.0,) * len(lcv)
+    return Told(
+        client, round, neighbourhood, ones, tuple(lcv), zeros, 2 ** len(lcv), federation="load"
+    )
+
+
+def _request(told: Told, signer: Signer) -> bytes:
+    body = told.to_json().encode()
+    head = f"POST /reports HTTP/1.1\r\nHost: load\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}{SIGNATURE}: {signer.sign(body)}\r\n\r\n".encode() + body
+
+
+async def _hand_in(host: str, port: int, requests: list[bytes], connections: int) -> list[float]:
+    """Seconds to each answer."""
+    waiting, latencies = iter(requests), []
+
+    async def one_after_another() -> None:
+        reader, writer = await asyncio.open_connection(host, port)
+        for request in waiting:
+            began = time.perf_counter()
+            writer.write(request)
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            length = re.search(r"content-length: (\d+)", head)
+            await reader.readexactly(int(length[1]) if length else 0)
+            latencies.append(time.perf_counter() - began)
+            if " 201 " not in head:
+                raise RuntimeError(head.splitlines()[0])
+        writer.close()
+
+    await asyncio.gather(*(one_after_another() for _ in range(connections)))
+    return latencies
+
+
+def _wait_until_traced(host: str, port: int, rounds: int) -> float:
+    while True:
+        with urlopen(f"http://{host}:{port}/state") as answer:
+            if json.load(answer)["traced"] == rounds:
+                return time.perf_counter()
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    run_as_command(service_load)
