@@ -46,6 +46,7 @@ WAYS = {
     "without": {"error_feedback": False},
     "learning, too": {"learning": True},
 }
+HONEST = Adversary()
 TENTH = 0.1  # of the bytes that the plain exchange of pre-training models takes
 WANTED = 0.01  # distance to the uncompressed phi
 
@@ -101,7 +102,7 @@ class CompressedCell:
         self.cell = cell
 
     def outcome(
-        self, channel: Exchange, adversary: Adversary = Adversary(), defended: bool = False
+        self, channel: Exchange, adversary: Adversary = HONEST, defended: bool = False
     ) -> Outcome:
         """Computed now, or as it was kept."""
 

@@ -140,8 +140,8 @@ def _against_graph(frame: pandas.DataFrame, name: str) -> Iterator[dict[str, Any
 def _sections(frame: pandas.DataFrame) -> Iterator[str]:
     honest, lying = (frame[(frame.lie == "honest") == one] for one in (True, False))
     yield (
-        "Honest federations: final accuracy, its change against weights of the graph with Student's "
-        "95 % interval over seeds, and gains over training alone."
+        "Honest federations: final accuracy, its change against weights of the graph with "
+        "Student's 95 % interval over seeds, and gains over training alone."
     )
     yield report.table(
         "distribution | graph | trust | accuracy | change | MCG | CGS | lose nothing",
@@ -163,7 +163,7 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
         told = with_interval(more.mean(), interval_over_seeds(more))
         rows.append(row | {"told": told, "defences": "C1, C2" if row["defended"] else "none"})
     yield report.table(
-        "lie | defences | trust | accuracy of honest | change | paid to liars | more than if honest",
+        "lie | defences | trust | accuracy of honest | change | paid to liars | beyond their due",
         "{lie} | {defences} | {trust} | {accuracy:.4f} | {change} | {paid:.1%} | {told}",
         rows,
     )

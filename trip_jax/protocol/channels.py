@@ -19,9 +19,11 @@ class Channel(ABC):
 
     Attributes:
         plain_learning: whether models after training arrive as they were sent.
+        needs_everyone: whether it relies on every receiver getting every message.
     """
 
     plain_learning: bool = False
+    needs_everyone: bool = False
 
     def start(self, models: Float[Array, "n P"]) -> Any:
         """What senders remember before the first round: arrays in dictionaries, or None."""

@@ -55,6 +55,10 @@ class Compressed(Channel):
     def plain_learning(self) -> bool:
         return not self.learning
 
+    @property
+    def needs_everyone(self) -> bool:  # copies are alike at all receivers
+        return self.learning
+
     def start(self, models: Float[Array, "n P"]) -> dict[str, Array] | None:
         """What is left over of Delta, and the copies that receivers have of theta^(t+1/2)."""
         memory = {"left": jnp.zeros_like(models)} if self.error_feedback else {}
