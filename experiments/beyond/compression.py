@@ -41,7 +41,7 @@ SIZES: dict[str, tuple[Exchange, ...]] = {
     "quantised": tuple(Exchange("quantised", bits=bits) for bits in (2, 3, 8)),
     "low_rank": tuple(Exchange("low_rank", rank=rank) for rank in (1, 3, 10)),
 }
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     "with feedback": {"error_feedback": True},
     "without": {"error_feedback": False},
     "learning, too": {"learning": True},

@@ -92,7 +92,7 @@ class Compressed(Channel):
         self, vectors: Float[Array, "n P"], here: Round, part: int, learner: Learner
     ) -> Float[Array, "n P"]:
         keys = here.keys_beside(1 + part)
-        return lax.map(lambda one: self.compressor(*one, learner.model), (vectors, keys))
+        return lax.map(lambda one: self.compressor(one[0], one[1], learner.model), (vectors, keys))
 
 
 @dataclass(frozen=True)
