@@ -22,13 +22,14 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
-from experiments.beyond.compression import last_state
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import Arrays
 from experiments.harness.statistics import interval_over_seeds, with_interval
 from experiments.paper.cells import Cell, CellStudy
+from trip_jax import Simulation, State
 from trip_jax.config import Adversary
+from trip_jax.errors import Diverged
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.adversaries import choose_liars
 from trip_jax.rewards import Gains, alone, payments
@@ -39,6 +40,20 @@ TRUSTS = ("none", "own", "phi")
 LIES = ("d1", "d2", "d1d2", "garbage")
 BUDGET = 1_000_000
 FIXED = {"trust.kind": "Say trust={value} instead of trust.kind."}
+
+
+def last_state(simulation: Simulation) -> State:
+    """Of a run; programs are shared by federations of equal rules and shapes.
+
+    Raises:
+        Diverged: a model is no longer finite.
+    """
+    state = simulation.start()
+    for t in range(simulation.training.rounds):
+        state, record = simulation.step(state)
+        if (diverged := record.diverged(simulation.liars)) is not None:
+            raise Diverged(t, diverged, None)
+    return state
 
 
 class TrustingCell:
@@ -95,12 +110,20 @@ class TrustingCell:
         }
 
 
+class IncentiveStudy(CellStudy):
+    """Which cells, trusts and lies are asked for."""
+
+    def __init__(self, arguments: Sequence[str]):
+        kinds, names = ("iid", "noisy_labels"), ("trust", "lie")
+        super().__init__("incentives", arguments, kinds, names=names, fixed=FIXED)
+        self.trusts = self.request.among("trust", TRUSTS)
+        self.lies = self.request.among("lie", LIES)
+
+
 def incentives(arguments: Sequence[str]) -> None:
     """Fill the tables as far as they were asked for; one report a data set and model."""
-    names = ("trust", "lie")
-    study = CellStudy("incentives", arguments, ("iid", "noisy_labels"), names=names, fixed=FIXED)
-    trusts = study.request.among("trust", TRUSTS)
-    lies = study.request.among("lie", LIES)
+    study = IncentiveStudy(arguments)
+    trusts, lies = study.trusts, study.lies
     for dataset, model in study.reports():
         rows: list[dict[str, Any]] = []
         for seed, kind, graph in product(study.seeds, study.distributions, study.topologies):

@@ -37,14 +37,21 @@ FIXED = {
 }
 
 
+class ParticipationStudy(CellStudy):
+    """Which cells and events are asked for."""
+
+    def __init__(self, arguments: Sequence[str]):
+        names = ("probability", "drop")
+        super().__init__("participation", arguments, ("noisy_labels",), names=names, fixed=FIXED)
+        drops = self.request.reals("drop", 0, 0.2, 0.5)
+        self.events = [(there, 0.0) for there in self.request.reals("probability", 1, 0.8, 0.5)]
+        self.events += [(1.0, drop) for drop in drops if drop]
+
+
 def participation(arguments: Sequence[str]) -> None:
     """Fill the table as far as it was asked for; one report a data set and model."""
-    names = ("probability", "drop")
-    study = CellStudy("participation", arguments, ("noisy_labels",), names=names, fixed=FIXED)
-    probabilities = study.request.reals("probability", 1, 0.8, 0.5)
-    drops = study.request.reals("drop", 0, 0.2, 0.5)
-    events = [(probability, 0.0) for probability in probabilities]
-    events += [(1.0, drop) for drop in drops if drop]
+    study = ParticipationStudy(arguments)
+    events = study.events
     for dataset, model in study.reports():
         rows = []
         cells = product(study.seeds, study.distributions, study.topologies, events)
@@ -94,8 +101,8 @@ COLUMNS = {
 def _sections(frame: pandas.DataFrame) -> Iterator[str]:
     yield (
         "Distance: mean cosine distance of rows. Correlations are Pearson's over clients: of "
-        "scores with the truth's under the same events, of both divided by the rounds in which a client "
-        "was there, and of scores with these rounds. Mean ± standard deviation over seeds."
+        "scores with the truth's under the same events, of both divided by the rounds in which a "
+        "client was there, and of scores with these rounds. Mean ± standard deviation over seeds."
     )
     lines = [["there with", "lost", *COLUMNS.values()]]
     for (probability, drop), rows in frame.groupby(["probability", "drop"], sort=False):
