@@ -250,18 +250,23 @@ def tiny(
     redraw_every: int = 1,
     training: Training | None = None,
     model: Model | None = None,
+    present: np.ndarray | None = None,
+    drop: float = 0.0,
     **settings: Any,
 ) -> Simulation:
     """Six clients with an MLP of 6 hidden units; two rounds of two epochs by default."""
     data = tiny_data() if data is None else data
     if graphs is None:
         graphs = nx.path_graph(len(data.sizes))
+    usual = Training(rounds=2, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0.5)
+    training = training or usual
+    sizes = np.asarray(data.sizes)
+    built = topology.build(graphs, sizes, weights=weights, redraw_every=redraw_every)
     return Simulation(
         model or mlp(3, (6,)),
         data,
-        topology.build(graphs, np.asarray(data.sizes), weights=weights, redraw_every=redraw_every),
-        training=training
-        or Training(rounds=2, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0.5),
+        topology.with_events(built, training.rounds, present=present, drop=drop, seed=1),
+        training=training,
         **settings,
     )
 
@@ -337,6 +342,12 @@ def oracle_inputs(simulation: Simulation) -> OracleInputs:
     )
 
 
+def away_of(simulation: Simulation) -> list[set[int]] | None:
+    """Who is away in each round."""
+    present = simulation.topology.present
+    return None if present is None else [set(np.flatnonzero(~np.asarray(row))) for row in present]
+
+
 def oracle(
     simulation: Simulation, trajectory: Trajectory, utility: ref.Utility = "loss"
 ) -> ref.TripShapley:
@@ -395,4 +406,5 @@ def oracle(
         thresholding=defence.thresholding,  # type: ignore[arg-type]
         channel=channel,
         trust=trust,
+        away=away_of(simulation),
     )

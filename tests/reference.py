@@ -485,6 +485,7 @@ def trip_shapley(
     thresholding: Thresholding = "soft",
     channel: Channel | None = None,
     trust: Trust | None = None,
+    away: Sequence[Collection[int]] | None = None,
 ) -> TripShapley:
     """Algorithm 1, with D1 (`lie_models`), D2 (`amount`), C1 (`v_threshold`), C2 (`lam`).
 
@@ -515,8 +516,11 @@ def trip_shapley(
             for i in range(n)
         ]
         pre = out.models[-1]
+        gone = () if away is None else away[t]
         trained = [
-            train(pre[i], *data[i], orders[t][i], batch_size, learning_rate, momentum)
+            pre[i]
+            if i in gone
+            else train(pre[i], *data[i], orders[t][i], batch_size, learning_rate, momentum)
             for i in range(n)
         ]
         # A liar sends one fake to all; its own view below keeps the true model.
@@ -526,7 +530,7 @@ def trip_shapley(
         ]
         arriving = list(trained)
         if channel is not None:
-            for j in range(n):
+            for j in set(range(n)) - set(gone):
                 sent[j], arriving[j] = channel.transmit(j, t, sent[j], trained[j])
 
         after, lcvs, tables, reported, c1_flags = [], [], [], [], set()
@@ -541,11 +545,11 @@ def trip_shapley(
                 members, received, weights[i], x_test, y_test, utility, normalization
             )
             lcvs.append(lcv)
-            if trust is not None:
+            if trust is not None and i not in gone:
                 trust.remember(i, lcv)
             tables.append(table)
             report = dict(lcv)
-            if i in liars:
+            if i in liars and i not in gone:
                 scale = 1.0 if normalization == "paper" else 1.0 / len(weights[i])
                 report = falsify_lcv(lcv, liars if collude else {i}, amount * scale, lower_others)
             reported.append(report)
@@ -581,6 +585,7 @@ def retrain(
     learning_rate: float,
     momentum: float,
     utility: Utility = "accuracy",
+    away: Sequence[Collection[int]] | None = None,
 ) -> list[float]:
     """u_i(S) of every client's final model when the decentralised run is repeated with S only.
 
@@ -592,7 +597,7 @@ def retrain(
     for t, weights in enumerate(neighbourhoods):
         after_training = []
         for i in range(n):
-            if i in coalition:
+            if i in coalition and (away is None or i not in away[t]):
                 after_training.append(
                     train(models[i], *data[i], orders[t][i], batch_size, learning_rate, momentum)
                 )
@@ -615,6 +620,7 @@ def shapley_by_retraining(
     learning_rate: float,
     momentum: float,
     utility: Utility = "accuracy",
+    away: Sequence[Collection[int]] | None = None,
 ) -> FloatArray:
     """The decentralised ground truth phi [n, n]: row i is the Shapley value of the game u_i."""
     n = len(data)
@@ -631,6 +637,7 @@ def shapley_by_retraining(
             learning_rate=learning_rate,
             momentum=momentum,
             utility=utility,
+            away=away,
         )
     phi = np.zeros((n, n))
     for i in range(n):

@@ -56,7 +56,12 @@ def composed(*overrides: str) -> Config:
 
 def needed(choice: str) -> list[str]:
     """What a choice cannot do without."""
-    return ["topology.files=[graph.txt]"] if choice == "file" else []
+    lists = {
+        "file": "topology.files=[graph.txt]",
+        "trace": "participation.file=trace.txt",
+        "events": "participation.events=['join 1 2']",
+    }
+    return [lists[choice]] if choice in lists else []
 
 
 def leading_comment(path: Path) -> str:
@@ -74,7 +79,7 @@ def test_every_group_belongs_to_the_schema() -> None:
 def test_every_choice_composes(group: str, choice: str) -> None:
     plus = "+" if group == "experiment" else ""
     config = composed(f"{plus}{group}={choice}", *needed(choice))
-    if group in ("distribution", "topology", "model", "adversary"):
+    if group in ("distribution", "topology", "model", "adversary", "channel", "trust"):
         assert getattr(config, group).kind == choice
     if group == "contribution":
         assert config.contribution.estimator == choice
@@ -116,6 +121,7 @@ def test_every_kind_has_its_file(group: str, make: Callable[[], Any]) -> None:
 
 # A file may differ from the defaults of the Python API where that is what the choice is for.
 DIFFERENT = {
+    ("channel", "random_k"): {"kind": "random_k", "share": 0.1},
     ("distributed", "cluster"): {"coordinator": "auto"},
     ("model", "cnn"): {"kind": "cnn", "hidden": [128]},
     ("topology", "erdos_renyi"): {"kind": "erdos_renyi", "probability": 0.5},
@@ -139,8 +145,8 @@ def test_files_and_dataclasses_assume_the_same(group: str, choice: str) -> None:
     said = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{choice}.yaml"))
     assert isinstance(said, dict)
     said.pop("defaults", None)
-    if choice == "file":
-        assert said.pop("files") == "???"
+    if asked := {"file": "files", "trace": "file", "events": "events"}.get(choice):
+        assert said.pop(asked) == "???"
     assumed = asdict(CLASSES[group]())
     differ = {
         name: value

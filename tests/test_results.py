@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas
@@ -9,7 +10,10 @@ from PIL import Image
 
 from experiments.benchmarks.borders import asked
 from experiments.benchmarks.coverage import SETTINGS
+from experiments.beyond.compression import CompressionStudy
+from experiments.beyond.incentives import IncentiveStudy
 from experiments.beyond.methods import MethodStudy
+from experiments.beyond.participation import ParticipationStudy
 from experiments.beyond.stability import StabilityStudy
 from experiments.harness.command_line import Request
 from experiments.harness.report import Report
@@ -20,6 +24,14 @@ from experiments.paper.topologies import BEYOND_THE_PAPER
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 FILES = RESULTS / "files"
+BEYOND: dict[str, Callable[[list[str]], CellStudy]] = {
+    "borders": asked,
+    "compression": CompressionStudy,
+    "incentives": IncentiveStudy,
+    "methods": MethodStudy,
+    "participation": ParticipationStudy,
+    "stability": StabilityStudy,
+}
 TABLES = sorted(set(FILES.glob("*.md")) - {FILES / "index.md"})
 
 
@@ -33,12 +45,8 @@ def report_of(command: str) -> Report:
     elif experiment == "topologies":
         columns = (*TOPOLOGIES, *BEYOND_THE_PAPER)
         study = CellStudy(experiment, arguments, topologies=columns)
-    elif experiment == "methods":
-        study = MethodStudy(arguments)
-    elif experiment == "stability":
-        study = StabilityStudy(arguments)
-    elif experiment == "borders":
-        study = asked(arguments)
+    elif experiment in BEYOND:
+        study = BEYOND[experiment](arguments)
     elif experiment == "scaling":
         request = Request(experiment, arguments, ("dataset", "model"))
         for name, default in (("dataset", "fashion_mnist"), ("model", "cnn")):

@@ -103,6 +103,7 @@ def signalling(patch: pytest.MonkeyPatch, number: int, at: int, method: str = "r
         },
         {"contribution": Contribution(method="surrogate")},
         {"channel": Exchange("top_k", learning=True), "trust": "own"},
+        {"channel": "top_k", "present": np.eye(3, 6, dtype=bool)[:, ::-1] | (np.arange(6) < 3)},
     ],
 )
 def test_going_on_from_any_round_gives_the_same(settings: dict[str, Any], tmp_path: Path) -> None:

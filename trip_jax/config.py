@@ -20,7 +20,7 @@ from trip_jax.protocol.exchange import Exchange
 from trip_jax.protocol.weighing import Trust
 from trip_jax.settings import EXECUTION, above_zero, choice, count, execution, require
 from trip_jax.settings.declared import check_types, seed_of
-from trip_jax.topology import TopologyConfig
+from trip_jax.topology import Participation, TopologyConfig
 from trip_jax.tracking import TRACKERS
 
 
@@ -54,6 +54,7 @@ class Config:
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
     distribution: Distribution = field(default_factory=Distribution)
     topology: TopologyConfig = field(default_factory=TopologyConfig)
+    participation: Participation = field(default_factory=Participation)
     model: ModelConfig = field(default_factory=ModelConfig)
     training: Training = field(default_factory=Training)
     contribution: Contribution = field(default_factory=Contribution)

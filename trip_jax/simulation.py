@@ -146,11 +146,21 @@ class Simulation:
         self._rules |= require_rules(rules)
         schedule = Schedule(topology, topology.arcs(), work=None, liars=None, key=key)
         self.schedule = jax.device_put(schedule, replicated(mesh))
+        self._require_its_channel()
         self._set_adversary(adversary, defence)
         n_phi = self.keeps_phi * self.n**2
         if require_least(self.n * self.learner.model.theta.size, n_phi, mesh, memory_limit):
             self.plan()
         self.learner = replace(self.learner, model=self.learner.model.drawn(init_key))
+
+    def _require_its_channel(self) -> None:
+        """Refuse a channel whose messages do not all arrive, but must."""
+        require(
+            not self._rules["channel"].needs_everyone
+            or (self.topology.present is None and not self.topology.lossy),
+            "channel.learning=true needs every message to arrive: set channel.learning=false, or "
+            "participation=always and topology.drop=0.",
+        )
 
     def _set_adversary(self, adversary: Adversary | str, defence: Defence) -> None:
         adversary, c = named("adversary", adversary, Adversary), self.contribution

@@ -14,12 +14,15 @@ left out where learning is compressed. Cells and what is kept: as experiments.me
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas
+from jax import Array
 from matplotlib.figure import Figure
 
 from experiments.harness import report
@@ -27,11 +30,17 @@ from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import Arrays
 from experiments.paper.cells import Cell, CellStudy
 from trip_jax import Exchange, Simulation, State
-from trip_jax.config import Adversary, Defence
+from trip_jax.config import Adversary, Config, Defence
 from trip_jax.errors import Diverged
 from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.learning.learner import Learner
+from trip_jax.protocol.aggregation import aggregate
+from trip_jax.protocol.algorithm import assess, coordinate, learn
+from trip_jax.protocol.channels import Channel
+from trip_jax.protocol.messages import Learned, Messages, Round, Schedule
+from trip_jax.protocol.rules import Rules
 from trip_jax.runs.figures import add_legend
-from trip_jax.runs.prepare import prepare
+from trip_jax.runs.prepare import lay_out, prepare
 from trip_jax.truth.metrics import cosine_distance
 
 LIES = ("d1", "d2", "d1d2")
@@ -41,11 +50,12 @@ SIZES: dict[str, tuple[Exchange, ...]] = {
     "quantised": tuple(Exchange("quantised", bits=bits) for bits in (2, 3, 8)),
     "low_rank": tuple(Exchange("low_rank", rank=rank) for rank in (1, 3, 10)),
 }
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     "with feedback": {"error_feedback": True},
     "without": {"error_feedback": False},
     "learning, too": {"learning": True},
 }
+HONEST = Adversary()
 TENTH = 0.1  # of the bytes that the plain exchange of pre-training models takes
 WANTED = 0.01  # distance to the uncompressed phi
 
@@ -64,34 +74,87 @@ class Outcome:
     to_learn: int  # bytes of all rounds
     to_tell: int
 
-    @classmethod
-    def of(cls, simulation: Simulation) -> "Outcome":
-        """Of a run."""
-        state = last_state(simulation)
-        rounds = range(simulation.training.rounds)
-        slots = sum(int(np.asarray(simulation.topology.at(t).mask).sum()) for t in rounds)
-        received = slots - simulation.n * len(rounds)
-        sizes = simulation.rules.channel.message_bytes(simulation.learner.model)
-        accuracy = float(np.asarray(state.utility)[:, ACCURACY].mean())
-        return cls(np.asarray(state.phi), accuracy, *(received * size for size in sizes))
-
     @property
     def scores(self) -> np.ndarray:
         return self.phi.mean(axis=0)
 
 
-def last_state(simulation: Simulation) -> State:
-    """Of a run; programs are shared by federations of equal rules and shapes.
+@dataclass(frozen=True)
+class Received(Channel):
+    """What another channel has made of the messages: programs are compiled once for all of them."""
 
-    Raises:
-        Diverged: a model is no longer finite.
-    """
-    state = simulation.start()
-    for t in range(simulation.training.rounds):
-        state, record = simulation.step(state)
-        if (diverged := record.diverged(simulation.liars)) is not None:
-            raise Diverged(t, diverged, None)
-    return state
+    def __call__(
+        self, sent: Messages, here: Round, memory: Any, learner: Learner
+    ) -> tuple[Messages, Any]:
+        everyone = jnp.arange(here.n_clients)
+        return replace(sent, before=memory[0], trained=memory[1], altered=everyone), memory
+
+
+@partial(jax.jit, static_argnames="channel")
+def _transmitted(
+    learner: Learner,
+    rules: Rules,
+    schedule: Schedule,
+    state: State,
+    learned: Learned,
+    channel: Channel,
+    memory: Any,
+) -> tuple[tuple[Array, Array], Array, Any]:
+    """What is received before and after training, the next models, and what senders remember."""
+    here = schedule.at(state.round)
+    accuracy, nobody = state.utility[:, ACCURACY], jnp.zeros(0, jnp.int32)
+    own = Messages(state.models, learned.trained, accuracy, learned.arrived, nobody)
+    sent, memory = channel(rules.adversary.send(own, here, learner), here, memory, learner)
+    nearby = here.of_those_that(learned.arrived).neighbourhoods
+    models = aggregate(rules.aggregate, sent.trained, nearby, learned.trained)
+    return (sent.before, sent.trained), models, memory
+
+
+class Followed:
+    """A federation with its liars and defences, under one channel after another."""
+
+    def __init__(self, config: Config):
+        self.plain = prepare(config)[0]
+        parts = lay_out(config)
+        self.received = Simulation(
+            parts.model,
+            parts.federation.data,
+            parts.topology,
+            training=config.training,
+            contribution=config.contribution,
+            adversary=config.adversary,
+            defence=config.defence,
+            rules={"channel": Received()},
+            seed=config.seed,
+            devices=list(self.plain.learner.mesh.devices.flat),
+        )
+
+    def under(self, channel: Channel) -> Outcome:
+        """All rounds under a channel.
+
+        Raises:
+            Diverged: a model is no longer finite.
+        """
+        plain, received = self.plain, self.received
+        state, memory = plain.start(), channel.start(plain.start().models)
+        n_received = 0
+        for t in range(plain.training.rounds):
+            learned = learn(*plain.learning, state)
+            arrays = (*plain.assessing, state, learned)
+            arrays_received, models, memory = _transmitted(*arrays, channel, memory)
+            told = replace(state, channel=arrays_received)
+            assessed = assess(*received.assessing, told, learned.trained, learned.arrived)
+            found = assessed.contributions
+            if not np.isfinite(np.asarray(found.utility)).all():
+                raise Diverged(t, int(np.argmin(np.isfinite(found.utility).all(axis=1))), None)
+            traced = coordinate(*received.coordinating, state.phi, assessed.reports, state.round)
+            state = replace(
+                state, models=models, utility=found.utility, phi=traced.phi, round=traced.round
+            )
+            n_received += int(np.asarray(plain.topology.at(t).mask).sum()) - plain.n
+        sizes = channel.message_bytes(plain.learner.model)
+        accuracy = float(np.asarray(state.utility)[:, ACCURACY].mean())
+        return Outcome(np.asarray(state.phi), accuracy, *(n_received * size for size in sizes))
 
 
 class CompressedCell:
@@ -99,18 +162,20 @@ class CompressedCell:
 
     def __init__(self, cell: Cell):
         self.cell = cell
+        self.followed = cache(self._followed)
+
+    def _followed(self, adversary: Adversary, defended: bool) -> Followed:
+        defence = replace(self.cell.config.defence, c1=defended, c2=defended)
+        return Followed(replace(self.cell.config, adversary=adversary, defence=defence))
 
     def outcome(
-        self, channel: Exchange, adversary: Adversary = Adversary(), defended: bool = False
+        self, channel: Exchange, adversary: Adversary = HONEST, defended: bool = False
     ) -> Outcome:
         """Computed now, or as it was kept."""
 
         def compute() -> Arrays:
-            defence = replace(self.cell.config.defence, c1=defended, c2=defended)
-            config = replace(
-                self.cell.config, channel=channel, adversary=adversary, defence=defence
-            )
-            return {k: np.asarray(v) for k, v in asdict(Outcome.of(prepare(config)[0])).items()}
+            found = self.followed(adversary, defended).under(channel.build())
+            return {name: np.asarray(value) for name, value in asdict(found).items()}
 
         how = [channel.kind, f"{channel.share:g}", str(channel.bits), str(channel.rank)]
         how += ["feedback"] * channel.error_feedback + ["learning"] * channel.learning
@@ -171,11 +236,19 @@ def _distance(phi: np.ndarray, other: np.ndarray) -> float:
     return float(np.nanmean(cosine_distance(phi, other)))
 
 
+class CompressionStudy(CellStudy):
+    """Which cells and lies are asked for."""
+
+    def __init__(self, arguments: Sequence[str]):
+        kinds = ("non_iid", "noisy_labels")
+        super().__init__("compression", arguments, kinds, names=("lie",), fixed=FIXED)
+        self.lies = self.request.among("lie", LIES)
+
+
 def compression(arguments: Sequence[str]) -> None:
     """Fill the table as far as it was asked for; one report a data set and model."""
-    distributions = ("non_iid", "noisy_labels")
-    study = CellStudy("compression", arguments, distributions, names=("lie",), fixed=FIXED)
-    lies = study.request.among("lie", LIES)
+    study = CompressionStudy(arguments)
+    lies = study.lies
     for dataset, model in study.reports():
         rows = []
         for seed, kind, graph in product(study.seeds, study.distributions, study.topologies):

@@ -22,13 +22,14 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
-from experiments.beyond.compression import last_state
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import Arrays
 from experiments.harness.statistics import interval_over_seeds, with_interval
 from experiments.paper.cells import Cell, CellStudy
+from trip_jax import Simulation, State
 from trip_jax.config import Adversary
+from trip_jax.errors import Diverged
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.adversaries import choose_liars
 from trip_jax.rewards import Gains, alone, payments
@@ -39,6 +40,20 @@ TRUSTS = ("none", "own", "phi")
 LIES = ("d1", "d2", "d1d2", "garbage")
 BUDGET = 1_000_000
 FIXED = {"trust.kind": "Say trust={value} instead of trust.kind."}
+
+
+def last_state(simulation: Simulation) -> State:
+    """Of a run; programs are shared by federations of equal rules and shapes.
+
+    Raises:
+        Diverged: a model is no longer finite.
+    """
+    state = simulation.start()
+    for t in range(simulation.training.rounds):
+        state, record = simulation.step(state)
+        if (diverged := record.diverged(simulation.liars)) is not None:
+            raise Diverged(t, diverged, None)
+    return state
 
 
 class TrustingCell:
@@ -95,12 +110,20 @@ class TrustingCell:
         }
 
 
+class IncentiveStudy(CellStudy):
+    """Which cells, trusts and lies are asked for."""
+
+    def __init__(self, arguments: Sequence[str]):
+        kinds, names = ("iid", "noisy_labels"), ("trust", "lie")
+        super().__init__("incentives", arguments, kinds, names=names, fixed=FIXED)
+        self.trusts = self.request.among("trust", TRUSTS)
+        self.lies = self.request.among("lie", LIES)
+
+
 def incentives(arguments: Sequence[str]) -> None:
     """Fill the tables as far as they were asked for; one report a data set and model."""
-    names = ("trust", "lie")
-    study = CellStudy("incentives", arguments, ("iid", "noisy_labels"), names=names, fixed=FIXED)
-    trusts = study.request.among("trust", TRUSTS)
-    lies = study.request.among("lie", LIES)
+    study = IncentiveStudy(arguments)
+    trusts, lies = study.trusts, study.lies
     for dataset, model in study.reports():
         rows: list[dict[str, Any]] = []
         for seed, kind, graph in product(study.seeds, study.distributions, study.topologies):
@@ -140,8 +163,8 @@ def _against_graph(frame: pandas.DataFrame, name: str) -> Iterator[dict[str, Any
 def _sections(frame: pandas.DataFrame) -> Iterator[str]:
     honest, lying = (frame[(frame.lie == "honest") == one] for one in (True, False))
     yield (
-        "Honest federations: final accuracy, its change against weights of the graph with Student's "
-        "95 % interval over seeds, and gains over training alone."
+        "Honest federations: final accuracy, its change against weights of the graph with "
+        "Student's 95 % interval over seeds, and gains over training alone."
     )
     yield report.table(
         "distribution | graph | trust | accuracy | change | MCG | CGS | lose nothing",
@@ -163,7 +186,7 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
         told = with_interval(more.mean(), interval_over_seeds(more))
         rows.append(row | {"told": told, "defences": "C1, C2" if row["defended"] else "none"})
     yield report.table(
-        "lie | defences | trust | accuracy of honest | change | paid to liars | more than if honest",
+        "lie | defences | trust | accuracy of honest | change | paid to liars | beyond their due",
         "{lie} | {defences} | {trust} | {accuracy:.4f} | {change} | {paid:.1%} | {told}",
         rows,
     )

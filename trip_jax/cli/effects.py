@@ -91,6 +91,7 @@ SWITCHES: dict[str, Switch] = {
     "distribution.max_noise": _kind("distribution", *WITHOUT_LEVELS, "sizes", "noisy_labels"),
     "distribution.max_label_noise": _kind("distribution", *WITHOUT_LEVELS, "sizes", "noisy_images"),
     "model.channels": _kind("model", "mlp"),
+    "participation.probability": _kind("participation", "always", "trace", "events"),
     "topology.degree": _kind("topology", *PLAIN_GRAPHS, "erdos_renyi", "barabasi_albert"),
     "topology.probability": _kind("topology", *PLAIN_GRAPHS, "regular", "barabasi_albert"),
     "topology.attachments": _kind(

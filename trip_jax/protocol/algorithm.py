@@ -38,6 +38,8 @@ def learn(learner: Learner, rules: Rules, schedule: Schedule, state: State) -> L
     clients = jnp.arange(here.n_clients)
     keys = round_keys(state.key, clients, state.round)
     trained, loss = learner.train(state.models, clients, keys)  # line 4
+    trained = here.of_present(trained, state.models)
+    loss = here.of_present(loss, jnp.zeros_like(loss))
     finite = jnp.isfinite(trained).all(axis=1)
     if len(here.liars.numbers):  # a liar whose training fails goes on with what it had
         failed = here.liars.mask & ~finite
@@ -66,15 +68,18 @@ def assess(
     own = _messages(state, trained, arrived)
     given = rules.adversary.send(own, here, learner)
     sent, remembered = rules.channel(given, here, state.channel, learner)
+    remembered = here.of_present(remembered, state.channel)
     sent, readable = sent.readable()
     accepted = ~nearby.lost(~readable) & rules.filter(own, sent, here, learner)  # lines 8 to 13
     inbox = Inbox(own, sent, accepted)
     found = rules.contribute(inbox, here, rules.aggregate, learner)  # lines 14 to 18
-    reported = rules.adversary.report(found.lcv[..., rules.utility], here)
+    true = found.lcv[..., rules.utility]
+    reported = here.of_present(rules.adversary.report(true, here), true)
     received = jnp.where(nearby.lost(~arrived), 0, reported)  # of models that could not contribute
     weights = rules.aggregate.traced(nearby)
     reports = Reports.of(nearby, here.arcs, weights, received)  # line 19
-    trusted = rules.weigh.remember(state.weighing, here, found.lcv[..., rules.utility])
+    trusted = rules.weigh.remember(state.weighing, here, true)
+    trusted = here.of_present(trusted, state.weighing)
     return Assessed(found, accepted, reported, reports, remembered, trusted)
 
 

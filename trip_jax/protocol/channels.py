@@ -15,13 +15,17 @@ BYTES = 4  # of a float32 parameter
 
 
 class Channel(ABC):
-    """A way to transmit models; hashable.
+    """A way to transmit models; hashable."""
 
-    Attributes:
-        plain_learning: whether models after training arrive as they were sent.
-    """
+    @property
+    def plain_learning(self) -> bool:
+        """Whether models after training arrive as they were sent."""
+        return False
 
-    plain_learning: bool = False
+    @property
+    def needs_everyone(self) -> bool:
+        """Whether it relies on every receiver getting every message."""
+        return False
 
     def start(self, models: Float[Array, "n P"]) -> Any:
         """What senders remember before the first round: arrays in dictionaries, or None."""
@@ -46,7 +50,9 @@ class Channel(ABC):
 class Lossless(Channel):
     """Everything arrives as it was sent."""
 
-    plain_learning = True
+    @property
+    def plain_learning(self) -> bool:
+        return True
 
     def __call__(
         self, sent: Messages, here: Round, memory: Any, learner: Learner

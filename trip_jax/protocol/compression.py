@@ -55,6 +55,10 @@ class Compressed(Channel):
     def plain_learning(self) -> bool:
         return not self.learning
 
+    @property
+    def needs_everyone(self) -> bool:  # copies are alike at all receivers
+        return self.learning
+
     def start(self, models: Float[Array, "n P"]) -> dict[str, Array] | None:
         """What is left over of Delta, and the copies that receivers have of theta^(t+1/2)."""
         memory = {"left": jnp.zeros_like(models)} if self.error_feedback else {}
@@ -88,7 +92,7 @@ class Compressed(Channel):
         self, vectors: Float[Array, "n P"], here: Round, part: int, learner: Learner
     ) -> Float[Array, "n P"]:
         keys = here.keys_beside(1 + part)
-        return lax.map(lambda one: self.compressor(*one, learner.model), (vectors, keys))
+        return lax.map(lambda one: self.compressor(one[0], one[1], learner.model), (vectors, keys))
 
 
 @dataclass(frozen=True)

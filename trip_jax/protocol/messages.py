@@ -34,6 +34,7 @@ class Round:
     arcs: Arcs  # the same as a list
     work: Any  # what the rule of contributions evaluates, as it lists it
     liars: Any  # Liars
+    present: Any = None  # [n] bool, who takes part; None: everyone
 
     @property
     def n_clients(self) -> int:
@@ -47,6 +48,17 @@ class Round:
         """Other keys of this round for all clients [n], others for each number."""
         key = jax.random.fold_in(self.key, self.n_clients + number)
         return round_keys(key, jnp.arange(self.n_clients), self.t)
+
+    def of_present(self, then: Any, before: Any) -> Any:
+        """Arrays [n, ...] in which those who are away have what they had before."""
+        if self.present is None:
+            return then
+        there = self.present
+        return jax.tree.map(
+            lambda new, old: jnp.where(there.reshape(-1, *[1] * (new.ndim - 1)), new, old),
+            then,
+            before,
+        )
 
     def of_those_that(self, arrived: Array) -> "Round":
         """The round in which models that did not arrive [n] have no weight; slots stay."""
@@ -78,7 +90,8 @@ class Schedule:
         """Round t."""
         g = self.topology.graph_of(t)
         arcs, work = jax.tree.map(lambda field: field[g], (self.arcs, self.work))
-        return Round(t, self.key, self.topology.at(t), arcs, work, self.liars)
+        present = self.topology.present_at(t)
+        return Round(t, self.key, self.topology.at(t), arcs, work, self.liars, present)
 
 
 @struct.dataclass
@@ -195,7 +208,7 @@ class Traced:
 class Record:
     """What one round leaves behind; stacked over rounds by `Simulation.run`."""
 
-    train_loss: Array  # [n] mean loss of the last local epoch
+    train_loss: Array  # [n] mean loss of the last local epoch, 0 of who is away
     utility: Array  # [n, 3] of theta^(t+1), as `UTILITIES`
     lcv: Array  # [n, M, 3] psi^(i,t) by slot, honest, for every utility
     lcv_error: Array  # [n, M, 3] standard error of lcv, 0 where coalitions were not sampled

@@ -38,7 +38,7 @@ def plays_by_the_graph(rules: "Rules") -> bool:
     """Whether clients with the same neighbourhood have the same models of it, and the same game."""
     return (
         rules.weigh == AsScheduled()
-        and type(rules.adversary).send is Honest.send
+        and rules.adversary == Honest()
         and rules.channel == Lossless()
         and rules.filter == AcceptAll()
     )

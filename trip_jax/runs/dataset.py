@@ -101,6 +101,13 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
             "version": version("trip-jax"),
         },
     )
+    if result.topology.present is not None:
+        there = np.asarray(result.topology.present)[:n_rounds]
+        data["present"] = named(of_round, there, "whether the client took part")
+        rounds_there = there.sum(axis=0)
+        rate = np.where(rounds_there > 0, result.scores / np.maximum(rounds_there, 1), np.nan)
+        said = "score divided by the rounds in which the client took part, NaN if in none"
+        data["score_per_round_present"] = named(of_client, rate, said, unit)
     if errors := standard_errors(data):
         said = "standard error, from sampled coalitions, of"
         of_phi, of_score = errors

@@ -12,7 +12,7 @@ from trip_jax.learning.model import Model
 from trip_jax.protocol.contributions import TRIP
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
-from trip_jax.topology import Topology, from_config
+from trip_jax.topology import Topology, from_config, with_events
 
 
 def prepare(config: Config) -> tuple[Simulation, Federation]:
@@ -70,6 +70,10 @@ def lay_out(config: Config) -> Parts:
         rounds=config.training.rounds,
         seed=config.seed,
     )
+    rounds, n = config.training.rounds, config.n_clients
+    present = config.participation.present(rounds, n, config.seed)
+    drop = config.topology.drop
+    topology = with_events(topology, rounds, present=present, drop=drop, seed=config.seed)
     return Parts(model, federation, topology)
 
 
@@ -92,6 +96,10 @@ def describe(config: Config) -> str:
         parts.append(f"by {config.contribution.method}")
     if config.channel.kind != "none":
         parts.append(f"channel {config.channel.kind}")
+    if config.participation.kind != "always":
+        parts.append(f"participation {config.participation.kind}")
+    if config.topology.drop:
+        parts.append(f"{config.topology.drop:g} of messages lost")
     if config.trust.kind != "none":
         parts.append(f"trust {config.trust.kind}")
     if config.adversary.kind != "none":

@@ -2,16 +2,20 @@
 
 from trip_jax.topology.families import FAMILIES, TopologyConfig, from_config
 from trip_jax.topology.graphs import Arcs, Neighbourhoods, Topology, build
+from trip_jax.topology.participation import PARTICIPATIONS, Participation, with_events
 from trip_jax.topology.weights import WEIGHTS, WeightRule
 
 __all__ = [
     "FAMILIES",
+    "PARTICIPATIONS",
     "WEIGHTS",
     "Arcs",
     "Neighbourhoods",
+    "Participation",
     "Topology",
     "TopologyConfig",
     "WeightRule",
     "build",
     "from_config",
+    "with_events",
 ]

@@ -34,6 +34,7 @@ class TopologyConfig:
     redraw_every: int | None = None  # rounds until a new graph is drawn; None: static
     files: tuple[str, ...] = ()  # kind=file: edge lists or GraphML; several take turns
     allow_disconnected: bool = False
+    drop: float = 0.0  # probability that what one client sends another in a round is lost
 
     def __post_init__(self) -> None:
         check_types("topology", self)
@@ -42,6 +43,9 @@ class TopologyConfig:
         count("topology.degree", self.degree, 1)
         fraction("topology.probability", self.probability)
         count("topology.attachments", self.attachments, 1)
+        require(
+            0 <= self.drop < 1, f"topology.drop must be at least 0 and below 1, not {self.drop}."
+        )
         count("topology.redraw_every", self.redraw_every, 1)
         require(
             bool(self.files) != (self.kind in FAMILIES),

@@ -77,6 +77,8 @@ class Topology:
     graphs: Neighbourhoods  # every field with a leading axis G
     redraw_every: int = struct.field(pytree_node=False, default=1)
     reweigh: Weigh = struct.field(pytree_node=False, default=WeightRule.reweigh)  # see there
+    present: Any = None  # [T, n] bool, who takes part in each round; None: everyone
+    lossy: bool = struct.field(pytree_node=False, default=False)  # whether messages may be lost
 
     @property
     def n_clients(self) -> int:
@@ -100,6 +102,10 @@ class Topology:
             for i, row in enumerate(zip(*rows, strict=True)):
                 graph[i] = firsts.setdefault(tuple(part.tobytes() for part in row), i)
         return found
+
+    def present_at(self, t: Any) -> Bool[Array, " n"] | None:
+        """Who takes part in round t; None: everyone."""
+        return None if self.present is None else self.present[t]
 
     def padded(self, width: int) -> "Topology":
         """The same graphs with neighbourhoods of `width` slots, at least M."""

@@ -29,6 +29,7 @@ from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import Rule
 from trip_jax.protocol.rules import require_plain_learning
+from trip_jax.settings import require
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology
 
@@ -74,6 +75,23 @@ def mixing_rule(simulation: Simulation) -> Rule:
     """
     require_plain_learning(simulation.rules, "Repeated executions")
     return simulation.rules.aggregate
+
+
+def train_now(
+    trains: Bool[Array, " n"], t: Int[Array, ""] | int, topology: Topology
+) -> Bool[Array, " n"]:
+    """Who of those that train is there in round t."""
+    present = topology.present_at(t)
+    return trains if present is None else trains & present
+
+
+def require_all_present(simulation: Simulation, what: str) -> None:
+    """Refuse a federation whose clients come and go, or lose messages."""
+    require(
+        simulation.topology.present is None and not simulation.topology.lossy,
+        f"{what} is of clients that are always there: set participation=always and "
+        "topology.drop=0.",
+    )
 
 
 @dataclass(frozen=True)

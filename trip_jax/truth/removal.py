@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from trip_jax.protocol.aggregation import Rule, aggregate
-from trip_jax.truth.reexecution import Process
+from trip_jax.truth.reexecution import Process, train_now
 
 
 @dataclass(frozen=True)
@@ -19,5 +19,5 @@ class Removal(Process):
     rule: Rule
 
     def mix(self, models, trained, trains, t, data, topology):
-        models = jnp.where(trains[:, None], trained, models)
+        models = jnp.where(train_now(trains, t, topology)[:, None], trained, models)
         return aggregate(self.rule, models, topology.without(topology.at(t), ~trains))

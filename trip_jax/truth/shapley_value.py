@@ -25,7 +25,13 @@ from trip_jax.shapley.borders import (
 from trip_jax.shapley.sampling import draw, estimate, require_budget
 from trip_jax.simulation import Simulation
 from trip_jax.truth.centralized.fedavg import server_step
-from trip_jax.truth.reexecution import Executor, Process, mixing_rule
+from trip_jax.truth.reexecution import (
+    Executor,
+    Process,
+    mixing_rule,
+    require_all_present,
+    train_now,
+)
 
 SAMPLED_BY = "kernelshap"
 """The estimator of sampled ground truths; it draws coalitions in pairs with their complements."""
@@ -71,6 +77,7 @@ def centralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
     Args and raises: as `decentralised_truth`.
     """
     simulation = instance("simulation", simulation, Simulation, MADE)
+    require_all_present(simulation, "FedAvg")
     return _truth(simulation, Centralised(), **options)
 
 
@@ -81,7 +88,8 @@ class Decentralised(Process):
     rule: Rule
 
     def mix(self, models, trained, trains, t, data, topology):
-        return aggregate(self.rule, jnp.where(trains[:, None], trained, models), topology.at(t))
+        models = jnp.where(train_now(trains, t, topology)[:, None], trained, models)
+        return aggregate(self.rule, models, topology.at(t))
 
 
 @dataclass(frozen=True)

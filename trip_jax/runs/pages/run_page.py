@@ -250,6 +250,7 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
         "Distribution": "distribution.kind",
         "Graph": "topology.kind",
         "Weights": "topology.weights",
+        "Participation": "participation.kind",
         "Model": "model.kind",
         "Adversary": "adversary.kind",
         "Channel": "channel.kind",

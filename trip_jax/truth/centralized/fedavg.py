@@ -15,6 +15,7 @@ from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import matmul
 from trip_jax.simulation import Simulation
 from trip_jax.truth.centralized.games import Game
+from trip_jax.truth.reexecution import require_all_present
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def server_step(
 
 def fedavg(simulation: Simulation) -> History:
     """All rounds of FedAvg from the simulation's theta^(0), with its draws of minibatches."""
+    require_all_present(simulation, "FedAvg")
     models, updates = [simulation.learner.model.theta], []
     for t in range(simulation.training.rounds):
         model, update = fedavg_round(simulation.learner, simulation.root, models[-1], t)

@@ -1,0 +1,181 @@
+"""Clients that come and go and messages that are lost, against the oracle's loops."""
+
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+import pytest
+
+from tests import reference as ref
+from tests.conftest import TINY, Command, away_of, follow, oracle_inputs, tiny, tiny_data
+from tests.test_against_oracle import DEFENCES, LIARS, check
+from tests.test_retraining import SIZES, TRAINING, hyperparameters
+from trip_jax import (
+    Adversary,
+    Contribution,
+    Exchange,
+    InvalidSetting,
+    Training,
+    centralised_truth,
+    decentralised_truth,
+    load_run,
+)
+from trip_jax.learning.evaluation import LOSS
+from trip_jax.runs.propagation import retraced
+from trip_jax.topology import Participation
+
+WORLD = nx.watts_strogatz_graph(6, 4, 0.3, seed=1)
+LONGER = Training(rounds=3, local_epochs=1, batch_size=4, learning_rate=0.2)
+PRESENT = np.array([[1, 1, 0, 1, 1, 1], [1, 0, 0, 1, 1, 1], [0, 1, 1, 1, 0, 1]], bool)
+
+
+@pytest.mark.parametrize("normalization", ["paper", "efficient"])
+def test_churn_and_loss_against_the_oracle(normalization: str) -> None:
+    told = Contribution("loss", normalization=normalization)
+    simulation = tiny(
+        [WORLD, nx.cycle_graph(6)],
+        weights="metropolis",
+        present=PRESENT,
+        drop=0.3,
+        training=LONGER,
+        contribution=told,
+    )
+    trajectory = follow(simulation)
+    check(simulation, trajectory, "loss")
+    arrived = np.asarray(simulation.topology.graphs.mask).sum(axis=2)
+    assert (arrived[~PRESENT] == 1).all() and (arrived[PRESENT] < 5).any()
+
+
+def test_liars_channels_and_trust_against_the_oracle() -> None:
+    simulation = tiny(
+        WORLD,
+        present=PRESENT,
+        training=LONGER,
+        channel=Exchange("top_k", share=0.1),
+        trust="own",
+        adversary=LIARS["both"],
+        defence=DEFENCES["both"],
+        seed=1,
+    )
+    check(simulation, follow(simulation), "accuracy")
+
+
+def test_who_is_away_neither_trains_nor_sends() -> None:
+    states = follow(tiny(WORLD, present=PRESENT, training=LONGER)).states
+    np.testing.assert_array_equal(states[2].models[2], states[0].models[2])
+    assert not np.asarray(states[2].phi)[:, 2].any()  # it has given nobody anything
+    assert not np.asarray(states[2].phi)[2].any()  # and got nothing
+    assert np.asarray(states[3].phi)[:, 2].any()
+    liars = Adversary("d2", clients=(2,), amount=5.0)
+    records = follow(tiny(WORLD, present=PRESENT, training=LONGER, adversary=liars)).records
+    assert not records[0].reported[2].any() and records[2].reported[2].any()
+
+
+def test_everyone_there_is_the_plain_run() -> None:
+    plain = tiny(WORLD, training=LONGER).run()
+    there = tiny(WORLD, training=LONGER, present=np.ones((3, 6), bool)).run()
+    np.testing.assert_array_equal(there.phi, plain.phi)
+    np.testing.assert_array_equal(there.models, plain.models)
+
+
+@pytest.mark.parametrize("method", ["surrogate", "reconstruction", "gain", "cgsv", "net_gain"])
+def test_other_methods_give_nothing_to_who_was_never_there(method: str) -> None:
+    present = np.ones((3, 6), bool)
+    present[:, 4] = False
+    told = Contribution("loss", method=method)
+    found = tiny(WORLD, training=LONGER, present=present, contribution=told).run().phi
+    np.testing.assert_allclose(found[:, 4], 0, atol=1e-6)
+    assert found[:4, :4].any()
+
+
+def test_repeated_executions_follow_the_same_events() -> None:
+    present = np.array([[1, 1, 1, 0], [1, 0, 1, 1], [1, 1, 0, 1]], bool)
+    simulation = tiny(
+        nx.star_graph(3), data=tiny_data(SIZES), training=TRAINING, present=present, drop=0.3
+    )
+    federation = oracle_inputs(simulation)
+    expected = ref.shapley_by_retraining(
+        federation.theta,
+        federation.clients,
+        federation.test,
+        federation.neighbourhoods,
+        federation.orders,
+        **hyperparameters(TRAINING),
+        utility="loss",
+        away=away_of(simulation),
+    )
+    truth = decentralised_truth(simulation)
+    np.testing.assert_allclose(truth.values[..., LOSS], expected, atol=1e-5)
+    final = np.asarray(simulation.evaluate(simulation.run().models))
+    np.testing.assert_allclose(truth.utilities[-1], final, atol=1e-5)
+    with pytest.raises(InvalidSetting, match="participation=always"):
+        centralised_truth(simulation)
+
+
+def test_events_and_traces_by_hand(tmp_path: Path) -> None:
+    settings = Participation("events", events=("join 1 3", "leave 0 2", "join 0 4"))
+    there = settings.present(4, 3, seed=0)
+    assert there is not None
+    assert there.astype(int).T.tolist() == [[1, 0, 0, 1], [0, 0, 1, 1], [1, 1, 1, 1]]
+    trace = tmp_path / "trace.txt"
+    trace.write_text("# a client, and when\n0 1 2\n0 4 -\n2 3 3\n")
+    there = Participation("trace", file=str(trace)).present(4, 3, seed=0)
+    assert there is not None
+    assert there.astype(int).T.tolist() == [[1, 1, 0, 1], [1, 1, 1, 1], [0, 0, 1, 0]]
+
+
+def test_chance_is_that_of_the_setting_and_of_the_seed() -> None:
+    settings = Participation("bernoulli", probability=0.7)
+    there, longer = (settings.present(rounds, 50, seed=2) for rounds in (200, 300))
+    assert there is not None and longer is not None
+    np.testing.assert_array_equal(longer[:200], there)
+    assert abs(there.mean() - 0.7) < 5 * np.sqrt(0.7 * 0.3 / there.size)
+    lossy = tiny(WORLD, drop=0.25, training=Training(rounds=100)).topology.graphs
+    arcs = 2 * WORLD.number_of_edges() * 100
+    kept = float(jnp.sum(lossy.mask)) - 600
+    assert abs(kept / arcs - 0.75) < 5 * np.sqrt(0.25 * 0.75 / arcs)
+
+
+def test_a_run_says_who_was_there(command: Command) -> None:
+    events = 'participation.events=["join 2 3","leave 0 2"]'
+    settings = (*TINY, "training.rounds=3", "topology.drop=0.2", "hydra.run.dir=run")
+    assert command(*settings, "participation=events", events).code == 0
+    run = load_run("run").data
+    assert run.present.values.astype(int).T.tolist() == [[1, 0, 0], [1, 1, 1], [0, 0, 1]]
+    np.testing.assert_allclose(run.score_per_round_present, run.score / [1, 3, 1], rtol=1e-6)
+    assert retraced(run)
+    assert command("--verify", "run").code == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (("topology.drop=1",), "topology.drop must be at least 0 and below 1"),
+        (("participation=bernoulli", "participation.probability=0"), "participation.probability"),
+        (("participation.file=x",), "participation.file must name the trace"),
+        (("participation=trace", "participation.file=none.txt"), "can't be read"),
+        (("participation=events", 'participation.events=["come 1 2"]'), "of the form"),
+        (("participation=events", 'participation.events=["join 9 2"]'), "clients are 0..2"),
+        (("participation=events", 'participation.events=["join 1 0"]'), "rounds count from 1"),
+        (("participation.probability=0.5",), "has no effect with participation=always"),
+        (
+            ("topology.drop=0.1", "channel=top_k", "channel.learning=true"),
+            "needs every message to arrive",
+        ),
+    ],
+)
+def test_hostile_settings_are_one_sentence(
+    command: Command, settings: tuple[str, ...], said: str
+) -> None:
+    outcome = command(*TINY, *settings)
+    assert outcome.code == 2 and said in outcome.error
+
+
+def test_a_trace_of_something_else_is_refused(tmp_path: Path) -> None:
+    wrong: dict[str, Any] = {"0 1": "client first last", "7 1 2": "0..2", "0 0 2": "from 1"}
+    for line, said in wrong.items():
+        (tmp_path / "trace.txt").write_text(line)
+        with pytest.raises(InvalidSetting, match=said):
+            Participation("trace", file=str(tmp_path / "trace.txt")).present(4, 3, seed=0)

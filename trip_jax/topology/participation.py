@@ -1,0 +1,182 @@
+"""Clients that come and go, and messages that are lost: the graphs of what really is exchanged.
+
+Events are drawn before the first round. A round then has a graph of its own, of the arcs over which
+messages arrive between clients that are there, and weights of the graph that is left: Eqs. 2 to 5,
+re-execution and all else are those of a federation whose graph changes. Who is away has itself as
+its whole neighbourhood, and does not train.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool
+
+from trip_jax.errors import InvalidSetting
+from trip_jax.settings import LARGEST, Registry, choice, require
+from trip_jax.settings.declared import check_types
+from trip_jax.topology.graphs import Neighbourhoods, Topology
+
+Presence = Callable[["Participation", int, int, int], Bool[np.ndarray, "T n"]]
+
+PARTICIPATIONS: Registry[Presence] = Registry("participation.kind")
+"""`(settings, rounds, n, seed)` -> who is there in each round [T, n]."""
+
+
+@dataclass(frozen=True)
+class Participation:
+    """Which clients take part in which rounds, as settings."""
+
+    kind: str = "always"
+    probability: float = 0.8  # bernoulli: that a client is there, in each round anew
+    file: str | None = None  # trace: lines "client first last", the rounds in which it is there
+    events: tuple[str, ...] = ()  # events: "join CLIENT ROUND" and "leave CLIENT ROUND"
+
+    def __post_init__(self) -> None:
+        check_types("participation", self)
+        choice("participation.kind", self.kind, tuple(PARTICIPATIONS))
+        require(
+            0 < self.probability <= 1,
+            f"participation.probability must be above 0 and at most 1, not {self.probability}.",
+        )
+        require(
+            (self.kind == "trace") == (self.file is not None),
+            "participation.file must name the trace when participation=trace, and only then.",
+        )
+        require(
+            (self.kind == "events") == bool(self.events),
+            "participation.events must list events when participation=events, and only then.",
+        )
+
+    def present(self, rounds: int, n: int, seed: int) -> Bool[np.ndarray, "T n"] | None:
+        """Who is there in each round; None if that is everyone.
+
+        Raises:
+            InvalidSetting: a trace or an event that can't be read, or names no client or round.
+        """
+        there = PARTICIPATIONS[self.kind](self, rounds, n, seed)
+        return None if there.all() else there
+
+
+@PARTICIPATIONS("always")
+def always(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray:
+    return np.ones((rounds, n), bool)
+
+
+@PARTICIPATIONS("bernoulli")
+def bernoulli(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray:
+    """Rounds are drawn one after another, so that more of them leave the first as they are."""
+    rng = np.random.default_rng([seed, 3])
+    return rng.random((rounds, n)) < settings.probability
+
+
+@PARTICIPATIONS("trace")
+def trace(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray:
+    """A client without a line is always there."""
+    path = Path(str(settings.file))
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, ValueError) as error:
+        raise InvalidSetting(f"participation.file={path} can't be read ({error}).") from error
+    named, there = set(), np.zeros((rounds, n), bool)
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = re.fullmatch(r"\s*(\d+)\s+(\d+)\s+(\d+|-)\s*", line)
+        where = f"Line {number} of participation.file={path}"
+        require(
+            match is not None,
+            f"{where} must be 'client first last', rounds from 1, last or - for the end.",
+        )
+        assert match is not None  # for the type checker
+        client, first = _client(match[1], n, where), _round(match[2], where)
+        last = rounds if match[3] == "-" else _round(match[3], where)
+        there[first - 1 : last, client] = True
+        named.add(client)
+    there[:, [client for client in range(n) if client not in named]] = True
+    return there
+
+
+@PARTICIPATIONS("events")
+def events(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray:
+    """Who joins is away before, if it has not left; later events of a client overrule earlier."""
+    found = []
+    for event in settings.events:
+        match = re.fullmatch(r"(join|leave) (\d+) (\d+)", event)
+        require(
+            match is not None,
+            "participation.events must be of the form 'join CLIENT ROUND' or 'leave CLIENT ROUND', "
+            f"not {event!r}.",
+        )
+        assert match is not None  # for the type checker
+        where = f"The event {event!r}"
+        found.append((_round(match[3], where), _client(match[2], n, where), match[1] == "join"))
+    there, seen = np.ones((rounds, n), bool), set()
+    for first, client, joins in sorted(found):
+        if joins and client not in seen:
+            there[:, client] = False
+        there[first - 1 :, client] = joins
+        seen.add(client)
+    return there
+
+
+def _client(text: str, n: int, where: str) -> int:
+    require(
+        len(text) < 10 and int(text) < n,
+        f"{where} names client {text}, but with n_clients={n} clients are 0..{n - 1}.",
+    )
+    return int(text)
+
+
+def _round(text: str, where: str) -> int:
+    require(
+        len(text) < 10 and 1 <= int(text) <= LARGEST,
+        f"{where} names round {text}, but rounds count from 1.",
+    )
+    return int(text)
+
+
+def with_events(
+    topology: Topology,
+    rounds: int,
+    *,
+    present: Bool[np.ndarray, "T n"] | None = None,
+    drop: float = 0.0,
+    seed: int = 0,
+) -> Topology:
+    """The topology of what is exchanged, a graph a round.
+
+    Args:
+        present: who is there in each round; None: everyone.
+        drop: the probability that a client does not get what another sends it in a round.
+    """
+    if present is None and not drop:
+        return topology
+    graphs = [_of_round(topology, t, present, drop, seed) for t in range(rounds)]
+    stacked = jax.tree.map(lambda *each: jnp.stack(each), *graphs)
+    there = None if present is None else jnp.asarray(present)
+    return replace(topology, graphs=stacked, redraw_every=1, present=there, lossy=drop > 0)
+
+
+def _of_round(
+    topology: Topology, t: int, present: Bool[np.ndarray, "T n"] | None, drop: float, seed: int
+) -> Neighbourhoods:
+    here = topology.at(t)
+    away = np.zeros(topology.n_clients, bool) if present is None else ~present[t]
+    lost = np.random.default_rng([seed, 4, t]).random(here.mask.shape) < drop
+    left = here.mask & ~(away[:, None] | away[here.members] | lost) | here.itself
+    rest = here.with_lost(here.mask & ~left)
+    weights = topology.reweigh(here.members, left, here.itself, rest.weights)
+    # Members that are left stand first, as everywhere; the others become padding.
+    order = jnp.argsort(~left, axis=1, stable=True)
+    members, mask, weights = (
+        jnp.take_along_axis(values, order, axis=1) for values in (here.members, left, weights)
+    )
+    own = jnp.arange(topology.n_clients)[:, None]
+    return Neighbourhoods(
+        members=jnp.where(mask, members, own), mask=mask, weights=jnp.where(mask, weights, 0)
+    )
