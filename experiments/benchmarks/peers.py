@@ -39,7 +39,7 @@ from experiments.frameworks.environments import (
 )
 from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
-from experiments.harness.kept_runs import compose_config
+from experiments.harness.kept_runs import compose_config, write
 from experiments.harness.report import Report
 from trip_jax.config import Adversary, Config, Defence
 from trip_jax.errors import InvalidSetting
@@ -132,17 +132,16 @@ def _task(folder: Path, settings: list[str]) -> dict[str, Any]:
     _refuse_what_peers_lack(config)
     data, training = simulation.data, config.training
     path = folder.absolute() / f"data_{simulation.n}.npz"  # of all protocols
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(
-        path,
-        images=data.images,
-        labels=data.labels,
-        test_images=data.test_images,
-        test_labels=data.test_labels,
-        owned=data.examples,
-        sizes=data.sizes,
-        **{f"start_{i}": array for i, array in enumerate(_first_model(simulation))},
-    )
+    arrays = {
+        "images": data.images,
+        "labels": data.labels,
+        "test_images": data.test_images,
+        "test_labels": data.test_labels,
+        "owned": data.examples,
+        "sizes": data.sizes,
+    }
+    arrays |= {f"start_{i}": array for i, array in enumerate(first_model(simulation))}
+    write(path, arrays)
     return {
         "data": str(path),
         "settings": settings,
@@ -158,7 +157,7 @@ def _task(folder: Path, settings: list[str]) -> dict[str, Any]:
     } | _work(simulation, training.local_epochs, training.batch_size)
 
 
-def _first_model(simulation: Simulation) -> list[np.ndarray]:
+def first_model(simulation: Simulation) -> list[np.ndarray]:
     """Kernels and biases, layer by layer, as PyTorch lays them out."""
     model = simulation.learner.model
     height, width, channels = simulation.data.images.shape[1:]

@@ -29,7 +29,8 @@ from pydvl.valuation.utility.base import UtilityBase
 
 class Table(UtilityBase):
     def __init__(self, utilities: np.ndarray):
-        self._utilities, self.seen = utilities, set()
+        self._utilities = utilities
+        self.seen: set[int] = set()
 
     def __call__(self, sample) -> float:
         members = [] if sample is None else sample.subset
