@@ -162,17 +162,17 @@ def first_model(simulation: Simulation) -> list[np.ndarray]:
     model = simulation.learner.model
     height, width, channels = simulation.data.images.shape[1:]
     arrays: list[np.ndarray] = []
-    flat = True
     for _, layer in sorted(model.unravel(model.theta)["params"].items()):
         kernel = np.asarray(layer["kernel"])
-        if kernel.ndim == 4:
+        if kernel.ndim == 4:  # of a convolution, which pooling follows
             height, width, channels = height // 2, width // 2, kernel.shape[-1]
-        elif flat:
-            kernel, flat = kernel.reshape(height, width, channels, -1), False
-        kernel = kernel.transpose(3, 2, 0, 1) if kernel.ndim == 4 else kernel.T
-        dense = np.asarray(layer["kernel"]).ndim == 2
-        arrays += [kernel.reshape(len(kernel), -1) if dense else kernel, np.asarray(layer["bias"])]
-    return [np.ascontiguousarray(array) for array in arrays]
+            kernel = kernel.transpose(3, 2, 0, 1)
+        else:
+            inputs = kernel.reshape(height, width, channels, -1).transpose(3, 2, 0, 1)
+            height, width, channels = 1, 1, kernel.shape[-1]
+            kernel = inputs.reshape(channels, -1)
+        arrays += [np.ascontiguousarray(kernel), np.asarray(layer["bias"])]
+    return arrays
 
 
 def _work(simulation: Simulation, epochs: int, batch: int) -> dict[str, int]:
