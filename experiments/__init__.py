@@ -1,6 +1,6 @@
 """paper/ has the paper's experiments, beyond/ what goes further, benchmarks/ what measures and
-calibrates, harness/ what they share; all but the last are searched, so that experiments are called
-as python -m experiments.NAME."""
+calibrates, frameworks/ what others are measured by, harness/ what all share; the first three are
+searched, so that experiments are called as python -m experiments.NAME."""
 
 from pathlib import Path
 

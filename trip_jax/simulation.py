@@ -45,7 +45,7 @@ from trip_jax.protocol.rules import (
     require_plain_exchange,
     require_rules,
 )
-from trip_jax.protocol.weighing import Trust
+from trip_jax.protocol.weighing import ByPhi, Trust
 from trip_jax.rounds import FiledRounds, stacked
 from trip_jax.settings import require
 from trip_jax.settings.declared import instance, named, seed_of
@@ -199,7 +199,11 @@ class Simulation:
         return method.n_models(work, n_members), work
 
     def _require_its_method(self) -> None:
-        """Refuse what a method that waits for the end cannot follow."""
+        """Refuse weights that ask for what is not kept, and what a method of the end can't follow."""
+        require(
+            self.keeps_phi or not isinstance(self.rules.weigh, ByPhi),
+            "Weights that follow contributions need n x n of them: set keep_phi=true or trust=none.",
+        )
         if not self.keeps_updates:
             return
         method = f"contribution.method={self.contribution.method}"

@@ -15,9 +15,9 @@ under vmap, which are slower. PyTorch's evaluation gives accuracy alone, ours th
 no round but ours has a coordinator; PyTorch's coordinator works on whole arrays and keeps the
 shares of the graph, ours derives them in each step. (d), the re-execution of coalitions, is
 `experiments.retraining_speed`. The first call of each, which compiles, is not counted; short ones
-are repeated for a fifth of a second. Prints medians of rates and of ratios to ours with their
-ranges, and writes those that there are after each work as CSV and Markdown. Needs the extra
-`bench`.
+are repeated for a fifth of a second. With peers=..., it is other frameworks that are measured
+instead, by `experiments.peers`. Prints medians of rates and of ratios to ours with their ranges,
+and writes those that there are after each work as CSV and Markdown. Needs the extra `bench`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.benchmarks.peers import peers
 from experiments.benchmarks.timing import OURS, Work, compared, rate, timed, write_comparison
 from experiments.benchmarks.unbatched import Unbatched
 from experiments.harness.command_line import Request, run_as_command
@@ -61,6 +62,8 @@ MAX_SLOWLY = 1000  # coalitions of a round that the slower ways are timed on
 
 def benchmark(arguments: Sequence[str]) -> None:
     """Measure, print and write."""
+    if any(argument.startswith("peers=") for argument in arguments):
+        return peers(arguments)
     names = ("clients", "dataset", "model", "works", "repeats", "examples", "out")
     request = Request("benchmark", arguments, names)
     works = request.among("works", tuple(WORKS))

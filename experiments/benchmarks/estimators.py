@@ -1,21 +1,26 @@
-"""Sampling estimators of the Shapley value against shapiq's, at equal budgets of coalitions.
+"""Sampling estimators of the Shapley value against others' at equal budgets of coalitions.
 
     python -m experiments.estimators [players=12] [budgets=128,512] [seeds=20]
+        [others=shapiq]
 
 Games: sums of random unanimity games, a saturating game, and local contribution vectors: the
 accuracy, loss and probability of all mixtures of a hub's neighbourhood in three rounds of a small
 federation on the digits. The error is the root mean square over players and seeds, divided by the
 standard deviation of the true values over players (100 %: no better than an equal split), and
 averaged over the games of a kind; seconds are the median time of an estimate, utilities looked up
-in a table, compilation left out. Prints a Markdown table. shapiq (pip install "trip-jax[bench]") is
-left out where it is not installed.
+in a table, compilation left out (pyDVL's: the mean time over games and seeds). Prints a Markdown
+table. Others are shapiq and pydvl. shapiq (pip install "trip-jax[bench]") is left out where it is
+not installed; pyDVL needs an older NumPy and gets an environment of its own in outputs/frameworks.
 """
 
+import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
@@ -24,6 +29,12 @@ import networkx as nx
 import numpy as np
 
 import trip_jax as tj
+from experiments.frameworks.environments import (
+    ENVIRONMENTS,
+    FRAMEWORKS,
+    NotInstalled,
+    environment,
+)
 from experiments.harness.command_line import Request, run_as_command
 from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import UTILITIES
@@ -58,9 +69,13 @@ class TabulatedGame:
 
     def relative_errors(self, estimator: Estimator, budget: int, seeds: int) -> np.ndarray:
         """[seeds, n] deviations from the true values, in units of their spread."""
-        truth = game_values(self.table)
         found = [estimator(self.utility, self.n, budget, seed) for seed in range(seeds)]
-        return (np.stack(found) - truth) / truth.std()
+        return self.deviations(np.stack(found))
+
+    def deviations(self, found: np.ndarray) -> np.ndarray:
+        """Those of values [seeds, n]."""
+        truth = game_values(self.table)
+        return (found - truth) / truth.std()
 
 
 def random_games(n: int, seed: int = 0) -> list[TabulatedGame]:
@@ -156,13 +171,57 @@ def median_seconds(estimator: Estimator, game: TabulatedGame, budget: int) -> fl
     return float(np.median(times[1:]))
 
 
+@dataclass(frozen=True)
+class Row:
+    """What came of an estimator at a budget."""
+
+    budget: int
+    name: str
+    deviations: Sequence[np.ndarray]  # of every game, [seeds, n]
+    seconds: float
+
+    def cells(self, games: Sequence[TabulatedGame], kinds: Sequence[str]) -> list[str]:
+        """Errors in per cent by kind of game, and milliseconds."""
+        errors = [100 * np.sqrt((one**2).mean()) for one in self.deviations]
+        of_kinds = [
+            np.mean([error for error, game in zip(errors, games, strict=True) if game.kind == kind])
+            for kind in kinds
+        ]
+        return [*(f"{error:.3g}" for error in of_kinds), f"{1000 * self.seconds:.2g}"]
+
+
+def pydvl_rows(games: Sequence[TabulatedGame], budgets: Sequence[int], seeds: int) -> Iterator[Row]:
+    """What pyDVL tells of the games, in a process and an environment of its own.
+
+    Raises:
+        NotInstalled: it can't be had here.
+    """
+    script = FRAMEWORKS / "pydvl.py"
+    python = environment(script, ENVIRONMENTS)
+    with TemporaryDirectory() as folder:
+        asked, told = Path(folder) / "games.npz", Path(folder) / "values.npz"
+        tables = np.stack([game.table for game in games])
+        np.savez(asked, tables=tables, budgets=budgets, seeds=seeds)
+        command = [str(python), "-P", str(script), str(asked), str(told)]
+        subprocess.run(command, check=True)
+        with np.load(told) as arrays:
+            found = dict(arrays)
+    for (b, budget), (e, name) in product(enumerate(budgets), enumerate(found["names"])):
+        pairs = zip(games, found["values"][b, e], strict=True)
+        deviations = [game.deviations(values) for game, values in pairs]
+        yield Row(budget, f"pyDVL {name}", deviations, found["seconds"][b, e])
+
+
 def compare_estimators(arguments: Sequence[str]) -> None:
     """Print a row for each budget and estimator."""
-    given = Request("estimators", arguments, ("players", "budgets", "seeds"))
+    given = Request("estimators", arguments, ("players", "budgets", "seeds", "others"))
     if given.overrides:
-        raise InvalidSetting(f"There are players, budgets and seeds, not {given.overrides[0]!r}.")
+        raise InvalidSetting(
+            f"There are players, budgets, seeds and others, not {given.overrides[0]!r}."
+        )
     players, seeds = given.number("players", 12), given.number("seeds", 20)
     budgets = given.numbers("budgets", 128, 512)
+    others = given.among("others", ("shapiq", "pydvl"), "shapiq")
     if not MAX_PLAYERS >= players >= 3 or not seeds:
         raise InvalidSetting(f"players must lie between 3 and {MAX_PLAYERS}, seeds above 0.")
     for budget, name in product(budgets, OURS):
@@ -173,15 +232,22 @@ def compare_estimators(arguments: Sequence[str]) -> None:
     print("| coalitions | estimator |", " | ".join(kinds), "| ms |")
     print("|---|---|" + "---|" * (len(kinds) + 1))
     estimators = {f"trip_jax {name}": e for name, e in our_estimators().items()}
-    estimators |= {f"shapiq {name}": e for name, e in shapiq_estimators().items()}
+    if "shapiq" in others:
+        estimators |= {f"shapiq {name}": e for name, e in shapiq_estimators().items()}
+
+    def say(row: Row) -> None:
+        cells = " | ".join(row.cells(games, kinds))
+        print(f"| {row.budget} | {row.name} | {cells} |", flush=True)
+
     for budget, (name, estimator) in product(budgets, estimators.items()):
-        errors = {kind: [] for kind in kinds}  # type: dict[str, list[float]]
-        for game in games:
-            deviations = game.relative_errors(estimator, budget, seeds)
-            errors[game.kind].append(100 * np.sqrt((deviations**2).mean()))
-        cells = [f"{np.mean(errors[kind]):.3g}" for kind in kinds]
-        cells.append(f"{1000 * median_seconds(estimator, games[0], budget):.2g}")
-        print(f"| {budget} | {name} |", " | ".join(cells), "|", flush=True)
+        deviations = [game.relative_errors(estimator, budget, seeds) for game in games]
+        say(Row(budget, name, deviations, median_seconds(estimator, games[0], budget)))
+    if "pydvl" in others:
+        try:
+            for row in pydvl_rows(games, budgets, seeds):
+                say(row)
+        except NotInstalled as reason:
+            print(f"\nWithout pyDVL: {reason}.")
 
 
 if __name__ == "__main__":

@@ -30,12 +30,16 @@ from typing import Any
 import numpy as np
 import pandas
 
-import experiments
 from experiments.benchmarks.timing import OURS, RATIO, compared, rate, spread
-from experiments.frameworks.environments import NotInstalled, environment
+from experiments.frameworks.environments import (
+    ENVIRONMENTS,
+    FRAMEWORKS,
+    NotInstalled,
+    environment,
+)
 from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
-from experiments.harness.kept_runs import compose_config
+from experiments.harness.kept_runs import compose_config, write
 from experiments.harness.report import Report
 from trip_jax.config import Adversary, Config, Defence
 from trip_jax.errors import InvalidSetting
@@ -43,8 +47,6 @@ from trip_jax.runs.prepare import prepare
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
 
-FRAMEWORKS = Path(experiments.__file__).parent / "frameworks"
-ENVIRONMENTS = Path("outputs/frameworks")
 PEERS = ("flower", "fluke", "pfl", "blazefl")
 PROTOCOLS = {"fedavg": PEERS, "gossip": ("fluke",)}
 """Who has which."""
@@ -72,34 +74,44 @@ def peers(arguments: Sequence[str]) -> None:
     dataset, model = request.one("dataset", "fashion_mnist"), request.one("model", "cnn")
     folder = request.folder("outputs/peers")
     pythons, left_out = _environments(chosen)
-    rows: list[dict[str, Any]] = []
+    tasks: dict[tuple[str, int], dict[str, Any]] = {}
+    answers: dict[tuple[str, int], dict[str, list[Answer]]] = {}
     for protocol, n in product(protocols, clients):
         settings = [f"dataset={dataset}", f"model={model}", *LEARNING, f"n_clients={n}"]
         settings += [f"dataset.train_size={n * examples}", f"training.rounds={rounds}"]
         task = _task(folder, [*settings, *request.overrides]) | {"protocol": protocol}
-        able = [name for name in (OURS, *PROTOCOLS[protocol]) if name in pythons]
-        answers: dict[str, list[Answer]] = {name: [] for name in able}
-        for turn in range(turns):
-            for name in able:
-                if name not in answers:
-                    continue
+        tasks[protocol, n] = task
+        who = [name for name in (OURS, *PROTOCOLS[protocol]) if name in pythons]
+        answers[protocol, n] = {name: [] for name in who}
+    written, text = Report.of(request, folder), ""
+    title = f"{dataset}, {model}, {counted(examples, 'example')} a client, {rounds} rounds, "
+    title += f"{counted(_cores(), 'core')}, medians of "
+    for turn in range(1, turns + 1):
+        for key, told in answers.items():
+            for name in tuple(told):
                 try:
-                    answer = _run(name, pythons[name], task, folder)
-                    _refuse_other_work(answer, task, (answers[OURS] or [answer])[0])
+                    answer = _run(name, pythons[name], tasks[key], folder)
+                    _refuse_other_work(answer, tasks[key], (told[OURS] or [answer])[-1])
                 except LeftOut as reason:
                     if name == OURS:
                         raise RuntimeError(str(reason)) from reason
-                    left_out.append(f"{name}, {protocol} of {n}: {reason}")
-                    del answers[name]
+                    left_out.append(f"{name}, {key[0]} of {key[1]}: {reason}")
+                    print(left_out[-1], flush=True)
+                    del told[name]
                     continue
-                answers[name].append(answer)
+                told[name].append(answer)
                 said = f"{rate(1 / _seconds_a_sample(answer))} samples/s, accuracy"
-                print(f"{protocol}, {n} clients, turn {turn + 1}, {name}: {said}", end=" ")
+                print(f"turn {turn}, {key[0]} of {key[1]}, {name}: {said}", end=" ")
                 print(f"{answer['accuracy']:.3f}", flush=True)
-        rows += _rows(protocol, task, answers)
-    title = f"{dataset}, {model}, {counted(examples, 'example')} a client, {rounds} rounds"
-    text = _write(rows, left_out, f"{title}, medians of {turns} turns", Report.of(request, folder))
+        rows = [row for key, told in answers.items() for row in _rows(tasks[key], told)]
+        text = _write(rows, left_out, title + counted(turn, "turn"), written)
     print(text)
+
+
+def _cores() -> int:
+    """Those that processes started from here may use."""
+    affine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return affine or 1
 
 
 def _environments(chosen: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
@@ -119,17 +131,17 @@ def _task(folder: Path, settings: list[str]) -> dict[str, Any]:
     simulation, _ = prepare(config)
     _refuse_what_peers_lack(config)
     data, training = simulation.data, config.training
-    path = folder.absolute() / f"data_{simulation.n}.npz"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(
-        path,
-        images=data.images,
-        labels=data.labels,
-        test_images=data.test_images,
-        test_labels=data.test_labels,
-        owned=data.examples,
-        sizes=data.sizes,
-    )
+    path = folder.absolute() / f"data_{simulation.n}.npz"  # of all protocols
+    arrays: dict[str, Any] = {
+        "images": data.images,
+        "labels": data.labels,
+        "test_images": data.test_images,
+        "test_labels": data.test_labels,
+        "owned": data.examples,
+        "sizes": data.sizes,
+    }
+    arrays |= {f"start_{i}": array for i, array in enumerate(first_model(simulation))}
+    write(path, arrays)
     return {
         "data": str(path),
         "settings": settings,
@@ -142,8 +154,25 @@ def _task(folder: Path, settings: list[str]) -> dict[str, Any]:
         "seed": config.seed,
         "channels": list(config.model.channels) if config.model.kind == "cnn" else [],
         "hidden": list(config.model.hidden),
-        "parameters": len(simulation.learner.model.theta),
     } | _work(simulation, training.local_epochs, training.batch_size)
+
+
+def first_model(simulation: Simulation) -> list[np.ndarray]:
+    """Kernels and biases, layer by layer, as PyTorch lays them out."""
+    model = simulation.learner.model
+    height, width, channels = simulation.data.images.shape[1:]
+    arrays: list[np.ndarray] = []
+    for _, layer in sorted(model.unravel(model.theta)["params"].items()):
+        kernel = np.asarray(layer["kernel"])
+        if kernel.ndim == 4:  # of a convolution, which pooling follows
+            height, width, channels = height // 2, width // 2, kernel.shape[-1]
+            kernel = kernel.transpose(3, 2, 0, 1)
+        else:
+            inputs = kernel.reshape(height, width, channels, -1).transpose(3, 2, 0, 1)
+            height, width, channels = 1, 1, kernel.shape[-1]
+            kernel = inputs.reshape(channels, -1)
+        arrays += [np.ascontiguousarray(kernel), np.asarray(layer["bias"])]
+    return arrays
 
 
 def _work(simulation: Simulation, epochs: int, batch: int) -> dict[str, int]:
@@ -183,7 +212,7 @@ def _refuse_other_work(answer: Answer, task: dict[str, Any], ours: Answer) -> No
     """Raise LeftOut where FedAvg was not the same work."""
     if task["protocol"] != "fedavg":
         return
-    _, *done = answer["rounds"][-1]
+    _, _, *done = answer["rounds"][-1]
     wanted = [task["rounds"] * task[name] for name in ("samples", "steps")]
     if len(answer["rounds"]) != task["rounds"] or done != wanted:
         raise LeftOut(
@@ -197,29 +226,36 @@ def _refuse_other_work(answer: Answer, task: dict[str, Any], ours: Answer) -> No
         )
 
 
-def _seconds_a_sample(answer: Answer) -> float:
-    (began, before, _), *_, (ended, after, _) = answer["rounds"]
-    return float(ended - began) / (after - before)
+def _seconds_a_sample(answer: Answer, clock: int = 0) -> float:
+    """Between the ends of the first round and the last.
+
+    Args:
+        clock: 0 for time that went by, 1 for time that processors spent.
+    """
+    first, last = answer["rounds"][0], answer["rounds"][-1]
+    return float(last[clock] - first[clock]) / (last[2] - first[2])
 
 
-def _rows(
-    protocol: str, task: dict[str, Any], answers: dict[str, list[Answer]]
-) -> list[dict[str, Any]]:
+def _rows(task: dict[str, Any], answers: dict[str, list[Answer]]) -> list[dict[str, Any]]:
     seconds = {name: [_seconds_a_sample(one) for one in told] for name, told in answers.items()}
-    rows = compared(protocol, task["clients"], "samples/s", 1, seconds)
+    rows = compared(task["protocol"], task["clients"], "samples/s", 1, seconds)
     for row in rows:
         told = answers[row["who"]]
         row["clients_a_second"] = row["median"] * task["clients"] / task["samples"]
+        spent = [1000 * _seconds_a_sample(one, clock=1) for one in told]
+        row |= spread(spent, "cpu_seconds_a_thousand_samples_")
         row |= spread([one["rounds"][0][0] for one in told], "first_round_")
         row["accuracy"] = float(np.median([one["accuracy"] for one in told]))
-        done = [one["rounds"][-1][2] / (task["steps"] * task["rounds"]) for one in told]
+        done = [one["rounds"][-1][3] / (task["steps"] * task["rounds"]) for one in told]
         row["steps_of_those_asked"] = float(np.median(done))
-        row["versions"] = " ".join(f"{name} {one}" for name, one in told[0]["versions"].items())
+        row["versions"] = ", ".join(f"{name} {one}" for name, one in told[0]["versions"].items())
     return rows
 
 
 def _write(rows: list[dict[str, Any]], left_out: list[str], title: str, written: Report) -> str:
     ratio = f"{{{RATIO}median:.2f}} ({{{RATIO}least:.2f}} to {{{RATIO}most:.2f}})"
+    cpu = "{{cpu_seconds_a_thousand_samples_{}:.2f}}"
+    cpu = f"{cpu.format('median')} ({cpu.format('least')} to {cpu.format('most')})"
     said = [
         row
         | {name: rate(row[name]) for name in ("median", "least", "most", "clients_a_second")}
@@ -228,8 +264,10 @@ def _write(rows: list[dict[str, Any]], left_out: list[str], title: str, written:
     ]
     table = report.table(
         "protocol | clients |  | samples/s (range) | clients/s | ours is faster by (range over "
-        "turns) | s to the end of round 1 (range) | accuracy | steps of those asked | versions",
+        "turns) | CPU s a 1,000 samples (range) | s to the end of round 1 (range) | accuracy "
+        "| steps of those asked | versions",
         "{work} | {clients} | {who} | {median} ({least} to {most}) | {clients_a_second} | {ratio} "
+        f"| {cpu} "
         "| {first_round_median:.1f} ({first_round_least:.1f} to {first_round_most:.1f}) "
         "| {accuracy:.3f} | {steps_of_those_asked:.0%} | {versions}",
         said,

@@ -12,6 +12,9 @@ import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
+FRAMEWORKS = Path(__file__).parent
+ENVIRONMENTS = Path("outputs/frameworks")
+
 BLOCK = re.compile(r"^# /// script\n((?:# .*\n)+)# ///$", re.MULTILINE)
 
 

@@ -6,7 +6,6 @@
 
 import os
 import sys
-from functools import cache
 
 os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
@@ -19,12 +18,7 @@ from flwr.simulation import run_simulation
 from torch import nn
 
 from experiments.frameworks.task import run_task
-from experiments.frameworks.torch_task import Network, TorchTask
-
-
-@cache
-def task_of_actor(path: str) -> TorchTask:
-    return TorchTask(path)
+from experiments.frameworks.torch_task import Network, TorchTask, torch_task
 
 
 def client_app(path: str) -> ClientApp:
@@ -32,7 +26,7 @@ def client_app(path: str) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        task = task_of_actor(path)
+        task = torch_task(path)
         images, labels = task.shard(context.node_config["partition-id"])
         network, loss = task.network(), nn.CrossEntropyLoss()
         network.load_state_dict(message.content["arrays"].to_torch_state_dict())
@@ -72,7 +66,8 @@ def fedavg(task: TorchTask) -> None:
         network.load_state_dict(found.arrays.to_torch_state_dict())
         task.answer_with(task.accuracy(network), "flwr", "ray", "torch")
 
-    backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    backend = {"init_args": {"num_cpus": torch.get_num_threads()}}
+    backend |= {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     run_simulation(server, client_app(sys.argv[1]), task.clients, backend_config=backend)
 
 

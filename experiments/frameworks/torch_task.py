@@ -1,7 +1,8 @@
-"""What all frameworks on PyTorch are given: the same images, split alike, and the same network."""
+"""What all frameworks on PyTorch are given: the same images, split alike, and
+the same network with the same first model."""
 
 import threading
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import torch
@@ -52,7 +53,7 @@ class TorchTask(Task):
         return torch.from_numpy(self._arrays[name]).long()
 
     def network(self) -> Network:
-        """The network, untrained."""
+        """The network with the first model."""
         height, width, channels = self._arrays["images"].shape[1:]
         layers: list[nn.Module] = []
         for features in self.channels:
@@ -64,7 +65,8 @@ class TorchTask(Task):
             layers += [nn.Linear(inputs, features), nn.ReLU()]
             inputs = features
         network = Network(*layers, nn.Linear(inputs, self.classes))
-        assert sum(one.numel() for one in network.parameters()) == self.parameters
+        for i, parameter in enumerate(network.parameters()):
+            parameter.data = torch.from_numpy(self._arrays[f"start_{i}"]).clone()
         return network
 
     @torch.no_grad()
@@ -78,3 +80,9 @@ class TorchTask(Task):
     def end_counted_round(self) -> None:
         """End a round whose training was counted in this process."""
         self.end_round(Network.samples, Network.steps)
+
+
+@cache
+def torch_task(path: str) -> TorchTask:
+    """The task, read once in a process."""
+    return TorchTask(path)

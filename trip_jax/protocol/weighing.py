@@ -10,7 +10,7 @@ that the rule is the same whatever contributions are measured in.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 from jax import Array
@@ -53,7 +53,7 @@ class ByPhi(Weighing):
     floor: float
 
     def __call__(self, here: Round, state: State) -> Round:
-        return self._weighed(here, self._of_members(state.phi, here))
+        return self._weighed(here, self._of_members(cast(Array, state.phi), here))
 
     def _of_members(self, values: Float[Array, "n n"], here: Round) -> Float[Array, "n M"]:
         return values[jnp.arange(here.n_clients)[:, None], here.neighbourhoods.members]
