@@ -199,10 +199,10 @@ class Simulation:
         return method.n_models(work, n_members), work
 
     def _require_its_method(self) -> None:
-        """Refuse weights that ask for what is not kept, and what a method of the end can't follow."""
+        """Refuse rules that ask for what is not kept, or that a method of the end can't follow."""
         require(
             self.keeps_phi or not isinstance(self.rules.weigh, ByPhi),
-            "Weights that follow contributions need n x n of them: set keep_phi=true or trust=none.",
+            "Weights that follow contributions need all of them: set keep_phi=true or trust=none.",
         )
         if not self.keeps_updates:
             return
