@@ -24,6 +24,8 @@ WRITTEN = [ROOT / name for name in ("CONTRIBUTING.md", *(f"docs/{page}.md" for p
 def test_snippets_run_one_after_another(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if "import torch" in "".join(SNIPPETS[page]):
+        pytest.importorskip("torch", reason="pip install torch")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(SEMIVALUES, "_named", dict(SEMIVALUES._named))
     monkeypatch.setattr("trip_jax.runs.directory.draw_figures", lambda folder, data: None)
