@@ -18,7 +18,8 @@ from trip_jax.config import Contribution
 from trip_jax.coordinate import main
 from trip_jax.errors import InvalidSetting
 from trip_jax.node import LocalEvaluator, Report
-from trip_jax.node.report import COLUMNS
+from trip_jax.node.report import COLUMNS, LARGEST
+from trip_jax.protocol import coordinator
 from trip_jax.protocol.algorithm import learn
 from trip_jax.shapley.coalitions import CoalitionRows
 
@@ -293,6 +294,7 @@ def test_reports_are_read_by_the_coordinator(tmp_path: Path) -> None:
 def test_json_that_is_no_report_is_refused(field: str, value: Any, message: str) -> None:
     before, after, weights = game(2)
     good = json.loads(LocalEvaluator(curved, 0).lcv(before, after, weights).to_json())
+    assert LARGEST == coordinator.LARGEST
     with pytest.raises(InvalidSetting, match=message):
         Report.from_json(json.dumps(good | {field: value}))
 

@@ -116,6 +116,10 @@ class Ledger:
         (found,) = self._db.execute(first, (self.open_round,)).fetchone()
         return found if found is None else float(found)
 
+    def closed(self, round: int) -> list[Report] | None:
+        """The reports of a round; None while it is open."""
+        return self.reports(round) if round < self.open_round else None
+
     def reports(self, round: int) -> list[Report]:
         """Of one round, by name."""
         of_round = "SELECT message FROM reports WHERE round = ? ORDER BY client"

@@ -150,13 +150,13 @@ class Service:
         while True:
             await self._closed.wait()
             self._closed.clear()
-            while (round := self._next()) < self._ledger.open_round:
-                told = await self._on(self._writer, partial(self._ledger.reports, round))
+            while True:
+                round = self.federation.first_round + self.traced.n_rounds
+                told = await self._on(self._writer, partial(self._ledger.closed, round))
+                if told is None:
+                    break
                 step = partial(after, self.traced, round, told, self._defence)
                 self.traced = await self._on(self._tracer, step)
-
-    def _next(self) -> int:
-        return self.federation.first_round + self.traced.n_rounds
 
     async def _keep_deadline(self) -> None:
         while self._deadline is not None:
