@@ -43,8 +43,7 @@ def ws100(n: int, **settings: Any) -> Simulation:
 
 def traced(simulation: Simulation) -> dict[str, Any]:
     """The three programs of a round, from shapes."""
-    given = simulation.learner, simulation.root, simulation.keeps_phi
-    state = shapes_of(_start, simulation.learner.mesh, *given)
+    state = shapes_of(_start, simulation.learner.mesh, *simulation._starting)
     arrived, reports = np.ones(simulation.n, bool), Reports.none(simulation.schedule.arcs.slot.size)
     return {
         "learn": algorithm.learn.trace(*simulation.learning, state),

@@ -31,7 +31,7 @@ import sys
 class NumPyAlone:
     def find_spec(self, name, path=None, target=None):
         package = name.partition(".")[0]
-        allowed = package in ("numpy", "trip_jax", "cryptography", "cffi") or package[0] == "_"
+        allowed = package in ("numpy", "trip_jax", "lazy_loader", "cryptography", "cffi") or package[0] == "_"
         if not (allowed or package in sys.stdlib_module_names):
             raise ImportError(f"{name} is blocked")
 

@@ -266,7 +266,7 @@ def accuracies(accuracy: tuple[float, ...]) -> Record:
     utility = np.zeros((len(accuracy), 3))
     utility[:, ACCURACY] = accuracy
     nothing = np.zeros(0)
-    return Record(nothing, utility, *[nothing] * 8)  # type: ignore[arg-type]
+    return Record(nothing, utility, *[nothing] * 9)  # type: ignore[arg-type]
 
 
 def test_progress_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) -> None:

@@ -233,7 +233,7 @@ def _liars(cell: Cell, adversary: Adversary) -> np.ndarray:
 
 
 def _distance(phi: np.ndarray, other: np.ndarray) -> float:
-    return float(np.nanmean(cosine_distance(phi, other)))
+    return max(0.0, float(np.nanmean(cosine_distance(phi, other))))  # rounding may leave it below 0
 
 
 class CompressionStudy(CellStudy):
