@@ -89,7 +89,7 @@ def test_an_unknown_command_is_one_sentence(name: str, capsys: pytest.CaptureFix
         ("verify nope --rounds 3", "unrecognized arguments: --rounds 3"),
         ("settings ../conf", "not '../conf'"),
         ("settings model topology", "not 'model topology'"),
-        ("coordinate reports.csv", "arguments are required: --out"),
+        ("coordinate reports.csv", "Give a table of reports and --out DIR"),
     ],
 )
 def test_what_a_command_cannot_take_is_one_sentence(
@@ -222,7 +222,7 @@ def test_an_unknown_group_is_one_sentence(
     assert settings.main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
-    assert "topology, training, not" in err and " ".join(arguments) in err
+    assert "topology, training, trust, not" in err and " ".join(arguments) in err
 
 
 def test_shares_are_of_all_scores() -> None:

@@ -24,7 +24,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     lock = filelock.FileLock(folder / LOCK, is_singleton=wait)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        before = _names(folder)
+        before, was_there = _names(folder), (folder / LOCK).exists()
         lock.acquire(timeout=0)
     except filelock.Timeout as error:
         if not wait:
@@ -41,7 +41,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        if not wait and _names(folder) == before:  # nothing was written
+        if not (wait or was_there) and _names(folder) == before:  # nothing was written
             (folder / LOCK).unlink()  # who opened it meanwhile sees that it is gone, and retries
         lock.release()
 
