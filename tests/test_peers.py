@@ -34,6 +34,7 @@ def stand_in(first: float = 5, seconds: float = 2, less: int = 0, accuracy: floa
 
 def test_peers_are_compared_by_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "FRAMEWORKS", tmp_path)
+    monkeypatch.setattr(measured, "ENVIRONMENTS", tmp_path / "environments")
     scripts = {
         "ours": stand_in(),
         "flower": stand_in(first=20, seconds=6),
@@ -68,6 +69,7 @@ def test_whoever_learns_something_else_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measured, "FRAMEWORKS", tmp_path)
+    monkeypatch.setattr(measured, "ENVIRONMENTS", tmp_path / "environments")
     (tmp_path / "ours.py").write_text(stand_in())
     (tmp_path / "pfl.py").write_text(stand_in(accuracy=0.38))
     peers(["peers=pfl", "protocols=fedavg", *SMALL, f"out={tmp_path}"])

@@ -39,8 +39,8 @@ def environment(script: Path, folder: Path) -> Path:
     python, installed = home / "bin" / "python", home / "installed.txt"
     packages = "\n".join(wanted["dependencies"])
     if not installed.exists() or installed.read_text() != packages:
-        shutil.rmtree(home, ignore_errors=True)
         interpreter = _interpreter(int(wanted["requires-python"].removeprefix(">=3.")))
+        shutil.rmtree(home, ignore_errors=True)
         _run([interpreter, "-m", "venv", str(home)])
         pip = [str(python), "-m", "pip", "install", "--quiet"]
         if find_spec("uv"):  # links what it has downloaded before, PyTorch for one
