@@ -1,6 +1,7 @@
 """Reports on their way to the coordinator's service, signed."""
 
 import json
+from http.client import HTTPException
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -24,7 +25,7 @@ def send(report: Report, address: str, signer: Signer, timeout: float = 30) -> N
 
     Raises:
         InvalidSetting: it was refused; the message is the coordinator's.
-        OSError: the coordinator can't be reached.
+        OSError: the coordinator can't be reached, or its answer was cut off: send it again.
     """
     post(f"{address.rstrip('/')}/reports", report.to_json().encode(), signer, timeout)
 
@@ -37,6 +38,15 @@ def post(address: str, message: bytes, signer: Signer, timeout: float) -> None:
             answer.read()
     except HTTPError as error:
         with error:
-            told = json.loads(error.read())
+            told = _refusal(error)
         if told.get("refused") != "replayed":
             raise InvalidSetting(str(told.get("why"))) from None
+    except HTTPException as error:  # the service ended within its answer
+        raise ConnectionError(f"The coordinator's answer was cut off ({error!r}).") from error
+
+
+def _refusal(error: HTTPError) -> dict[str, str]:
+    try:
+        return dict(json.loads(error.read()))
+    except (ValueError, HTTPException) as cut_off:
+        raise ConnectionError(f"The coordinator answers {error.code}.") from cut_off
