@@ -202,7 +202,7 @@ def pydvl_rows(games: Sequence[TabulatedGame], budgets: Sequence[int], seeds: in
         asked, told = Path(folder) / "games.npz", Path(folder) / "values.npz"
         tables = np.stack([game.table for game in games])
         np.savez(asked, tables=tables, budgets=budgets, seeds=seeds)
-        command = [str(python), "-P", str(script), str(asked), str(told)]
+        command = [str(python), "-P", "-W", "ignore", str(script), str(asked), str(told)]
         subprocess.run(command, check=True)
         with np.load(told) as arrays:
             found = dict(arrays)

@@ -4,11 +4,12 @@
         [clients=8,100] [examples=64] [rounds=4] [turns=3] [dataset=fashion_mnist] [model=cnn]
         [out=DIR] [SETTING=VALUE ...]
 
-All learn alone, without contributions: the same network from 0.1 of a learning rate without
-momentum, the same examples of every client, minibatches of 32 and one local epoch. Each run is a
-process of its own, ours and theirs in turn. Rates are those between the ends of the first and of
-the last round; the first round ends so many seconds after the process was started, imports, data
-and compilation among them. Gossip, on a ring, is measured of those who have it.
+All learn alone, without contributions: the same network from the same first model, the same
+examples of every client, minibatches of 32, one local epoch, a learning rate of 0.1 and no
+momentum. Each run is a process of its own, ours and theirs in turn. Rates, by the clock and by
+what processors spent, are those between the ends of the first round and of the last; the first
+round ends so many seconds after the process was started, imports, data and compilation among them.
+Gossip, on a ring, is measured of those who have it. For one core each: taskset -c 0 python ...
 
 Each framework has a file in experiments/frameworks and an environment of its own, which is made on
 the first call under outputs/frameworks and needs the network. Whoever can't be installed, fails,

@@ -13,7 +13,6 @@ stop with the sample that reaches the budget, which may be m coalitions too late
 import logging
 import sys
 import time
-import warnings
 from itertools import product
 
 import numpy as np
@@ -72,7 +71,6 @@ def values(table: np.ndarray, budget: int, name: str, seed: int) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")
     logging.disable()
     with np.load(sys.argv[1]) as asked:
         tables, budgets, seeds = asked["tables"], asked["budgets"], range(int(asked["seeds"]))
