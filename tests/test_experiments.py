@@ -750,7 +750,9 @@ def test_speed_of_retraining_says_what_it_needs(monkeypatch: pytest.MonkeyPatch)
         benchmark([])
     with pytest.raises(InvalidSetting, match="repeats must be at least 1, not 0"):
         benchmark(["repeats=0"])
-    with pytest.raises(InvalidSetting, match="works must be one of training, evaluation, coalitions, coord"):
+    with pytest.raises(
+        InvalidSetting, match="works must be one of training, evaluation, coalitions"
+    ):
         benchmark(["works=all"])
     with pytest.raises(InvalidSetting, match="samples plays no part"):
         retraining_speed(["samples=4"])

@@ -31,8 +31,8 @@ import sys
 class NumPyAlone:
     def find_spec(self, name, path=None, target=None):
         package = name.partition(".")[0]
-        allowed = "numpy", "trip_jax", "lazy_loader", "cryptography", "cffi", *sys.stdlib_module_names
-        if not (package in allowed or package[0] == "_"):
+        allowed = "numpy", "trip_jax", "lazy_loader", "cryptography", "cffi"
+        if not (package in (*allowed, *sys.stdlib_module_names) or package[0] == "_"):
             raise ImportError(f"{name} is blocked")
 
 sys.meta_path.insert(0, NumPyAlone())

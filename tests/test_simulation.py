@@ -211,6 +211,8 @@ def test_a_run_that_diverges_later_keeps_the_rounds_before(monkeypatch: pytest.M
     original = algorithm.step
 
     def spoilt(programs: Programs, state: State) -> Any:
+        if isinstance(state.models, jax.ShapeDtypeStruct):  # while memory is planned
+            return original(programs, state)
         spoilt = state.models.at[4].set(jnp.where(state.round < 2, state.models[4], jnp.inf))
         return original(programs, replace(state, models=spoilt))
 

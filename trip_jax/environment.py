@@ -24,8 +24,9 @@ except ValueError as error:
     variables = " ".join(f"{name}={os.environ[name]}" for name in named)
     said = str(error).splitlines()[0].rstrip(".")
     sentence = f"{variables} can't be read ({said}): mend or unset it."
-    # "-m" stands there while Python looks for the module that it is to run.
-    if Path(sys.argv[0]).stem not in ("-m", "trip-jax"):
+    module = getattr(sys.modules["__main__"], "__spec__", None)  # of python -m
+    package = module.name.partition(".")[0] if module else Path(sys.argv[0]).stem
+    if package not in ("trip_jax", "trip-jax", "experiments"):
         raise InvalidSetting(sentence) from error
     print(f"error: {sentence}", file=sys.stderr)
     sys.exit(2)

@@ -183,10 +183,27 @@ def _work(simulation: Simulation, epochs: int, batch: int) -> dict[str, int]:
 
 
 def _refuse_what_peers_lack(config: Config) -> None:
-    asked = config.adversary, config.defence, config.precision, config.channel.kind, config.trust.kind
+    asked = (
+        config.adversary,
+        config.defence,
+        config.precision,
+        config.channel.kind,
+        config.trust.kind,
+    )
     asked += config.participation.kind, config.topology.drop  # type: ignore[assignment]
     asked += config.aggregation, config.training.momentum, config.topology.kind  # type: ignore[assignment]
-    plain = Adversary(), Defence(), "float32", "none", "none", "always", 0, "weighted_mean", 0, "ring"
+    plain = (
+        Adversary(),
+        Defence(),
+        "float32",
+        "none",
+        "none",
+        "always",
+        0,
+        "weighted_mean",
+        0,
+        "ring",
+    )
     if asked != plain:
         raise InvalidSetting(
             "Other frameworks learn honestly, undefended and in float32, by plain means, without "
