@@ -35,6 +35,7 @@ myst_heading_anchors = 3
 default_role = "py:obj"  # `Record` in a docstring is a link where there is such a thing
 add_module_names = False
 autodoc_member_order = "bysource"
+autodoc_mock_imports = ["flwr"]  # which asks for other versions of what others need
 autodoc_preserve_defaults = True
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = True

@@ -1,6 +1,7 @@
 """The documentation: its Python runs, its commands compose, what it names exists."""
 
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -40,9 +41,10 @@ def test_commands_compose() -> None:
     text = "\n".join(PAGES.values()).replace("\\\n", " ")
     commands = set()
     for command in re.findall(r"^ {4}trip-jax run (.+)$", text, re.MULTILINE):
-        words = command.partition("#")[0].replace("HOST:PORT", "localhost:1234").split()
+        words = shlex.split(command.partition("#")[0].replace("HOST:PORT", "localhost:1234"))
         settings = [word for word in words if "=" in word and not word.startswith("hydra")]
-        commands.add(tuple(re.sub(r",.*", "", setting) for setting in settings))  # first of a sweep
+        # The first of a sweep; a list stays whole.
+        commands.add(tuple(re.sub(r",[^\]]*$", "", setting) for setting in settings))
     assert len(commands) > 10
     for settings in commands:
         assert config_of(*settings)
