@@ -1,6 +1,8 @@
 """Compressed exchange against the oracle's loops, and what becomes of it beside other rules."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +12,18 @@ import pytest
 
 from tests.conftest import TINY, Command, follow, rarely, tiny
 from tests.test_against_oracle import DEFENCES, LIARS, check
-from trip_jax import Adversary, Contribution, Exchange, InvalidSetting, decentralised_truth
+from trip_jax import (
+    Adversary,
+    Config,
+    Contribution,
+    Exchange,
+    InvalidSetting,
+    decentralised_truth,
+)
 from trip_jax.protocol.compression import BLOCK, LowRank, Quantised
+from trip_jax.runs.checkpoints import refuse_changes
 from trip_jax.runs.costs import costs
+from trip_jax.runs.provenance import result_settings
 
 WORLD = nx.watts_strogatz_graph(6, 4, 0.3, seed=1)
 CHANNELS = {
@@ -143,3 +154,18 @@ def test_repeated_executions_refuse_compressed_learning() -> None:
     simulation = tiny(WORLD, channel=replace(CHANNELS["top_k"], learning=True))
     with pytest.raises(InvalidSetting, match=r"channel.learning=false"):
         decentralised_truth(simulation)
+
+
+def test_a_run_of_an_older_version_is_read(command: Command) -> None:
+    """Its channel is a text, and a checkpoint's setting of that name."""
+    assert command(*TINY, "hydra.run.dir=run").code == 0
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert summary["config"]["channel"]["kind"] == "none"
+    summary["config"]["channel"] = "none"
+    Path("run/summary.json").write_text(json.dumps(summary))
+    assert command("--verify", "run").code == 0
+    settings = result_settings(Config())
+    older = {name: value for name, value in settings.items() if not name.startswith("channel.")}
+    refuse_changes(Path("run"), older | {"channel": "none"}, settings)
+    with pytest.raises(InvalidSetting, match=r"channel\.kind=rounded, not none"):
+        refuse_changes(Path("run"), older | {"channel": "rounded"}, settings)

@@ -24,6 +24,7 @@ import numpy as np
 import pandas
 from jax import Array
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
@@ -57,6 +58,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 HONEST = Adversary()
 TENTH = 0.1  # of the bytes that the plain exchange of pre-training models takes
+BYTES_SHOWN = (0.03, 0.1, 0.3)  # on axes
 WANTED = 0.01  # distance to the uncompressed phi
 
 FIXED = {
@@ -340,6 +342,8 @@ def draw(frame: pandas.DataFrame, lies: Sequence[str], title: str) -> Figure:
     gains.set(xscale="log", ylabel="gain of undefended liars")
     gains.set_xlabel("bytes to tell contributions, plain = 1")
     for axes in (near, models, gains):
+        axes.set_xticks(BYTES_SHOWN, [f"{share:g}" for share in BYTES_SHOWN])
+        axes.xaxis.set_minor_locator(NullLocator())
         add_legend(axes)
     return figure
 

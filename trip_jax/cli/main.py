@@ -30,7 +30,7 @@ trip-jax tells who contributed what in decentralised federated learning.
   trip-jax compare DIR ...             runs side by side
   trip-jax verify DIR                  do its last rounds come out again?
   trip-jax coordinate TABLE --out DIR  contributions from a table of reports
-  trip-jax rewards DIR                 payments by the scores of a run
+  trip-jax rewards DIR                 a budget divided by the scores of a run
   trip-jax settings [GROUP]            every setting: meaning, values, default
 
 Examples
