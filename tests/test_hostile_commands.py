@@ -111,9 +111,10 @@ def test_a_command_is_a_run_or_a_sentence(
     ready = finished = 0
     for seed in range(2000 if thorough else 30):
         chance = random.Random(seed)
-        arguments = [*TINY, *drawn(chance)]
+        arguments = [*TINY, *(drawn(chance) if seed else ())]  # the first is plain, and runs whole
         # The data sets and experiments that are not here end in a sentence of their own.
-        whole = chance.random() < 0.1 and not any("track=" in one for one in arguments)
+        rare = not seed or chance.random() < 0.1
+        whole = rare and not any("track=" in one for one in arguments)
         with monkeypatch.context() as patch:
             if not whole:
                 patch.setattr(trip_jax.runs.launch, "prepare", almost)
@@ -135,6 +136,6 @@ def test_a_command_is_a_run_or_a_sentence(
             assert line.startswith("error: "), said
             assert "Traceback" not in outcome.out + outcome.err and len(line) < 1500, said
             ready += line == "error: Ready."
-    assert ready > 3 and finished >= 1
+    assert ready + finished > 3 and finished >= 1
     if thorough:
         print(f"{finished} finished, {ready} would have begun")
