@@ -4,6 +4,6 @@ searched, so that experiments are called as python -m experiments.NAME."""
 
 from pathlib import Path
 
-import trip_jax.environment  # noqa: F401  # before the modules that import JAX
+import trip_jax.settings.environment  # noqa: F401  # before the modules that import JAX
 
 __path__ += [str(Path(__file__).parent / folder) for folder in ("paper", "beyond", "benchmarks")]

@@ -18,7 +18,7 @@ from trip_jax.learning.devices import shapes_of
 from trip_jax.protocol import algorithm
 from trip_jax.protocol.algorithm import step
 from trip_jax.protocol.reports import Reports
-from trip_jax.simulation import _start
+from trip_jax.simulation.prepared import _start
 
 LIES = {"adversary": Adversary("d1d2", fraction=0.2), "defence": Defence(c1=True, c2=True)}
 HOST = re.compile(r"callback|debug|infeed|outfeed|host|stablehlo\.(send|recv)", re.IGNORECASE)

@@ -28,11 +28,11 @@ from trip_jax.attribution import (
 from trip_jax.attribution.replay import CHUNK, Response, attributed, planned_bytes, replay
 from trip_jax.attribution.surrogate import fitted_response
 from trip_jax.config import Adversary, Contribution, Defence
-from trip_jax.errors import InvalidSetting
-from trip_jax.history import Result
 from trip_jax.learning.evaluation import ACCURACY, LOSS
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.simulation import Simulation
+from trip_jax.simulation.history import Result
 
 CHANGING = [
     nx.DiGraph([(0, 1), (1, 2), (2, 0), (3, 1), (4, 5), (5, 3), (2, 4)]),

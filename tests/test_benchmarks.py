@@ -12,7 +12,7 @@ from experiments.benchmarks import timing
 from experiments.benchmarks.convolutions import convolutions
 from experiments.benchmarks.scaling import scaling
 from experiments.benchmarks.timing import OURS, compared
-from trip_jax.errors import Interrupted, InvalidSetting
+from trip_jax.settings.errors import Interrupted, InvalidSetting
 
 
 def test_forms_of_the_cnn_are_timed_and_the_one_taken_is_named(

@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 from experiments.benchmarks.borders import borders
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.shapley.borders import border_coalitions, border_values, n_border_coalitions
 from trip_jax.shapley.few_draws import NORMAL, student

@@ -9,9 +9,9 @@ import pytest
 from experiments.benchmarks import calibrate
 from tests.conftest import SIZES, Once, tiny, tiny_data
 from trip_jax import Contribution, Defence, Federation, Training, load_run, save_run
-from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.coordinator import trace
 from trip_jax.runs.reports import recorded_reports
+from trip_jax.settings.errors import InvalidSetting
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests import reference as ref
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.truth.centralized import Game, gtg_shapley, mr, one_round, tmr
 from trip_jax.truth.centralized.gtg_shapley import converged, sweep

@@ -12,8 +12,8 @@ import numpy as np
 import psutil
 import pytest
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.runs.checkpoints import Arrays, Checkpoints
+from trip_jax.settings.errors import InvalidSetting
 
 SETTINGS = {"seed": 0, "training.learning_rate": 0.1, "topology.files": ("a", "b")}
 

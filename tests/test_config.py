@@ -25,10 +25,10 @@ from trip_jax.config import (
     TopologyConfig,
     Training,
 )
-from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.defences import CALIBRATED
 from trip_jax.runs.provenance import result_settings
 from trip_jax.runs.schema import register
+from trip_jax.settings.errors import InvalidSetting
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 CLASSES = get_type_hints(Config)

@@ -13,7 +13,7 @@ from experiments.benchmarks.coverage import ALLOWED, _found, coverage, judged
 from experiments.benchmarks.coverage_games import judging_games
 from experiments.benchmarks.estimators import OURS, TabulatedGame
 from tests.conftest import Once
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import ESTIMATORS, game_values
 from trip_jax.shapley.few_draws import standard_error, student
 

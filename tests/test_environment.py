@@ -19,9 +19,9 @@ from tests.conftest import TINY, Command, Once, config_of, rarely, tiny
 from trip_jax import InvalidSetting, load_run
 from trip_jax.cli.command import command as as_command
 from trip_jax.cli.environment import OURS, Stream
-from trip_jax.errors import Notice
 from trip_jax.learning.devices import all_devices
 from trip_jax.runs.launch import run
+from trip_jax.settings.errors import Notice
 
 
 @pytest.fixture(scope="module")

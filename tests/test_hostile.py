@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from tests.conftest import TINY, Command, follow, rarely, tiny, tiny_data
 from trip_jax import Adversary, Contribution, Defence, load_run
 from trip_jax.config import Checkpoint, Config, Distribution, ModelConfig, TopologyConfig, Training
-from trip_jax.errors import Diverged, InvalidSetting
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.coordinator import LARGEST, coordinate, propagate
 from trip_jax.protocol.reports import Reports
+from trip_jax.settings.errors import Diverged, InvalidSetting
 from trip_jax.simulation import Simulation
 from trip_jax.topology import build
 from trip_jax.topology.files import read_graph

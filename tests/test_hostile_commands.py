@@ -12,10 +12,10 @@ import trip_jax.runs.launch
 from tests.conftest import TINY, Command
 from trip_jax.cli.allowed import allowed
 from trip_jax.config import Config
-from trip_jax.errors import InvalidSetting
-from trip_jax.runs.directory import load_run
 from trip_jax.runs.prepare import lay_out
+from trip_jax.runs.reading import load_run
 from trip_jax.runs.schema import CONF
+from trip_jax.settings.errors import InvalidSetting
 
 SETTINGS = [
     name for name in flatten_dict(asdict(Config()), sep=".") if not name.startswith("distributed")

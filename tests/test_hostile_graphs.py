@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import tiny_data
 from trip_jax import TopologyConfig
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.topology import Topology, build, from_config
 from trip_jax.topology.files import read_graph
 

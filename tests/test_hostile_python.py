@@ -21,7 +21,7 @@ from tests.conftest import tiny, tiny_data
 from trip_jax import InvalidSetting
 from trip_jax.config import Config
 from trip_jax.runs.launch import run
-from trip_jax.simulation import _evaluate
+from trip_jax.simulation.prepared import _evaluate
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(60, 5)), RNG.integers(0, 3, 60)

@@ -10,11 +10,11 @@ from flax.traverse_util import flatten_dict
 from tests.conftest import TINY, Command, config_of
 from trip_jax.cli.effects import SWITCHES, WITHOUT_ESTIMATOR, refuse_idle
 from trip_jax.config import Config
-from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.contributions import BY_COALITIONS, METHODS
 from trip_jax.runs.prepare import lay_out
 from trip_jax.runs.provenance import arrays_hash
 from trip_jax.runs.schema import CONF
+from trip_jax.settings.errors import InvalidSetting
 
 IDLE = {
     "adversary.clients=[1,2]": "adversary=none",

@@ -33,9 +33,9 @@ from experiments.paper.small_world import SmallWorldStudy
 from tests.conftest import Once
 from trip_jax import Adversary, Defence
 from trip_jax.data.federation import ClientData
-from trip_jax.errors import Interrupted
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.checkpoints import Checkpoints
+from trip_jax.settings.errors import Interrupted
 from trip_jax.truth.reexecution import Executor, mixing_rule
 
 FEW = ("scale=smoke", "n_clients=6", "dataset.train_size=120", "dataset.test_size=60")

@@ -16,10 +16,10 @@ import pytest
 import trip_jax.learning.memory
 from tests.conftest import TINY, Command, tiny
 from trip_jax import Config, Contribution, InvalidSetting, Training, mlp
-from trip_jax.errors import Diverged
 from trip_jax.learning.memory import PlannedMemory
-from trip_jax.learning.room import GIB, Room, of_control_groups, of_device, of_process
 from trip_jax.settings import LARGEST
+from trip_jax.settings.errors import Diverged
+from trip_jax.settings.room import GIB, Room, of_control_groups, of_device, of_process
 
 
 def sections(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -16,11 +16,11 @@ from tests import reference as ref
 from tests.conftest import follow, layers, tiny
 from trip_jax.config import Contribution
 from trip_jax.coordinate import main
-from trip_jax.errors import InvalidSetting
 from trip_jax.node import LocalEvaluator, Report
 from trip_jax.node.report import COLUMNS, LARGEST
 from trip_jax.protocol import coordinator
 from trip_jax.protocol.algorithm import learn
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley.coalitions import CoalitionRows
 
 ROOT = Path(__file__).parent.parent

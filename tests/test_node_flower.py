@@ -15,10 +15,10 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from tests import reference as ref
 from trip_jax.deployment.tracing import after, nothing_yet
-from trip_jax.errors import InvalidSetting
 from trip_jax.node import LocalEvaluator, Report
 from trip_jax.node.flower import ask, mixed, scores_record, tell_contributions
 from trip_jax.protocol.defences import Defence
+from trip_jax.settings.errors import InvalidSetting
 
 NODES = [11, 22, 33, 44]
 WEIGHTS = {

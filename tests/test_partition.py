@@ -8,7 +8,7 @@ import pytest
 from trip_jax.config import DatasetConfig, Distribution
 from trip_jax.data.partition import Federation, distribute
 from trip_jax.data.sources import Dataset, load_dataset
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 
 KINDS = ("iid", "non_iid", "dirichlet", "sizes", "noisy_images", "noisy_labels")
 

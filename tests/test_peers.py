@@ -12,8 +12,8 @@ from experiments.benchmarks.estimators import pydvl_rows, random_games
 from experiments.benchmarks.peers import PEERS, first_model, peers
 from experiments.frameworks.environments import ENVIRONMENTS, NotInstalled, environment
 from experiments.harness.kept_runs import compose_config
-from trip_jax.errors import InvalidSetting
 from trip_jax.runs.prepare import prepare
+from trip_jax.settings.errors import InvalidSetting
 
 SMALL = ("dataset=digits", "model=mlp", "clients=3", "examples=40", "rounds=3", "turns=2")
 STAND_IN = """

@@ -19,12 +19,12 @@ from experiments.benchmarks import precision as measured
 from experiments.benchmarks.precision import busy_seconds, operations_an_image, precision
 from tests.conftest import TINY, config_of, tiny
 from trip_jax.data.federation import ClientData
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.devices import PRECISIONS, require_precision
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.models import cnn
 from trip_jax.protocol.aggregation import WeightedMean, aggregate, coalition_models
 from trip_jax.runs.prepare import prepare
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.truth.centralized.fedavg import server_step
 
 IN_PROGRAMS = {"float32": "HIGHEST", "tensorfloat32": "HIGH", "bfloat16": "bf16"}

@@ -9,10 +9,10 @@ import pytest
 
 from tests.conftest import rarely, tiny
 from trip_jax.config import Adversary, Config, Defence
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.models import MLP
 from trip_jax.runs.launch import run
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation import Simulation
 
 LIES = {"adversary": Adversary("d1d2", fraction=0.4), "defence": Defence(c1=True, c2=True)}

@@ -24,8 +24,6 @@ from tests.synthetic_runs import (
 )
 from tests.test_resume import RUN
 from trip_jax import compare, report
-from trip_jax.errors import InvalidSetting
-from trip_jax.runs.directory import Run, load_run
 from trip_jax.runs.launch import run
 from trip_jax.runs.meaning import explain, unit
 from trip_jax.runs.pages import run_page as pages
@@ -33,6 +31,8 @@ from trip_jax.runs.pages.comparison import Comparison
 from trip_jax.runs.pages.comparison_figure import figure_of
 from trip_jax.runs.pages.run_page import page_data, run_page
 from trip_jax.runs.propagation import contributions, retraced, shares
+from trip_jax.runs.reading import Run, load_run
+from trip_jax.settings.errors import InvalidSetting
 
 
 @pytest.fixture(scope="module")

@@ -22,15 +22,15 @@ import trip_jax
 from tests.conftest import TINY, Command, Once, config_of, tiny
 from trip_jax import Adversary, Contribution, Defence, Exchange, InvalidSetting
 from trip_jax.config import Training
-from trip_jax.errors import Interrupted
-from trip_jax.history import Past, Result
-from trip_jax.rounds import FiledRounds
 from trip_jax.runs import figures
 from trip_jax.runs.launch import run
 from trip_jax.runs.lock import locked
 from trip_jax.runs.progress import RoundProgress
 from trip_jax.runs.resume import ROUNDS, RunCheckpoints
 from trip_jax.runs.verify import verify
+from trip_jax.settings.errors import Interrupted
+from trip_jax.simulation.history import Past, Result
+from trip_jax.simulation.rounds import FiledRounds
 
 RUN = (*TINY, "training.rounds=6", "adversary=d1d2", "defence=both", "n_clients=5", "devices=1")
 SAVED = (*RUN, "checkpoint.every=2")

@@ -12,9 +12,9 @@ import pytest
 from tests import reference as ref
 from tests.conftest import oracle_inputs, tiny, tiny_data
 from trip_jax import Adversary, Training
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import ACCURACY, UTILITIES
 from trip_jax.learning.learner import Learner
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation import Simulation
 from trip_jax.truth.centralized import fedavg, reconstructed_game, round_games
 from trip_jax.truth.reexecution import Executor, Progress, mixing_rule

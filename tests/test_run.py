@@ -23,14 +23,14 @@ import trip_jax
 import trip_jax.cli.run
 from tests.conftest import TINY, Command, Once, Outcome, config_of, python, rarely
 from trip_jax.config import Config
-from trip_jax.errors import Interrupted, InvalidSetting
-from trip_jax.history import Timing
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.messages import Record
 from trip_jax.runs.dataset import to_dataset
-from trip_jax.runs.directory import COLUMNS
 from trip_jax.runs.prepare import prepare
 from trip_jax.runs.progress import RoundProgress
+from trip_jax.runs.round_log import COLUMNS
+from trip_jax.settings.errors import Interrupted, InvalidSetting
+from trip_jax.simulation.history import Timing
 
 FINISHED = (*TINY, "n_clients=4", "training.rounds=2", "adversary=d1d2", "defence=both", "seed=5")
 

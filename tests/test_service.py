@@ -30,10 +30,10 @@ from trip_jax.coordinate import main
 from trip_jax.deployment.admission import KEYS, MOST_BYTES, Federation, order_to_close
 from trip_jax.deployment.ledger import AHEAD, Ledger, Received
 from trip_jax.deployment.service import Service, application
-from trip_jax.errors import InvalidSetting
 from trip_jax.node import Report
 from trip_jax.node.sending import SIGNATURE, send
 from trip_jax.node.signing import Signer
+from trip_jax.settings.errors import InvalidSetting
 
 NAMES = ["10", "2", "ann", "böb, jr"]
 SIGNERS = {name: Signer(bytes([k]) * 32) for k, name in enumerate(NAMES)}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests import reference as ref
 from tests.conftest import tiny, tiny_data
 from trip_jax.config import Contribution
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import CoalitionRows, game_values
 from trip_jax.shapley.exact import semivalues
 from trip_jax.shapley.semivalues import SEMIVALUES, beta_shapley, marginal_weights, shapley

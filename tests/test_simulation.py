@@ -11,12 +11,12 @@ import pytest
 
 from tests.conftest import SIZES, follow, rarely, tiny, tiny_data
 from trip_jax.config import Adversary, Contribution, Defence, Training
-from trip_jax.errors import Diverged, InvalidSetting
-from trip_jax.history import Result
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol import algorithm
 from trip_jax.protocol.algorithm import Programs
 from trip_jax.protocol.messages import State
+from trip_jax.settings.errors import Diverged, InvalidSetting
+from trip_jax.simulation.history import Result
 
 N = len(SIZES)
 WORLD = nx.watts_strogatz_graph(N, 4, 0.3, seed=1)

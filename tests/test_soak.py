@@ -10,8 +10,8 @@ from jax import monitoring
 from tests.conftest import tiny, tiny_data
 from trip_jax import Config, Defence
 from trip_jax.config import Adversary, Checkpoint, Training
-from trip_jax.history import Past
 from trip_jax.runs.resume import RunCheckpoints
+from trip_jax.simulation.history import Past
 
 ROUNDS = 1000
 COMPILED = "/jax/core/compile/backend_compile_duration"

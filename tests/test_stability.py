@@ -10,7 +10,7 @@ from experiments.beyond.stability import TRUTH, StabilityStudy, correlations, sc
 from experiments.paper.attributions import METHODS
 from experiments.paper.cells import Cell
 from tests.conftest import Once
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 
 ASKED = ("scale=smoke", "n_clients=3", "training.rounds=2", "dataset.train_size=60", "devices=1")
 ASKED += (

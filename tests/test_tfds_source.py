@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from trip_jax.data import cache, tfds_source
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 REAL_DATA = Path(os.environ.get("TFDS_DATA_DIR") or REPOSITORY.parent / "shared" / "tfds")

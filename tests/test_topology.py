@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trip_jax.config import TopologyConfig
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.topology import Topology, build, from_config
 from trip_jax.topology.edges import Edges, random_graph, small_world
 from trip_jax.topology.files import read_graph

@@ -19,9 +19,9 @@ from experiments.benchmarks.retraining_speed import retraining_speed
 from experiments.benchmarks.torch_federation import TorchFederation
 from experiments.benchmarks.unbatched import Unbatched
 from experiments.harness.kept_runs import compose_config
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.prepare import prepare
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation import Simulation
 from trip_jax.truth.reexecution import Executor
 from trip_jax.truth.shapley_value import decentralised_truth

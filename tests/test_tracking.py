@@ -15,8 +15,8 @@ import pytest
 
 import trip_jax
 from tests.conftest import TINY, Command
-from trip_jax.errors import InvalidSetting
-from trip_jax.runs.directory import COLUMNS
+from trip_jax.runs.round_log import COLUMNS
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.tracking import TRACKERS, Tracked
 
 TITLE = "run: synthetic, 3 clients"

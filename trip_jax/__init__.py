@@ -16,5 +16,5 @@ __all__ += ["__version__"]
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from trip_jax import environment  # noqa: F401  # before JAX
+        from trip_jax.settings import environment  # noqa: F401  # before JAX
     return _named(name)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trip_jax.cli.command import Parser, command
-from trip_jax.errors import InvalidSetting
 from trip_jax.runs.pages.comparison import Comparison
+from trip_jax.settings.errors import InvalidSetting
 
 
 @command

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trip_jax.cli.command import Parser, command
-from trip_jax.runs.directory import load_run, write_report
+from trip_jax.runs.directory import write_report
+from trip_jax.runs.reading import load_run
 
 
 @command

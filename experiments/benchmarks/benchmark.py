@@ -35,7 +35,6 @@ from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import compose_config
 from experiments.harness.report import Report
 from trip_jax.config import Config, Defence
-from trip_jax.history import Clock
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.algorithm import step
@@ -44,6 +43,7 @@ from trip_jax.protocol.reports import Reports
 from trip_jax.runs.prepare import prepare
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
+from trip_jax.simulation.history import Clock
 
 WORKS: Mapping[str, str] = {
     "training": "samples/s",

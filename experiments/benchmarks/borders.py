@@ -26,8 +26,8 @@ from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import Arrays
 from experiments.paper.cells import COALITIONS, CellStudy
 from experiments.paper.paper_values import DISTRIBUTIONS
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import UTILITIES
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley.borders import border_coalitions, border_values
 from trip_jax.shapley.sampling import require_budget
 from trip_jax.truth.metrics import cosine_distance
@@ -54,8 +54,7 @@ def borders(arguments: Sequence[str]) -> None:
             named = dict(zip(("seed", "distribution", "topology"), where, strict=True))
             rows += [named | row for row in _judged(cell.decentralised(), budgets, draws)]
         frame = pandas.DataFrame(rows)
-        parts = [f"{dataset}, {model}", *study.said(model), f"{draws} draws"]
-        title = ", ".join([*parts, *study.settings(dataset, model)])
+        title = study.about(dataset, model, f"{draws} draws")
         written = study.report(dataset, model)
         text = written.write(frame, "Truths from fewer coalitions", title, *_sections(frame))
         print(f"{text}\nresults in {study.folder}")

@@ -18,9 +18,9 @@ import xarray
 from experiments.harness.command_line import run_as_command
 from trip_jax import load_run
 from trip_jax.config import Defence
-from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.coordinator import trace
 from trip_jax.runs.reports import recorded_reports
+from trip_jax.settings.errors import InvalidSetting
 
 RATE = 0.01
 

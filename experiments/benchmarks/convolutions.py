@@ -26,13 +26,13 @@ from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.report import Report
 from trip_jax.data.federation import ClientData
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.devices import mesh_of
 from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.learner import Learner, default_batches
 from trip_jax.learning.model import Model
 from trip_jax.learning.models import CNN, Form, predicting_form
 from trip_jax.learning.training import Training
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.plurals import counted
 
 SHAPES = {"fashion_mnist": (28, 28, 1), "cifar10": (32, 32, 3)}

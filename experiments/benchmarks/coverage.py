@@ -33,7 +33,7 @@ from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import Arrays, read, write
 from experiments.harness.report import Report
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.plurals import counted
 from trip_jax.shapley import ESTIMATORS, game_values
 from trip_jax.shapley.sampling import draw, estimate

@@ -36,11 +36,11 @@ from experiments.frameworks.environments import (
     environment,
 )
 from experiments.harness.command_line import Request, run_as_command
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import WeightedMean, aggregate, coalition_models
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.plurals import counted
 from trip_jax.shapley import game_values, sample_game
 from trip_jax.shapley.sampling import require_budget

@@ -42,11 +42,12 @@ from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import compose_config, write
 from experiments.harness.report import Report
-from trip_jax.config import Adversary, Config, Defence
-from trip_jax.errors import InvalidSetting
+from trip_jax.config import Adversary, Config, Defence, Exchange, Trust
 from trip_jax.runs.prepare import prepare
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
+from trip_jax.topology import Participation
 
 PEERS = ("flower", "fluke", "pfl", "blazefl")
 PROTOCOLS = {"fedavg": PEERS, "gossip": ("fluke",)}
@@ -183,28 +184,17 @@ def _work(simulation: Simulation, epochs: int, batch: int) -> dict[str, int]:
 
 
 def _refuse_what_peers_lack(config: Config) -> None:
-    asked = (
-        config.adversary,
-        config.defence,
-        config.precision,
-        config.channel.kind,
-        config.trust.kind,
-    )
-    asked += config.participation.kind, config.topology.drop  # type: ignore[assignment]
-    asked += config.aggregation, config.training.momentum, config.topology.kind  # type: ignore[assignment]
-    plain = (
-        Adversary(),
-        Defence(),
-        "float32",
-        "none",
-        "none",
-        "always",
-        0,
-        "weighted_mean",
-        0,
-        "ring",
-    )
-    if asked != plain:
+    plain = {
+        "adversary": Adversary(),
+        "defence": Defence(),
+        "channel": Exchange(),
+        "trust": Trust(),
+        "participation": Participation(),
+        "precision": "float32",
+        "aggregation": "weighted_mean",
+    }
+    other = config.training.momentum or config.topology.drop or config.topology.kind != "ring"
+    if other or any(getattr(config, name) != value for name, value in plain.items()):
         raise InvalidSetting(
             "Other frameworks learn honestly, undefended and in float32, by plain means, without "
             "momentum and, if by gossip, on a ring: leave out other settings here."

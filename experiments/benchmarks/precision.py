@@ -33,11 +33,11 @@ from experiments.harness.kept_runs import compose_config
 from experiments.harness.report import Report
 from experiments.paper.measures import yardsticks
 from trip_jax.data.federation import as_seen
-from trip_jax.history import Clock, Past, Result, Timing
 from trip_jax.learning.devices import PRECISIONS, available, require_precision
 from trip_jax.protocol.algorithm import step
 from trip_jax.runs.prepare import describe, prepare
 from trip_jax.simulation import Simulation
+from trip_jax.simulation.history import Clock, Past, Result, Timing
 from trip_jax.truth.metrics import cosine_distance
 
 TERA = 1e12

@@ -23,8 +23,8 @@ from experiments.benchmarks.timing import OURS, Work, compared, timed, write_com
 from experiments.harness.command_line import run_as_command
 from experiments.harness.report import Report
 from experiments.paper.cells import CellStudy
-from trip_jax.errors import InvalidSetting
 from trip_jax.runs.prepare import describe, prepare
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.truth.reexecution import Executor, mixing_rule
 from trip_jax.truth.shapley_value import Decentralised
 

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from trip_jax.config import Adversary, Config, Contribution, Defence
-from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.reports import Reports
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.simulation import Simulation
 
@@ -243,7 +243,10 @@ class TorchCoordinator:
         self.shares = torch.sparse_coo_tensor(
             where, share, (n, n), check_invariants=True
         ).coalesce()
-        self.count = self._sums(torch.ones_like(weight), self.member)
+        others = (self.client != self.member).float()  # what one says of oneself counts for nothing
+        alone = self._sums(others, self.member) == 0
+        self.heard = torch.where(alone[self.member], torch.ones_like(others), others)
+        self.count = self._sums(self.heard, self.member)
 
     def _sums(self, values: Tensor, of: Tensor) -> Tensor:
         return torch.zeros(self.n, device=DEVICE).index_add_(0, of, values)
@@ -252,9 +255,9 @@ class TorchCoordinator:
         """phi^(t+1) [n, n]."""
         assert defence.penalty and defence.distance
         limit = defence.penalty / 2
-        v, change = self._sums(lcv, self.member) / self.count, torch.inf
+        v, change = self._sums(self.heard * lcv, self.member) / self.count, torch.inf
         while change > 1e-6 * limit:
-            residual = (lcv - v[self.member]).clamp(-limit, limit)
+            residual = self.heard * (lcv - v[self.member]).clamp(-limit, limit)
             new = v + self._sums(residual, self.member) / self.count
             v, change = new, (new - v).abs().max().item()
         reference = v[self.member]

@@ -32,7 +32,6 @@ from experiments.harness.kept_runs import Arrays
 from experiments.paper.cells import Cell, CellStudy
 from trip_jax import Exchange, Simulation, State
 from trip_jax.config import Adversary, Config, Defence
-from trip_jax.errors import Diverged
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import aggregate
@@ -42,6 +41,7 @@ from trip_jax.protocol.messages import Learned, Messages, Round, Schedule
 from trip_jax.protocol.rules import Rules
 from trip_jax.runs.figures import add_legend
 from trip_jax.runs.prepare import lay_out, prepare
+from trip_jax.settings.errors import Diverged
 from trip_jax.truth.metrics import cosine_distance
 
 LIES = ("d1", "d2", "d1d2")
@@ -260,8 +260,7 @@ def compression(arguments: Sequence[str]) -> None:
             where = {"distribution": kind, "topology": graph, "seed": seed}
             rows += [where | row for row in cell.rows(lies)]
         frame = pandas.DataFrame(rows)
-        title = ", ".join([f"{dataset}, {model}", *study.said(model)])
-        title = ", ".join([title, *study.settings(dataset, model)])
+        title = study.about(dataset, model)
         written = study.report(dataset, model)
         text = written.write(frame, "Compressed exchange", title, *_sections(frame, lies))
         written.draw(partial(draw, frame, lies, title))

@@ -29,17 +29,16 @@ from experiments.harness.statistics import interval_over_seeds, with_interval
 from experiments.paper.cells import Cell, CellStudy
 from trip_jax import Simulation, State
 from trip_jax.config import Adversary
-from trip_jax.errors import Diverged
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.adversaries import choose_liars
 from trip_jax.rewards import Gains, alone, payments
 from trip_jax.runs.figures import add_legend
 from trip_jax.runs.prepare import prepare
+from trip_jax.settings.errors import Diverged
 
 TRUSTS = ("none", "own", "phi")
 LIES = ("d1", "d2", "d1d2", "garbage")
 BUDGET = 1_000_000
-FIXED = {"trust.kind": "Say trust={value} instead of trust.kind."}
 
 
 def last_state(simulation: Simulation) -> State:
@@ -115,7 +114,7 @@ class IncentiveStudy(CellStudy):
 
     def __init__(self, arguments: Sequence[str]):
         kinds, names = ("iid", "noisy_labels"), ("trust", "lie")
-        super().__init__("incentives", arguments, kinds, names=names, fixed=FIXED)
+        super().__init__("incentives", arguments, kinds, names=names)
         self.trusts = self.request.among("trust", TRUSTS)
         self.lies = self.request.among("lie", LIES)
 
@@ -136,8 +135,7 @@ def incentives(arguments: Sequence[str]) -> None:
                 each = product(trusts, lies, (False, True))
                 rows += [where | cell.lying(*one) for one in each]
         frame = pandas.DataFrame(rows)
-        title = ", ".join([f"{dataset}, {model}", *study.said(model)])
-        title = ", ".join([title, *study.settings(dataset, model)])
+        title = study.about(dataset, model)
         written = study.report(dataset, model)
         text = written.write(frame, "Incentives", title, *_sections(frame))
         written.draw(partial(draw, frame, title))

@@ -63,8 +63,7 @@ def methods(arguments: Sequence[str]) -> None:
             where = {"distribution": distribution, "topology": topology, "seed": seed}
             rows += [where | row for row in measured(Attributed(cell), utilities)]
         frame = pandas.DataFrame(rows)
-        title = ", ".join([f"{dataset}, {model}", *study.said(model)])
-        title = ", ".join([title, *study.settings(dataset, model)])
+        title = study.about(dataset, model)
         written = study.report(dataset, model)
         sections = [part for utility in utilities for part in _sections(frame, utility)]
         text = written.write(frame, "Methods against the Shapley value", title, *sections)

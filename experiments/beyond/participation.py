@@ -31,7 +31,6 @@ from trip_jax.truth.metrics import cosine_distance
 
 FIXED = {
     "participation.probability": "Say probability={value}.",
-    "participation.kind": "Clients are there by chance here: leave out participation.kind.",
     "participation": "Clients are there by chance here: leave out participation.",
     "topology.drop": "Say drop={value}.",
 }
@@ -64,8 +63,7 @@ def participation(arguments: Sequence[str]) -> None:
             what = {"probability": probability, "drop": drop}
             rows.append(where | what | _measured(study.cell(dataset, model, seed, *given)))
         frame = pandas.DataFrame(rows)
-        title = ", ".join([f"{dataset}, {model}", *study.said(model)])
-        title = ", ".join([title, *study.settings(dataset, model)])
+        title = study.about(dataset, model)
         written = study.report(dataset, model)
         text = written.write(frame, "Clients that come and go", title, *_sections(frame))
         written.draw(partial(draw, frame, title))

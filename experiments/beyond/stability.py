@@ -100,8 +100,7 @@ def stability(arguments: Sequence[str]) -> None:
             where = {"distribution": distribution, "topology": topology}
             rows += [where | row for row in correlations(scores, study.utilities)]
         frame = pandas.DataFrame(rows)
-        parts = [f"{dataset}, {model}", *study.said(model), f"{study.orders} orders a seed"]
-        title = ", ".join([*parts, *study.settings(dataset, model)])
+        title = study.about(dataset, model, f"{study.orders} orders a seed")
         written = study.report(dataset, model)
         sections = [part for utility in study.utilities for part in _sections(frame, utility)]
         text = written.write(frame, "Stability of scores", title, *sections)

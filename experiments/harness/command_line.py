@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from trip_jax.cli.command import command
-from trip_jax.errors import Interrupted, InvalidSetting
 from trip_jax.runs.interruption import EXIT_CODE, KEPT
 from trip_jax.settings import choice, count
+from trip_jax.settings.errors import Interrupted, InvalidSetting
 
 CHOSEN_BY_GROUP = {
     f"{group}.{key}": f"{group}.{key} follows from its group: give {group}={{value}}."
@@ -20,6 +20,9 @@ CHOSEN_BY_GROUP = {
         ("model", "kind"),
         ("distribution", "kind"),
         ("topology", "kind"),
+        ("participation", "kind"),
+        ("channel", "kind"),
+        ("trust", "kind"),
     )
 }
 """Settings under which runs are named, which would be misnamed by a second choice."""

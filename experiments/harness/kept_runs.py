@@ -21,16 +21,17 @@ from hydra import compose, initialize_config_dir
 
 from trip_jax import Config, load_run
 from trip_jax.cli.messages import refuse_no_choice, refuse_unknown
-from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.coordinator import trace
 from trip_jax.runs.checkpoints import Checkpoints, refuse_changes
-from trip_jax.runs.directory import is_over, whole
+from trip_jax.runs.directory import whole
 from trip_jax.runs.launch import run
 from trip_jax.runs.lock import locked
 from trip_jax.runs.prepare import prepare
 from trip_jax.runs.provenance import inputs_hash, result_settings
+from trip_jax.runs.reading import is_over
 from trip_jax.runs.reports import recorded_reports
 from trip_jax.runs.schema import CONF, config_from, config_of_run, register
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation import Simulation
 
 Arrays = dict[str, Any]  # of NumPy arrays

@@ -46,11 +46,14 @@ class Report:
         *sections: str,
         number: str | None = "%.6g",
     ) -> str:
-        """Write the rows as CSV, and heading, title and sections as Markdown, which is returned."""
+        """Write the rows as CSV, and heading, title and sections as Markdown, which is returned.
+
+        The command stands in the first row.
+        """
         made = [f"# {heading}", f"Command: `{self.command}`", f"Setting: {title}."]
         text = "\n\n".join([*made, *sections]) + "\n"
         self.stem.parent.mkdir(parents=True, exist_ok=True)
-        rows = frame.assign(command=self.command)
+        rows = frame.assign(command=[self.command, *[""] * (len(frame) - 1)])
         rows.to_csv(self.file(".csv"), index=False, float_format=number)
         self.file(".md").write_text(text)
         return text

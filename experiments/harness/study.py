@@ -76,6 +76,11 @@ class Study:
         seeds = f"seed{'s' * (len(self.seeds) > 1)} {', '.join(map(str, self.seeds))}"
         return setting_of(self.scale, model, self.request.overrides), seeds
 
+    def about(self, dataset: str, model: str, *more: str) -> str:
+        """What a report of a data set and a model is about, for its title."""
+        parts = [f"{dataset}, {model}", *self.said(model), *more]
+        return ", ".join([*parts, *self.settings(dataset, model)])
+
 
 def setting_of(scale: str, model: str, overrides: Collection[str]) -> str:
     """The scale, and what it is to the paper's setting where it is not the same."""

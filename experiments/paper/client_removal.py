@@ -34,12 +34,12 @@ from experiments.harness.progress import ExecutionProgress
 from experiments.harness.statistics import interval_over_seeds, student, with_interval
 from experiments.paper.removal_scores import runs_by_method, scores_by_criterion
 from experiments.paper.small_world import UNJUDGED, SmallWorldStudy
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import ACCURACY, LOSS
 from trip_jax.protocol.contributions import METHODS, TRIP
-from trip_jax.runs.directory import is_over
 from trip_jax.runs.figures import HONEST, LIAR, MUTED, add_legend
 from trip_jax.runs.interruption import Interruption
+from trip_jax.runs.reading import is_over
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.plurals import counted
 from trip_jax.truth.reexecution import Executor, mixing_rule
 from trip_jax.truth.removal import Removal

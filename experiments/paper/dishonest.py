@@ -29,13 +29,15 @@ from experiments.paper.dishonest_figures import draw_lies, draw_sweeps
 from experiments.paper.rescoring import evaluated, scored
 from experiments.paper.small_world import SmallWorldStudy
 from trip_jax.config import Adversary, Defence
-from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.adversaries import choose_liars
+from trip_jax.settings.errors import InvalidSetting
 
 OWN = {
     "adversary.fraction": "Say fraction={value} instead of adversary.fraction.",
     "adversary.amount": "Say amount={value} instead of adversary.amount.",
     "adversary.clients": "Liars are drawn by fraction here: leave out adversary.clients.",
+    "channel": "Lies are told over a plain exchange here: leave out channel={value}.",
+    "trust": "Lies change no weights here: leave out trust={value}.",
     "adversary.collude": "Colluding is a scenario of its own here: leave out adversary.collude.",
 }
 LIES = ("d1", "d2", "d1d2")

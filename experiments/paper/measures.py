@@ -9,8 +9,8 @@ import numpy as np
 from experiments.harness.statistics import pearson, spearman
 from experiments.paper.attributions import BEST, NULLS, Attributed
 from experiments.paper.cells import Cell
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import ACCURACY, UTILITIES
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.truth.centralized import Attribution, Game, gtg_shapley, mr, one_round, tmr
 from trip_jax.truth.metrics import cosine_distance, relative_error, variation
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from experiments.harness.kept_runs import Arrays, KeptRun, read, write
 from trip_jax.config import Adversary, Contribution, Defence
-from trip_jax.errors import Diverged
 from trip_jax.learning.evaluation import ACCURACY, UTILITIES
 from trip_jax.protocol.algorithm import assess, learn
 from trip_jax.protocol.coordinator import trace
@@ -25,6 +24,7 @@ from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.progress import duration
 from trip_jax.runs.provenance import json_hash
 from trip_jax.runs.resume import arrays_of, state_of
+from trip_jax.settings.errors import Diverged
 from trip_jax.settings.plurals import counted
 from trip_jax.topology import Topology
 

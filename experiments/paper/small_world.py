@@ -7,8 +7,8 @@ from experiments.harness.command_line import CHOSEN_BY_GROUP
 from experiments.harness.kept_runs import KeptRun
 from experiments.harness.study import Scales, Settings, Study
 from trip_jax.config import Config, Defence
-from trip_jax.errors import InvalidSetting
 from trip_jax.runs.prepare import describe
+from trip_jax.settings.errors import InvalidSetting
 
 FIXED = CHOSEN_BY_GROUP | {
     f"contribution.{name}": f"The experiment compares these itself: leave out {name}={{value}}."

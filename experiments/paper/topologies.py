@@ -14,7 +14,7 @@ from experiments.harness.command_line import run_as_command
 from experiments.paper.cells import CellStudy
 from experiments.paper.paper_values import TABLE_2, TOPOLOGIES
 from experiments.paper.tables import Table
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 
 BEYOND_THE_PAPER = {
     "directed": ["topology=regular", "topology.directed=true"],

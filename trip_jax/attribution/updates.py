@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 
 
 class Updates:

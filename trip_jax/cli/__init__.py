@@ -1,3 +1,3 @@
 """The command lines."""
 
-from trip_jax import environment  # noqa: F401  # before JAX, where variables can't be read
+from trip_jax.settings import environment  # noqa: F401  # before JAX, where variables can't be read

@@ -8,8 +8,8 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_type_hints
 
 from trip_jax.config import Config
-from trip_jax.errors import InvalidSetting
 from trip_jax.settings.declared import TYPES
+from trip_jax.settings.errors import InvalidSetting
 
 PROBES = {int: -1, float: nan, str: "?", tuple[int, ...]: (-1,)}
 """Values that a setting of the type refuses if it is particular at all."""

@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from trip_jax.cli.environment import lost, settle
 from trip_jax.cli.messages import one_line
-from trip_jax.errors import Diverged, InvalidSetting
+from trip_jax.settings.errors import Diverged, InvalidSetting
 
 USER_ERRORS = (InvalidSetting, Diverged, HydraException, OmegaConfBaseException, OSError)
 

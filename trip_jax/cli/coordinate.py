@@ -21,14 +21,14 @@ from trip_jax.cli.command import Parser, command
 from trip_jax.config import Defence
 from trip_jax.deployment.report_table import FEWER, LAYOUT, Reported, read_reports, read_table
 from trip_jax.deployment.result_tables import scores, write
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.devices import all_devices
-from trip_jax.learning.room import require_room
 from trip_jax.protocol.coordinator import LARGEST, trace
 from trip_jax.protocol.reports import Verdict
 from trip_jax.runs.scores import MOST, percent, shares
 from trip_jax.settings.declared import path_of
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.plurals import counted
+from trip_jax.settings.room import require_room
 
 
 def describe(out: Path, phi: Array, verdict: Verdict, reported: Reported, c2: bool) -> str:

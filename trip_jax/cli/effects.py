@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from trip_jax.config import Config
-from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.contributions import BY_COALITIONS, NET_GAIN
 from trip_jax.runs.meaning import REPLAYS
+from trip_jax.settings.errors import InvalidSetting
 
 Switch = Callable[[Config], str | None]
 """The setting that leaves others without effect, as it is given; None where they have one."""

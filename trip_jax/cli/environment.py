@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from trip_jax.errors import Notice
+from trip_jax.settings.errors import Notice
 
 OURS = {
     "jax_debug_infs": False,

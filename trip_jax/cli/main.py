@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from trip_jax import __version__
 from trip_jax.cli.command import command
-from trip_jax.errors import InvalidSetting
 from trip_jax.settings import choice
+from trip_jax.settings.errors import InvalidSetting
 
 COMMANDS = {
     "run": "trip_jax.cli.run",
@@ -17,7 +17,7 @@ COMMANDS = {
     "compare": "trip_jax.compare",
     "verify": "trip_jax.cli.verify",
     "coordinate": "trip_jax.cli.coordinate",
-    "rewards": "trip_jax.cli.rewards",
+    "rewards": "trip_jax.rewards.__main__",
     "settings": "trip_jax.cli.settings",
 }
 """The module whose `main(arguments)` carries a command out."""

@@ -16,9 +16,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from trip_jax.cli.allowed import allowed
 from trip_jax.config import Config
-from trip_jax.errors import InvalidSetting
 from trip_jax.runs.schema import CONF
 from trip_jax.settings import choice, nearest, refusal, require
+from trip_jax.settings.errors import InvalidSetting
 
 PLUGINS = (
     "hydra-ax-sweeper",

@@ -22,14 +22,14 @@ from trip_jax.cli.folders import Folders, require_within
 from trip_jax.cli.messages import one_line, refuse_no_choice, refuse_no_option, refuse_unknown
 from trip_jax.cli.quotes import quoted
 from trip_jax.config import Config
-from trip_jax.errors import Interrupted, InvalidSetting
-from trip_jax.runs.directory import is_over
 from trip_jax.runs.interruption import EXIT_CODE
 from trip_jax.runs.launch import run
 from trip_jax.runs.provenance import result_settings
+from trip_jax.runs.reading import is_over
 from trip_jax.runs.resume import FOLDER
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.runs.sweep import FAILED, FAILURE, read_job, write_table
+from trip_jax.settings.errors import Interrupted, InvalidSetting
 
 USAGE = """\
 trip-jax run [+experiment=NAME] [GROUP=CHOICE ...] [SETTING=VALUE ...] [-m]

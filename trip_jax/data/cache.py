@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trip_jax.errors import Notice
+from trip_jax.settings.errors import Notice
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 _FIELDS = ("train_images", "train_labels", "test_images", "test_labels")

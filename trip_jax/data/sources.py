@@ -9,9 +9,9 @@ import numpy as np
 from trip_jax.data.cache import Arrays
 from trip_jax.data.examples import as_examples, as_labels, require_alike
 from trip_jax.data.tfds_source import load_tfds
-from trip_jax.errors import InvalidSetting
 from trip_jax.settings import Registry, choice, count
 from trip_jax.settings.declared import check_types, integer, named, seed_of
+from trip_jax.settings.errors import InvalidSetting
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 
 _CIFAR_MEMBERS = {
     f"cifar-10-batches-bin/{file}": split

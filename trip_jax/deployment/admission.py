@@ -4,10 +4,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.node.report import FARTHEST_ROUND, Report, parsed
 from trip_jax.node.signing import decoded, is_signed
 from trip_jax.settings import require
+from trip_jax.settings.errors import InvalidSetting
 
 KEYS = "trip_jax.keys/1"
 CLOSE = "trip_jax.close/1"

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from trip_jax.deployment.admission import Federation, Refused
-from trip_jax.errors import InvalidSetting
 from trip_jax.node.report import Report
+from trip_jax.settings.errors import InvalidSetting
 
 AHEAD = 16
 """Rounds after the open one for which reports are kept, so that clients need not wait."""
@@ -159,8 +159,11 @@ class Ledger:
         if round < self.open_round:
             return Refused("late", f"Round {round} is closed; round {self.open_round} is open.")
         if round > self.open_round + AHEAD:
-            return Refused("early", f"Round {self.open_round} is open; reports up to round "
-                f"{self.open_round + AHEAD} are taken.")  # fmt: skip
+            return Refused(
+                "early",
+                f"Round {self.open_round} is open; reports up to round {self.open_round + AHEAD} "
+                "are taken.",
+            )
         row = (round, client, new.message, new.signature, time.time())
         self._db.execute("INSERT INTO reports VALUES (?, ?, ?, ?, ?)", row)
         return None

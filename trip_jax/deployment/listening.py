@@ -9,10 +9,10 @@ from filelock import FileLock, Timeout
 from trip_jax.deployment.admission import Federation
 from trip_jax.deployment.ledger import Ledger
 from trip_jax.deployment.service import Service, application
-from trip_jax.errors import InvalidSetting
-from trip_jax.learning.room import require_room
 from trip_jax.protocol.defences import Defence
 from trip_jax.settings import above_zero
+from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.room import require_room
 
 LEDGER = "reports.sqlite"
 CONNECTIONS = 4096  # at once; others are answered 503
@@ -48,8 +48,8 @@ def serve(
         app = application(Service(federation, ledger, defence, deadline))
         host, port = server.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        print(f"{federation.name}: {n:,} clients, round {ledger.open_round} is open; "
-            f"listening on http://{shown}:{port}", flush=True)  # fmt: skip
+        about = f"{federation.name}: {n:,} clients, round {ledger.open_round} is open"
+        print(f"{about}; listening on http://{shown}:{port}", flush=True)
         config = uvicorn.Config(
             app,
             http="h11",

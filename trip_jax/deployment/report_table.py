@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet
 
-from trip_jax.errors import InvalidSetting
-from trip_jax.learning.room import require_room
 from trip_jax.protocol.coordinator import LARGEST
 from trip_jax.protocol.reports import Reports
+from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.room import require_room
 
 COLUMNS = ("round", "client", "member", "weight", "lcv")
 LAYOUT = f"one line for each member of each neighbourhood, in columns {', '.join(COLUMNS)}"

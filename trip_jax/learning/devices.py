@@ -22,9 +22,9 @@ from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Int, Real
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.settings import choice, count, require
 from trip_jax.settings.declared import check_types, told
+from trip_jax.settings.errors import InvalidSetting
 
 PRECISIONS = {"float32": "highest", "tensorfloat32": "high", "bfloat16": "BF16_BF16_F32"}
 """The setting `precision`, and JAX's word for it."""

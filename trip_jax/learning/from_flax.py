@@ -10,10 +10,10 @@ from flax import linen as nn
 from flax.errors import InvalidRngError
 from jax import Array
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.model import Model
 from trip_jax.settings import require
 from trip_jax.settings.declared import told
+from trip_jax.settings.errors import InvalidSetting
 
 
 def from_flax(module: nn.Module | Callable[..., Any]) -> Model:

@@ -10,7 +10,7 @@ import psutil
 from jax import Array
 from jax.sharding import Mesh
 
-from trip_jax.learning.room import GIB, Room, of_device, require_room, size
+from trip_jax.settings.room import GIB, Room, of_device, require_room, size
 
 Shape = Array | jax.ShapeDtypeStruct
 

@@ -12,9 +12,9 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Key, Real
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.settings import require
 from trip_jax.settings.declared import told
+from trip_jax.settings.errors import InvalidSetting
 
 Params = Any  # a pytree of arrays
 

@@ -12,10 +12,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.node.evaluator import LocalEvaluator
 from trip_jax.node.models import leaves, mixture
 from trip_jax.node.report import Report
+from trip_jax.settings.errors import InvalidSetting
 
 ASKED = "query.contributions"
 """The type of the messages."""

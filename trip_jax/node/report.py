@@ -7,8 +7,8 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.settings import require
+from trip_jax.settings.errors import InvalidSetting
 
 SCHEMA = "trip_jax.report/1"
 """Of the JSON; the number rises when what is there changes its meaning."""

@@ -5,9 +5,9 @@ from http.client import HTTPException
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.node.report import Report
 from trip_jax.node.signing import Signer
+from trip_jax.settings.errors import InvalidSetting
 
 SIGNATURE = "Trip-Signature"
 """The header that holds it."""

@@ -10,12 +10,12 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Key
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.messages import Messages, Round
 from trip_jax.settings import Registry, at_least, choice, fraction, require
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.errors import InvalidSetting
 
 
 @runtime_checkable

@@ -8,9 +8,9 @@ import numpy as np
 from flax import struct
 from jax import Array
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.settings import require
 from trip_jax.settings.declared import array
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.topology import Arcs, Neighbourhoods
 
 

@@ -5,7 +5,6 @@ from typing import Any, cast
 
 import jax
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.adversaries import Honest, Lie
 from trip_jax.protocol.aggregation import Rule
 from trip_jax.protocol.channels import Channel, Lossless
@@ -14,6 +13,7 @@ from trip_jax.protocol.defences import AcceptAll, Audit, Filter
 from trip_jax.protocol.weighing import AsScheduled, Weighing
 from trip_jax.settings import of_this_package, require
 from trip_jax.settings.declared import instance
+from trip_jax.settings.errors import InvalidSetting
 
 
 def require_plain_exchange(rules: "Rules", who: str) -> None:

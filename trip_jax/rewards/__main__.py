@@ -1,8 +1,108 @@
-"""`python -m trip_jax.rewards RUN --budget 1000 --rule proportional`."""
+"""What clients are to be given: `trip-jax rewards RUN --budget 1000 --rule proportional`."""
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-from trip_jax.cli.rewards import main
+import numpy as np
+import pandas as pd
+import xarray
+
+from trip_jax.cli.command import Parser, command
+from trip_jax.rewards import (
+    PAYMENTS,
+    Gains,
+    alone,
+    excluded,
+    in_cents,
+    model_shares,
+    payments,
+    reputations,
+)
+from trip_jax.runs.directory import whole
+from trip_jax.runs.reading import Run, load_run
+from trip_jax.runs.schema import config_of_run
+from trip_jax.settings import choice
+from trip_jax.settings.errors import InvalidSetting
+
+FILE = "rewards.csv"
+
+
+@command
+def main(argv: Sequence[str] | None = None) -> None:
+    """The command line; exit code 2 where there is nothing to pay for."""
+    parser = Parser(
+        "trip-jax rewards",
+        description=f"Divides a budget by the scores of a run, says who would be given how much of "
+        f"the common model, and writes {FILE} into the run's directory.",
+    )
+    parser.add_argument("folder", type=Path, metavar="RUN", help="directory of a run")
+    parser.add_argument("--budget", default="1000", help="to be paid out, to the cent (1000)")
+    rules = ", ".join(PAYMENTS)
+    parser.add_argument("--rule", default="proportional", help=f"one of {rules} (proportional)")
+    parser.add_argument(
+        "--gains",
+        action="store_true",
+        help="train every client alone, too, and say what taking part brings",
+    )
+    given = parser.parse_args(argv)
+    choice("--rule", given.rule, tuple(PAYMENTS))
+    run, cents = load_run(given.folder), in_cents(given.budget)
+    table = rewards(run.data, given.budget, given.rule)
+    said = f"{cents / 100:,.2f} paid out by rule {given.rule}"
+    if given.gains:
+        gains = Gains(run.data.accuracy.values[-1].astype(float), _alone(given.folder, run))
+        table["alone"], table["gain"] = gains.alone, gains.each
+        said += (
+            f"; mean gain (MCG) {gains.mean:+.4f}, spread (CGS) {gains.spread:.4f}, "
+            f"{gains.rational:.0%} of clients lose nothing"
+        )
+    path = given.folder / FILE
+    with whole(path) as unfinished:
+        table.to_csv(unfinished, index=False, float_format="%.6g")
+    shown = table.assign(payment=(table.payment_cents / 100).map("{:,.2f}".format))
+    print(shown.drop(columns="payment_cents").to_string(index=False, float_format="%.4f"))
+    print(f"{said}; table in {path}")
+
+
+def rewards(run: xarray.Dataset, budget: str, rule: str) -> pd.DataFrame:
+    """A row a client: its score, payment in cents, reputation, share of the common model (CGSV) and
+    the round after which it would be shut out, 0 if it stays (RFFL).
+
+    Raises:
+        InvalidSetting: scores that can't be paid by.
+    """
+    scores = run.score.values.astype(float)
+    rounds = contributions_of_rounds(run)
+    reputation = reputations(rounds)[-1]
+    return pd.DataFrame(
+        {
+            "client": np.arange(len(scores)),
+            "score": scores,
+            "payment_cents": payments(scores, budget, rule),
+            "reputation": reputation,
+            "model_share": model_shares(reputation),
+            "excluded_after_round": excluded(rounds),
+        }
+    )
+
+
+def contributions_of_rounds(run: xarray.Dataset) -> np.ndarray:
+    """What the coordinator adopted of each client in each round, mean over clients [T, n]."""
+    graphs = run.graph_of_round.values
+    t, i, slot = np.nonzero(run["mask"].values[graphs])
+    n_rounds, n = run.sizes["round"], run.sizes["client"]
+    found = np.zeros((n_rounds, n))
+    np.add.at(found, (t, run.members.values[graphs][t, i, slot]), run.adopted.values[t, i, slot])
+    return found / n
+
+
+def _alone(folder: Path, run: Run) -> np.ndarray:
+    try:
+        return alone(config_of_run(folder, run.summary)).astype(float)
+    except InvalidSetting as error:
+        raise InvalidSetting(f"--gains trains clients alone, which fails: {error}") from error
+
 
 if __name__ == "__main__":
     sys.exit(main())

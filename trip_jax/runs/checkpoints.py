@@ -18,8 +18,8 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from trip_jax.config import Config
-from trip_jax.errors import InvalidSetting
 from trip_jax.runs.provenance import RENAMED, json_hash, result_settings
+from trip_jax.settings.errors import InvalidSetting
 
 Arrays = dict[str, Any]  # of NumPy arrays or None, or of such dictionaries
 

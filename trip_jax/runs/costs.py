@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from trip_jax.history import Result, Timing
 from trip_jax.protocol.channels import BYTES
 from trip_jax.protocol.methods.whole_run import WholeRun
+from trip_jax.simulation.history import Result, Timing
 
 
 def costs(result: Result) -> dict[str, Any]:

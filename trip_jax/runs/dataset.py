@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trip_jax.data.partition import Federation
-from trip_jax.history import Result
 from trip_jax.learning.evaluation import ACCURACY, LOSS, THIRD
 from trip_jax.learning.utilities import columns
 from trip_jax.runs.meaning import NAT, NUMBER, TRIP, method, of_models, units
 from trip_jax.runs.standard_errors import standard_errors
+from trip_jax.simulation.history import Result
 
 if TYPE_CHECKING:
     import xarray

@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from trip_jax.errors import Interrupted
+from trip_jax.settings.errors import Interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: try again

@@ -14,34 +14,26 @@ import jax
 from flax.traverse_util import flatten_dict
 
 from trip_jax.config import Config
-from trip_jax.errors import Diverged, Interrupted, InvalidSetting
-from trip_jax.history import Past
 from trip_jax.learning.devices import available, join
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.runs.checkpoints import refuse_changes
-from trip_jax.runs.directory import (
-    REPORT,
-    RoundLog,
-    draw_figures,
-    is_over,
-    load_run,
-    numbers_of,
-    summarise,
-    write_report,
-    write_run,
-)
+from trip_jax.runs.directory import REPORT, draw_figures, summarise, write_report, write_run
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.lock import locked
 from trip_jax.runs.meaning import in_a_sentence
 from trip_jax.runs.prepare import describe, prepare
 from trip_jax.runs.progress import RoundProgress, columns
 from trip_jax.runs.provenance import json_hash, result_settings
+from trip_jax.runs.reading import is_over, load_run
 from trip_jax.runs.resume import FOLDER, ROUNDS, RunCheckpoints, anyone, shared
+from trip_jax.runs.round_log import RoundLog, numbers_of
 from trip_jax.runs.schema import config_of_run
 from trip_jax.runs.scores import describe_scores, score_table
 from trip_jax.runs.taken import given_up, refuse_taken
 from trip_jax.settings.declared import instance, path_of
+from trip_jax.settings.errors import Diverged, Interrupted, InvalidSetting
 from trip_jax.settings.plurals import counted
+from trip_jax.simulation.history import Past
 from trip_jax.tracking import TRACKERS, Tracked, Tracker
 
 UPDATES = "updates"

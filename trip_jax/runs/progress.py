@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from trip_jax.history import Timing
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.messages import Record
+from trip_jax.simulation.history import Timing
 
 SECONDS_A_LINE = 10.0
 """Between lines of what follows the last round."""

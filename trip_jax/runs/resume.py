@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from trip_jax.config import Config
-from trip_jax.history import Past, Timing
 from trip_jax.protocol.messages import Record, State
-from trip_jax.rounds import FiledRounds
 from trip_jax.runs.checkpoints import Arrays, Checkpoints
 from trip_jax.runs.provenance import inputs_hash, result_settings
 from trip_jax.simulation import Simulation
+from trip_jax.simulation.history import Past, Timing
+from trip_jax.simulation.rounds import FiledRounds
 
 SECONDS_BETWEEN = 60.0  # checkpoints, unless checkpoint.every says it in rounds
 FOLDER = "checkpoints"

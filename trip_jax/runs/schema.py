@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from trip_jax.config import Config
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 
 _PACKAGE = Path(__file__).parent.parent
 # Inside an installed package, beside the package in a checkout.

@@ -10,10 +10,10 @@ from uuid import uuid4
 
 import numpy as np
 
-from trip_jax.errors import InvalidSetting
-from trip_jax.runs.directory import SUMMARY, existing
 from trip_jax.runs.meaning import NUMBER, TRIP, units
+from trip_jax.runs.reading import SUMMARY, existing
 from trip_jax.runs.scores import shares
+from trip_jax.settings.errors import InvalidSetting
 
 if TYPE_CHECKING:
     import pandas

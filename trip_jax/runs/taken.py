@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trip_jax.config import Config
-from trip_jax.errors import Diverged, InvalidSetting
 from trip_jax.runs.checkpoints import refuse_changes
-from trip_jax.runs.directory import FIRST_COLUMNS, REPORT, RESULTS, is_over
+from trip_jax.runs.directory import REPORT, RESULTS
 from trip_jax.runs.lock import LOCK
 from trip_jax.runs.provenance import result_settings
+from trip_jax.runs.reading import is_over
 from trip_jax.runs.resume import FOLDER
+from trip_jax.runs.round_log import FIRST_COLUMNS
+from trip_jax.settings.errors import Diverged, InvalidSetting
 
 KEPT = ("summary.json", "results.nc", FOLDER)
 """What a run leaves that is worth more than the run's directory without it."""

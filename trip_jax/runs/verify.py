@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.devices import Distributed, available
 from trip_jax.runs.dataset import to_dataset
-from trip_jax.runs.directory import describe_device, load_run
+from trip_jax.runs.directory import describe_device
 from trip_jax.runs.prepare import prepare
 from trip_jax.runs.provenance import git_revision, versions
+from trip_jax.runs.reading import load_run
 from trip_jax.runs.resume import RunCheckpoints
 from trip_jax.runs.schema import config_of_run
+from trip_jax.settings.errors import InvalidSetting
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import field
 from math import inf
 from typing import Generic, TypeVar
 
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 
 T = TypeVar("T")
 

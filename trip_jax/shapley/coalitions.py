@@ -16,7 +16,7 @@ from flax import struct
 from jax import Array, lax
 from jaxtyping import Bool, Int, Int32, Key
 
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley.estimators import ESTIMATORS
 from trip_jax.shapley.sampling import draw, require_budget
 from trip_jax.shapley.semivalues import needed_sizes

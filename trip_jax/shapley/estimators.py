@@ -6,8 +6,6 @@ from jax import Array
 from jaxtyping import Key
 
 from trip_jax.settings import Registry
-from trip_jax.shapley.rows import after_ends as after_ends
-from trip_jax.shapley.rows import in_pairs as in_pairs
 from trip_jax.shapley.shapes import Coalitions, Players, Utilities, ValuesAndErrors
 
 

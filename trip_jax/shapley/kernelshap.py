@@ -28,8 +28,9 @@ from jax import Array
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Key
 
-from trip_jax.shapley.estimators import ESTIMATORS, in_pairs
+from trip_jax.shapley.estimators import ESTIMATORS
 from trip_jax.shapley.few_draws import standard_error
+from trip_jax.shapley.rows import in_pairs
 from trip_jax.shapley.shapes import Coalitions, Players, Utilities, ValuesAndErrors
 from trip_jax.shapley.sizes import draw_sizes, plan, successors
 

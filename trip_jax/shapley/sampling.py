@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Key
 
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import kernelshap, permutations, stratified  # noqa: F401 - registered
 from trip_jax.shapley.estimators import ESTIMATORS, Estimator
 from trip_jax.shapley.shapes import Coalitions, Players, Utilities, ValuesAndErrors

@@ -19,8 +19,9 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Int, Key
 
-from trip_jax.shapley.estimators import ESTIMATORS, in_pairs
+from trip_jax.shapley.estimators import ESTIMATORS
 from trip_jax.shapley.few_draws import standard_error
+from trip_jax.shapley.rows import in_pairs
 from trip_jax.shapley.shapes import Coalitions, Players, Utilities, ValuesAndErrors
 from trip_jax.shapley.sizes import BySize, draw_sizes, plan, successors
 

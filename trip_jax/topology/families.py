@@ -8,10 +8,10 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from trip_jax.errors import InvalidSetting
-from trip_jax.learning.room import require_room
 from trip_jax.settings import Registry, choice, count, fraction, require
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.room import require_room
 from trip_jax.topology.edges import Edges, edges_of, random_graph, small_world
 from trip_jax.topology.files import read_graph
 from trip_jax.topology.graphs import Topology, build

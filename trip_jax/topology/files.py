@@ -7,8 +7,8 @@ from xml.parsers import expat
 
 import networkx as nx
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.settings import require
+from trip_jax.settings.errors import InvalidSetting
 
 LARGEST_FILE = 2**28
 """Bytes of a graph file; five million edges of GraphML."""

@@ -7,9 +7,9 @@ import networkx as nx
 import numpy as np
 from jaxtyping import Float
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.settings import require
 from trip_jax.settings.declared import told
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.topology.edges import Edges
 
 Graph: TypeAlias = nx.Graph | Edges | np.ndarray

@@ -15,10 +15,10 @@ from flax import struct
 from jax import Array
 from jaxtyping import Bool, Float, Int, Int32
 
-from trip_jax.errors import Notice
-from trip_jax.learning.room import require_room
 from trip_jax.settings import require
 from trip_jax.settings.declared import array, integer
+from trip_jax.settings.errors import Notice
+from trip_jax.settings.room import require_room
 from trip_jax.topology.edges import edges_of
 from trip_jax.topology.given import Graph, listed
 from trip_jax.topology.weights import WEIGHTS, Weigh, WeightRule, has_weights
@@ -94,13 +94,13 @@ class Topology:
 
     def alike(self) -> Int[np.ndarray, "G n"]:
         """The first client that has the same members, with the same weights, of every client."""
-        mask, weights = np.asarray(self.graphs.mask), np.asarray(self.graphs.weights)
-        members = np.where(mask, np.asarray(self.graphs.members), -1)
+        members = np.where(self.graphs.mask, self.graphs.members, -1).astype(np.int32)
+        rows = np.concatenate([members, np.asarray(self.graphs.weights).view(np.int32)], axis=-1)
+        of_one = np.dtype((np.void, rows.dtype.itemsize * rows.shape[-1]))  # compared as bytes
         found = np.empty(members.shape[:2], int)
-        for graph, *rows in zip(found, members, weights, strict=True):
-            firsts: dict[tuple[bytes, ...], int] = {}
-            for i, row in enumerate(zip(*rows, strict=True)):
-                graph[i] = firsts.setdefault(tuple(part.tobytes() for part in row), i)
+        for g, graph in enumerate(np.ascontiguousarray(rows).view(of_one)[..., 0]):
+            _, first, which = np.unique(graph, return_index=True, return_inverse=True)
+            found[g] = first[which]
         return found
 
     def present_at(self, t: Any) -> Bool[Array, " n"] | None:

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.settings import LARGEST, Registry, choice, require
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.topology.graphs import Neighbourhoods, Topology
 
 Presence = Callable[["Participation", int, int, int], Bool[np.ndarray, "T n"]]

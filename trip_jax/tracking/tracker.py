@@ -25,8 +25,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.settings import Registry
+from trip_jax.settings.errors import InvalidSetting
 
 
 class Tracker(Protocol):

@@ -22,7 +22,6 @@ from jax.sharding import Mesh
 from jaxtyping import Bool, Float, Int, Key
 
 from trip_jax.data.federation import ClientData
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.devices import equal_parts, sharded_map
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
@@ -30,6 +29,7 @@ from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import Rule
 from trip_jax.protocol.rules import require_plain_learning
 from trip_jax.settings import require
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology
 

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.protocol.aggregation import Rule, aggregate
 from trip_jax.settings.declared import instance, integer
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.shapley.borders import (
     LEAST_BORDERS,

@@ -9,11 +9,11 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.devices import balanced_map
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import Rule, WeightedMean, coalition_models, members_models
 from trip_jax.protocol.messages import Contributions, Inbox, Round
+from trip_jax.settings.errors import InvalidSetting
 
 
 @dataclass(frozen=True)

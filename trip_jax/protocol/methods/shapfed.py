@@ -25,9 +25,9 @@ from jax import Array
 from jaxtyping import Float
 
 from trip_jax.data.federation import as_seen
-from trip_jax.errors import InvalidSetting
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood, Neighbourhood, cosines
+from trip_jax.settings.errors import InvalidSetting
 
 
 @dataclass(frozen=True)

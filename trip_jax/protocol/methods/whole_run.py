@@ -19,9 +19,9 @@ from trip_jax.attribution.replay import samples
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.memory import PlannedMemory
-from trip_jax.learning.room import GIB, Room, require_room
 from trip_jax.protocol.aggregation import Rule, aggregate
 from trip_jax.protocol.messages import Contributions, Inbox, Round
+from trip_jax.settings.room import GIB, Room, require_room
 
 
 @dataclass(frozen=True)

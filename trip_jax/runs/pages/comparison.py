@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trip_jax.errors import InvalidSetting
-from trip_jax.runs.directory import Run, existing, load_run
 from trip_jax.runs.meaning import explain, unit
 from trip_jax.runs.pages.document import assemble, packed
 from trip_jax.runs.pages.settings import flat
+from trip_jax.runs.reading import Run, existing, load_run
 from trip_jax.runs.scores import shares
+from trip_jax.settings.errors import InvalidSetting
 
 if TYPE_CHECKING:
     import pandas

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import xarray
 
-from trip_jax.errors import InvalidSetting
 from trip_jax.runs import meaning
 from trip_jax.runs.layout import MAX_DETAILED, arcs_of, positions
 from trip_jax.runs.meaning import at_the_end, explain, unit
 from trip_jax.runs.pages.document import assemble, packed
 from trip_jax.runs.pages.settings import flat
 from trip_jax.runs.propagation import retraced, shares
+from trip_jax.settings.errors import InvalidSetting
 
 MAX_NUMBERS = 78_000
 """Numbers of four bytes that go into a page, 416 kB in base64; its program takes 70 kB more.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.truth.centralized.games import ROUNDING, Attribution, Game
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 import psutil
 
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 
 GIB = 2**30
 

@@ -12,9 +12,9 @@ from typing import Any, overload
 import jax
 import numpy as np
 
-from trip_jax.errors import InvalidSetting
-from trip_jax.learning.room import Room, require_room
 from trip_jax.protocol.messages import Record
+from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.room import Room, require_room
 
 
 class FiledRounds(Sequence[Record]):

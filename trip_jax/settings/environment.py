@@ -8,7 +8,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from trip_jax.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting
 
 READERS = ("jax", "flax", "jaxtyping")
 """These libraries; their variables begin with their names."""

@@ -1,24 +1,19 @@
-"""A federation ready to run, and its rounds: compiled, timed, to the last or one that diverges."""
+"""A federation ready to run: its rules, what its programs are given, and the memory they take."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from math import prod
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from trip_jax.attribution import Journal, Updates
 from trip_jax.data.federation import ClientData, as_client_data, as_seen
-from trip_jax.errors import Diverged, InvalidSetting
-from trip_jax.history import Clock, Past, Result
 from trip_jax.learning.devices import mesh_of, placed, replicated, require_precision, shapes_of
 from trip_jax.learning.learner import Learner, default_batches
 from trip_jax.learning.memory import PlannedMemory, planned_memory, require_least
@@ -46,9 +41,9 @@ from trip_jax.protocol.rules import (
     require_rules,
 )
 from trip_jax.protocol.weighing import ByPhi, Trust
-from trip_jax.rounds import FiledRounds, stacked
 from trip_jax.settings import require
 from trip_jax.settings.declared import instance, named, seed_of
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.topology import Topology
 
 MAX_FEDERATIONS = 64
@@ -60,7 +55,7 @@ MAX_KEPT = 10_000
 _compilations = count(1)
 
 
-class Simulation:
+class Prepared:
     """A federation ready to run.
 
     Args:
@@ -225,14 +220,14 @@ class Simulation:
         """Whether a run keeps every client's update of every round, on disk."""
         return isinstance(self.rules.contribute, WholeRun | Keeping)
 
-    def keeping_updates(self) -> "Simulation":
+    def keeping_updates(self) -> Self:
         """The same federation, whose results tell a `Journal` beside what its method tells."""
         other = copy(self)
         other._rules = self._rules | {"contribute": Keeping(self.rules.contribute)}
         other._set_adversary(self.adversary, self.defence)
         return other
 
-    def with_liars(self, adversary: Adversary | str, defence: Defence) -> "Simulation":
+    def with_liars(self, adversary: Adversary | str, defence: Defence) -> Self:
         """The same federation with other liars and defences: its models stay what they are."""
         other = copy(self)
         other._set_adversary(adversary, defence)
@@ -322,107 +317,6 @@ class Simulation:
         """One round of Algorithm 1, a pure function of the state."""
         programs = Programs(algorithm.learn, algorithm.assess, algorithm.coordinate)
         return algorithm.step(self.on_its_data(programs), state)
-
-    def run(
-        self,
-        on_round: Callable[[Past], bool | None] | None = None,
-        on_start: Callable[[PlannedMemory | None], None] | None = None,
-        past: Past | None = None,
-        updates: Path | None = None,
-        rounds: Path | None = None,
-        on_part: Callable[[float], None] | None = None,
-    ) -> Result:
-        """All rounds from the start, or from where an earlier run was.
-
-        Args:
-            on_round: called after each round; the run ends there if it returns True.
-            on_start: called before the first round with the `planned_memory`.
-            past: of a run of the same federation, to go on from.
-            updates: the folder where a method that waits for the end keeps updates, and kept those
-                of `past`; a temporary one if None.
-            rounds: likewise the folder where records are kept that are large.
-            on_part: called at the end of such a run with the share of its contributions that are
-                told, which may take longer than its rounds.
-
-        Raises:
-            Diverged: a model is no longer finite; the error carries what came before.
-            InvalidSetting: rounds take more memory than there is.
-        """
-        mesh, began = self.learner.mesh, time.perf_counter()
-        programs, planned = self.plan()
-        compile_seconds = time.perf_counter() - began
-        timings = list(past.timings) if past else []
-        records = self._records(past, planned, rounds)
-        state = self.start()
-        initial = np.asarray(state.utility)[0]
-        require(
-            bool(np.isfinite(initial).all()),
-            "The model starts with a loss that is not finite, before any training: look at what "
-            "Model.init draws, what Model.apply computes, and the scale of the examples.",
-        )
-        if past:
-            state = placed(past.state, mesh)
-        kept = Updates(updates, len(records)) if self.keeps_updates else None
-        if on_start:
-            on_start(planned)
-
-        def result() -> Result:
-            of_rounds = stacked(records)
-            return Result(
-                phi=None if state.phi is None else np.asarray(state.phi),
-                initial=initial,
-                models=state.models,
-                records=replace(of_rounds, kept=kept) if kept is not None else of_rounds,
-                topology=self.topology,
-                contribution=self.contribution,
-                liars=self.liars,
-                timings=timings,
-                compile_seconds=compile_seconds,
-                n_devices=mesh.size,
-                planned_bytes=planned.total if planned else None,
-                precision=self.learner.precision,
-                message_bytes=self.rules.channel.message_bytes(self.learner.model),
-            )
-
-        def concluded(result: Result) -> Result:
-            method = self.rules.contribute
-            if not isinstance(method, WholeRun):
-                return result
-            if len(result.timings) < self.training.rounds:  # more than it is worth
-                return replace(result, phi=np.full((self.n, self.n), np.nan, np.float32))
-            journal = Journal.of(result.records, self.topology, self.learner)
-            phi = method.conclude(journal, self.learner, on_part)
-            return replace(result, phi=phi[..., self.rules.utility].astype(np.float32))
-
-        clock = Clock(self.on_its_data(programs))
-        samples = int(np.asarray(self.data.sizes).sum()) * self.training.local_epochs
-        for t in range(int(state.round), self.training.rounds):
-            new_state, record = algorithm.step(clock.programs, state)
-            if kept is not None:
-                new_updates, record = np.asarray(record.kept), replace(record, kept=None)
-            record = jax.tree.map(np.array, record)  # copies, not to hold on to device arrays
-            if (diverged := record.diverged(self.liars)) is not None:
-                raise Diverged(t, diverged, concluded(result()) if records else None)
-            state = new_state
-            if kept is not None:
-                kept.keep(t, new_updates)
-            records.append(record)
-            coalitions = int(self.coalitions[self.topology.graph_of(t)])
-            timings.append(replace(clock.timing(), samples=samples, coalitions=coalitions))
-            if on_round and on_round(Past(state, records, timings)):
-                break
-        return concluded(result())
-
-    def _records(
-        self, past: Past | None, planned: PlannedMemory | None, folder: Path | None
-    ) -> list[Record] | FiledRounds:
-        """Those of the rounds before, to be added to."""
-        before = past.records if past else []
-        if isinstance(before, FiledRounds):
-            return before
-        if planned and planned.files_records and not before:
-            return FiledRounds(folder, size=planned.records)
-        return list(before)
 
 
 def _shapes_of_results(program: Any, *_: Any) -> Any:

@@ -1,0 +1,118 @@
+"""Run directories read back, whole or refused with the file that is not."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trip_jax.runs.dataset import lcv_by_contributor
+from trip_jax.runs.propagation import rows_of_phi
+from trip_jax.settings.declared import path_of
+from trip_jax.settings.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+SUMMARY = ("final_accuracy", "scores", "liars")
+ARRAYS = ("score", "liar", "examples", "accuracy", "members", "mask")
+"""What the files of a run of any version hold at least."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory read back."""
+
+    summary: dict[str, Any]
+    rounds: "pandas.DataFrame"  # rounds.csv
+    data: "xarray.Dataset"  # results.nc
+
+    def rows_of_phi(self, clients: Sequence[int]) -> np.ndarray:
+        """[R, n] contributions to the final models of some clients, whether or not phi was kept."""
+        return rows_of_phi(self.data, clients)
+
+    def lcv_by_contributor(self, utility: str | None = None) -> "xarray.DataArray":
+        """psi^(i,t)_j [round, client, contributor], see `trip_jax.runs.dataset`."""
+        return lcv_by_contributor(self.data, utility)
+
+
+def is_over(folder: Path) -> bool:
+    """Whether a directory holds a run that will not go on: one that finished or diverged.
+
+    Raises:
+        InvalidSetting: its summary.json is damaged.
+    """
+    path = folder / "summary.json"
+    try:
+        return bool(json.loads(path.read_text())["status"] != "interrupted")
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InvalidSetting(f"{path} is damaged: remove it, and the run goes on.") from error
+
+
+def load_run(path: str | os.PathLike[str]) -> Run:
+    """Read a run directory.
+
+    Raises:
+        InvalidSetting: the directory holds no run, or one that was cut off or is damaged. One that
+            stopped because a model diverged, or was interrupted after a round, is read; its summary
+            has the status "stopped" or "interrupted".
+    """
+    import h5py
+    import pandas
+    import xarray
+
+    folder = existing(path)
+    if not (folder / "summary.json").is_file():
+        raise InvalidSetting(
+            f"{folder} holds no finished run: a run directory has a summary.json once it is over."
+        )
+
+    def load(path: Path) -> "xarray.Dataset":
+        with h5py.File(path) as file:
+            file.attrs.get("_nc3_strict")  # where h5netcdf fails it fails once more when collected
+        return xarray.load_dataset(path, engine="h5netcdf")
+
+    data = _read(folder / "results.nc", load, ARRAYS)
+
+    def read_rounds(path: Path) -> "pandas.DataFrame":
+        rounds = pandas.read_csv(path)
+        if len(rounds) < data.sizes["round"]:  # a run that goes on has more
+            raise LookupError("rounds")
+        return rounds
+
+    return Run(
+        summary=_read(folder / "summary.json", lambda path: json.loads(path.read_text()), SUMMARY),
+        rounds=_read(folder / "rounds.csv", read_rounds, ("round",)),
+        data=data,
+    )
+
+
+def existing(path: str | os.PathLike[str]) -> Path:
+    """The path of a directory; raises InvalidSetting if there is none."""
+    folder = path_of("The path", path)
+    if not folder.is_dir():
+        raise InvalidSetting(f"There is no directory {folder}: name one that a run has written.")
+    return folder
+
+
+def _read(path: Path, read: Callable[[Path], Any], names: Sequence[str]) -> Any:
+    """One file of a run; raises InvalidSetting if it is not as the run has left it.
+
+    Args:
+        names: of what it must hold.
+    """
+    try:
+        held = read(path)
+        if missing := [name for name in names if name not in held]:
+            raise LookupError(missing)
+        return held
+    except (OSError, ValueError, LookupError, RuntimeError, TypeError) as error:  # HDF5's are many
+        number = getattr(error, "errno", None)
+        reason = f"can't be read ({os.strerror(number)})" if number else "is damaged"
+        raise InvalidSetting(f"{path} {reason}: repeat the run.") from error

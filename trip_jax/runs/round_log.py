@@ -1,0 +1,72 @@
+"""`rounds.csv`, which grows while a run goes on."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from trip_jax.learning.evaluation import ACCURACY, LOSS
+from trip_jax.protocol.messages import Record
+from trip_jax.simulation.history import Past, Timing
+
+
+class RoundLog:
+    """rounds.csv, a line as soon as its round is over; use it as a context manager.
+
+    Args:
+        past: rounds that come first.
+    """
+
+    def __init__(self, folder: Path, past: Past | None = None):
+        self._path = folder / "rounds.csv"
+        self._past = past
+        self._file: TextIO | None = None  # until a round is over: a run may be refused before
+
+    def __enter__(self) -> "RoundLog":
+        if self._past:
+            for t, news in enumerate(zip(self._past.records, self._past.timings, strict=True)):
+                self.write(t, *news)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file:
+            self._file.close()
+
+    def write(self, t: int, record: Record, timing: Timing) -> None:
+        """Append round t, counted from 0 and written from 1."""
+        if self._file is None:
+            self._file = self._path.open("w", newline="", buffering=1)
+            csv.writer(self._file).writerow(("round", *COLUMNS))
+        numbers = numbers_of(record, timing).values()
+        csv.writer(self._file).writerow((t + 1, *(f"{number:.6g}" for number in numbers)))
+
+
+def _of_accuracy(statistic: Callable[[np.ndarray], Any]) -> Callable[[Record, Timing], Any]:
+    return lambda record, _: statistic(np.asarray(record.utility)[:, ACCURACY])
+
+
+COLUMNS: dict[str, Callable[[Record, Timing], Any]] = {
+    "accuracy_mean": _of_accuracy(np.mean),
+    "accuracy_std": _of_accuracy(np.std),
+    "accuracy_min": _of_accuracy(np.min),
+    "accuracy_max": _of_accuracy(np.max),
+    "loss_mean": lambda record, _: -np.asarray(record.utility)[:, LOSS].mean(),
+    "train_loss_mean": lambda record, _: np.nanmean(record.train_loss),  # a liar's own may fail
+    "filtered_models": lambda record, _: (~record.accepted).sum(),
+    "unsent_models": lambda record, _: (~record.arrived).sum(),
+    "flagged_reports": lambda record, _: record.flagged.sum(),
+    "seconds_training": lambda _, timing: timing.training,
+    "seconds_evaluation": lambda _, timing: timing.evaluation,
+    "seconds_coordination": lambda _, timing: timing.coordination,
+}
+"""What rounds.csv says of a round beside its number."""
+
+FIRST_COLUMNS = f"round,{next(iter(COLUMNS))}"
+"""What a rounds.csv of any version begins with."""
+
+
+def numbers_of(record: Record, timing: Timing) -> dict[str, float]:
+    """COLUMNS of one round."""
+    return {name: float(number(record, timing)) for name, number in COLUMNS.items()}

@@ -1,0 +1,126 @@
+"""The rounds of a federation: timed, to the last or one that diverges."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from trip_jax.attribution import Journal, Updates
+from trip_jax.learning.devices import placed
+from trip_jax.learning.memory import PlannedMemory
+from trip_jax.protocol import algorithm
+from trip_jax.protocol.messages import Record
+from trip_jax.protocol.methods.whole_run import WholeRun
+from trip_jax.settings import require
+from trip_jax.settings.errors import Diverged
+from trip_jax.simulation.history import Clock, Past, Result
+from trip_jax.simulation.prepared import Prepared
+from trip_jax.simulation.rounds import FiledRounds, stacked
+
+
+class Simulation(Prepared):
+    __doc__ = Prepared.__doc__
+
+    def run(
+        self,
+        on_round: Callable[[Past], bool | None] | None = None,
+        on_start: Callable[[PlannedMemory | None], None] | None = None,
+        past: Past | None = None,
+        updates: Path | None = None,
+        rounds: Path | None = None,
+        on_part: Callable[[float], None] | None = None,
+    ) -> Result:
+        """All rounds from the start, or from where an earlier run was.
+
+        Args:
+            on_round: called after each round; the run ends there if it returns True.
+            on_start: called before the first round with the `planned_memory`.
+            past: of a run of the same federation, to go on from.
+            updates: the folder where a method that waits for the end keeps updates, and kept those
+                of `past`; a temporary one if None.
+            rounds: likewise the folder where records are kept that are large.
+            on_part: called at the end of such a run with the share of its contributions that are
+                told, which may take longer than its rounds.
+
+        Raises:
+            Diverged: a model is no longer finite; the error carries what came before.
+            InvalidSetting: rounds take more memory than there is.
+        """
+        mesh, began = self.learner.mesh, time.perf_counter()
+        programs, planned = self.plan()
+        compile_seconds = time.perf_counter() - began
+        timings = list(past.timings) if past else []
+        records = self._records(past, planned, rounds)
+        state = self.start()
+        initial = np.asarray(state.utility)[0]
+        require(
+            bool(np.isfinite(initial).all()),
+            "The model starts with a loss that is not finite, before any training: look at what "
+            "Model.init draws, what Model.apply computes, and the scale of the examples.",
+        )
+        if past:
+            state = placed(past.state, mesh)
+        kept = Updates(updates, len(records)) if self.keeps_updates else None
+        if on_start:
+            on_start(planned)
+
+        def result() -> Result:
+            of_rounds = stacked(records)
+            return Result(
+                phi=None if state.phi is None else np.asarray(state.phi),
+                initial=initial,
+                models=state.models,
+                records=replace(of_rounds, kept=kept) if kept is not None else of_rounds,
+                topology=self.topology,
+                contribution=self.contribution,
+                liars=self.liars,
+                timings=timings,
+                compile_seconds=compile_seconds,
+                n_devices=mesh.size,
+                planned_bytes=planned.total if planned else None,
+                precision=self.learner.precision,
+                message_bytes=self.rules.channel.message_bytes(self.learner.model),
+            )
+
+        def concluded(result: Result) -> Result:
+            method = self.rules.contribute
+            if not isinstance(method, WholeRun):
+                return result
+            if len(result.timings) < self.training.rounds:  # more than it is worth
+                return replace(result, phi=np.full((self.n, self.n), np.nan, np.float32))
+            journal = Journal.of(result.records, self.topology, self.learner)
+            phi = method.conclude(journal, self.learner, on_part)
+            return replace(result, phi=phi[..., self.rules.utility].astype(np.float32))
+
+        clock = Clock(self.on_its_data(programs))
+        samples = int(np.asarray(self.data.sizes).sum()) * self.training.local_epochs
+        for t in range(int(state.round), self.training.rounds):
+            new_state, record = algorithm.step(clock.programs, state)
+            if kept is not None:
+                new_updates, record = np.asarray(record.kept), replace(record, kept=None)
+            record = jax.tree.map(np.array, record)  # copies, not to hold on to device arrays
+            if (diverged := record.diverged(self.liars)) is not None:
+                raise Diverged(t, diverged, concluded(result()) if records else None)
+            state = new_state
+            if kept is not None:
+                kept.keep(t, new_updates)
+            records.append(record)
+            coalitions = int(self.coalitions[self.topology.graph_of(t)])
+            timings.append(replace(clock.timing(), samples=samples, coalitions=coalitions))
+            if on_round and on_round(Past(state, records, timings)):
+                break
+        return concluded(result())
+
+    def _records(
+        self, past: Past | None, planned: PlannedMemory | None, folder: Path | None
+    ) -> list[Record] | FiledRounds:
+        """Those of the rounds before, to be added to."""
+        before = past.records if past else []
+        if isinstance(before, FiledRounds):
+            return before
+        if planned and planned.files_records and not before:
+            return FiledRounds(folder, size=planned.records)
+        return list(before)
