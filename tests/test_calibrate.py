@@ -69,6 +69,7 @@ def test_figures_are_rounded_up() -> None:
     assert calibrate.round_up(-0.01) == 0
 
 
+@pytest.mark.thorough
 def test_the_command_prints_a_line_a_setting(
     runs: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

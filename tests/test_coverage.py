@@ -84,6 +84,7 @@ def smoke(once: Once) -> Path:
     return once("coverage", lambda out: coverage(["scale=smoke", f"out={out}"]))
 
 
+@pytest.mark.thorough
 def test_the_experiment_writes_a_row_for_every_game_and_keeps_what_it_found(smoke: Path) -> None:
     frame = pandas.read_csv(smoke / "coverage_smoke.csv")
     assert set(frame.kind) > {"voting", "glove", "LCV, accuracy", "rounds, loss", "final, accuracy"}

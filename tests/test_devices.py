@@ -61,7 +61,12 @@ CASES: list[Any] = [
         "adversary": Adversary("d1d2", 0.34),
         "defence": Defence(c1=True, c2=True),
     },
-    {"graphs": nx.star_graph(5), "contribution": Contribution(estimator="kernelshap", budget=40)},
+    rarely(
+        {
+            "graphs": nx.star_graph(5),
+            "contribution": Contribution(estimator="kernelshap", budget=40),
+        }
+    ),
     rarely(
         {"graphs": nx.star_graph(5), "contribution": Contribution("loss", method="second_order")}
     ),

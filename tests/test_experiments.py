@@ -38,7 +38,7 @@ from experiments.paper.topologies import BEYOND_THE_PAPER, topologies
 from experiments.paper.verdicts import HEADINGS, summary, verdict
 from experiments.paper.vs_shapley import vs_shapley
 from tests import reference as ref
-from tests.conftest import Once, rarely
+from tests.conftest import Once
 from trip_jax import Config, Contribution
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.checkpoints import Checkpoints
@@ -241,9 +241,10 @@ def test_methods_are_judged_in_the_cells_of_the_tables(
         assert report.file(ending).read_bytes()[:5] == b"%PDF-"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("method", "setting"),
-    [(TRIP, "trip"), *(rarely(name, name.replace(" ", "_").lower()) for name in ROUND_WISE)],
+    [(TRIP, "trip"), *((name, name.replace(" ", "_").lower()) for name in ROUND_WISE)],
 )
 def test_one_trajectory_tells_what_single_runs_do(
     once_learned: Attributed, method: str, setting: str

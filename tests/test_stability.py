@@ -29,6 +29,7 @@ def folder(once: Once) -> Path:
     return once("stability", lambda out: stability([*ASKED, f"out={out}"]))
 
 
+@pytest.mark.thorough
 def test_orders_differ_in_nothing_else(folder: Path) -> None:
     study = StabilityStudy([*ASKED, f"out={folder}"])
     first, other = study.runs("digits", "mlp", 0, *CELL)
@@ -41,6 +42,7 @@ def test_orders_differ_in_nothing_else(folder: Path) -> None:
     assert not np.allclose(*values, rtol=0.01)
 
 
+@pytest.mark.thorough
 def test_scores_are_correlated_between_orders_and_between_seeds(folder: Path) -> None:
     study = StabilityStudy([*ASKED, f"out={folder}"])
     report = study.report("digits", "mlp")

@@ -8,8 +8,7 @@ import pytest
 
 from tests.conftest import TINY, Command, follow, rarely, tiny
 from tests.test_against_oracle import DEFENCES, DIRECTED, LIARS, check
-from trip_jax import Contribution, InvalidSetting, Training, Trust, decentralised_truth, load_run
-from trip_jax.runs.propagation import retraced
+from trip_jax import Contribution, InvalidSetting, Training, Trust, decentralised_truth
 
 WORLD = nx.watts_strogatz_graph(6, 4, 0.3, seed=1)
 LONGER = Training(rounds=3, local_epochs=1, batch_size=4, learning_rate=0.2)
@@ -35,7 +34,7 @@ def test_each_trust_against_the_oracle(trust: Trust) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["own", "phi"])
+@pytest.mark.parametrize("kind", ["own", rarely("phi")])
 def test_liars_and_defences_against_the_oracle(kind: str) -> None:
     simulation = tiny(WORLD, trust=kind, adversary=LIARS["both"], defence=DEFENCES["both"], seed=1)
     check(simulation, follow(simulation), "accuracy")
@@ -56,14 +55,6 @@ def test_only_ratios_matter() -> None:
         for one in ("paper", "efficient")
     ]
     np.testing.assert_allclose(found[0].models, found[1].models, atol=1e-5)
-
-
-def test_a_run_keeps_the_weights_of_its_rounds(command: Command) -> None:
-    assert command(*TINY, "training.rounds=3", "trust=own", "hydra.run.dir=run").code == 0
-    run = load_run("run").data
-    assert retraced(run)
-    assert not np.allclose(run.shares[-1], run.shares[0])
-    assert command("--verify", "run").code == 0
 
 
 @pytest.mark.parametrize(

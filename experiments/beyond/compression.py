@@ -250,7 +250,6 @@ class CompressionStudy(CellStudy):
 def compression(arguments: Sequence[str]) -> None:
     """Fill the table as far as it was asked for; one report a data set and model."""
     study = CompressionStudy(arguments)
-    lies = study.lies
     for dataset, model in study.reports():
         rows = []
         for seed, kind, graph in product(study.seeds, study.distributions, study.topologies):
@@ -258,12 +257,12 @@ def compression(arguments: Sequence[str]) -> None:
             given = (f"distribution={kind}", f"topology={graph}")
             cell = CompressedCell(study.cell(dataset, model, seed, *given))
             where = {"distribution": kind, "topology": graph, "seed": seed}
-            rows += [where | row for row in cell.rows(lies)]
+            rows += [where | row for row in cell.rows(study.lies)]
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model)
         written = study.report(dataset, model)
-        text = written.write(frame, "Compressed exchange", title, *_sections(frame, lies))
-        written.draw(partial(draw, frame, lies, title))
+        text = written.write(frame, "Compressed exchange", title, *_sections(frame, study.lies))
+        written.draw(partial(draw, frame, study.lies, title))
         print(f"{text}\nresults in {study.folder}")
 
 

@@ -1,0 +1,49 @@
+"""Experiments beyond the paper at smoke scale: each writes a row for all that it compares."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pandas
+import pytest
+
+from experiments.beyond.compression import SIZES, compression
+from experiments.beyond.incentives import TRUSTS, incentives
+from experiments.beyond.participation import participation
+
+FEW = ("scale=smoke", "n_clients=5", "training.rounds=2", "dataset.train_size=150")
+
+
+def rows(run: Callable[[Sequence[str]], None], out: Path, *asked: str) -> pandas.DataFrame:
+    run([*FEW, *asked, f"out={out}"])
+    (table,) = out.glob("*.csv")
+    assert {path.suffix for path in out.glob("*.p*")} == {".pdf", ".png"}
+    return pandas.read_csv(table)
+
+
+@pytest.mark.thorough
+def test_every_channel_is_compared(tmp_path: Path) -> None:
+    found = rows(compression, tmp_path, "distribution=iid", "lie=d1")
+    assert set(found.channel) == {"none", *SIZES}
+    assert len(found) == 1 + 3 * sum(map(len, SIZES.values()))
+    plain = found[found.channel == "none"].iloc[0]
+    assert plain.from_plain == pytest.approx(0, abs=1e-6) and plain.bytes == 1
+    nearly = found[(found.channel == "quantised") & (found["size"] == "8 bits")]
+    assert (nearly.from_plain < 0.05).all() and (nearly.bytes < 0.3).all()
+
+
+@pytest.mark.thorough
+def test_every_trust_and_lie_is_paid(tmp_path: Path) -> None:
+    found = rows(incentives, tmp_path, "distribution=iid", "lie=d1")
+    assert set(found.trust) == set(TRUSTS)
+    assert found.groupby(["lie", "defended"]).size().to_dict() == {
+        ("d1", False): 3,
+        ("d1", True): 3,
+        ("honest", False): 3,
+    }
+
+
+@pytest.mark.thorough
+def test_events_are_judged_by_the_truth(tmp_path: Path) -> None:
+    found = rows(participation, tmp_path, "probability=1,0.6", "drop=0.3")
+    assert found[["probability", "drop"]].to_numpy().tolist() == [[1, 0], [0.6, 0], [1, 0.3]]
+    assert found.distance.between(0, 2).all() and found.distance.nunique() == 3
