@@ -58,6 +58,7 @@ for name, value in (
 # Before it keeps a program, JAX looks at all that it keeps: a third of a second for thousands.
 LRUCache._evict_if_needed = lambda *_, **__: None  # type: ignore[method-assign]
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"  # of commands, which do look
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands compile modules once for all
 jax.config.update("jax_num_cpu_devices", 4)  # commands that tests start take the cores there are
 
 settings.register_profile("usual", max_examples=25, deadline=None)

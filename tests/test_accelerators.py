@@ -89,7 +89,7 @@ def test_every_program_of_ws100_lowers_for_accelerators_and_asks_no_host(
 ) -> None:
     backend = {"cuda": "gpu"}.get(platform, platform)
     monkeypatch.setattr(jax, "default_backend", lambda: backend)  # that choices follow
-    monkeypatch.setattr("trip_jax.simulation.require_precision", lambda *_: None)
+    monkeypatch.setattr("trip_jax.simulation.prepared.require_precision", lambda *_: None)
     simulation = ws100(n, **settings)
     assert simulation.learner.client_batch == 128
     for name, program in traced(simulation).items():

@@ -24,7 +24,7 @@ from trip_jax.protocol.messages import Contributions, Inbox, Learned, Messages, 
 from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.protocol.weighing import WEIGHINGS, Weighing
 from trip_jax.shapley import ESTIMATORS, SEMIVALUES
-from trip_jax.shapley.estimators import after_ends
+from trip_jax.shapley.rows import after_ends
 from trip_jax.simulation import Simulation
 
 WORLD = nx.watts_strogatz_graph(6, 4, 0.3, seed=1)

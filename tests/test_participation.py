@@ -141,12 +141,13 @@ def test_chance_is_that_of_the_setting_and_of_the_seed() -> None:
 
 
 def test_a_run_says_who_was_there_and_whom_they_trusted(command: Command) -> None:
-    events = 'participation.events=["join 2 3","leave 0 2"]'
-    settings = (*TINY, "training.rounds=3", "topology.drop=0.2", "trust=own", "hydra.run.dir=run")
+    events = 'participation.events=["join 2 2","leave 1 3"]'
+    settings = (*TINY, "training.rounds=3", "topology.drop=0.1", "trust=own", "hydra.run.dir=run")
+    settings += ("contribution.utility=loss",)
     assert command(*settings, "participation=events", events).code == 0
     run = load_run("run").data
-    assert run.present.values.astype(int).T.tolist() == [[1, 0, 0], [1, 1, 1], [0, 0, 1]]
-    np.testing.assert_allclose(run.score_per_round_present, run.score / [1, 3, 1], rtol=1e-6)
+    assert run.present.values.astype(int).T.tolist() == [[1, 1, 1], [1, 1, 0], [0, 1, 1]]
+    np.testing.assert_allclose(run.score_per_round_present, run.score / [3, 2, 2], rtol=1e-6)
     assert retraced(run)
     of_graph = run.weights.values / run.weights.values.sum(axis=2, keepdims=True)
     np.testing.assert_allclose(run.shares[0], of_graph[0], atol=1e-6)  # nothing is known yet

@@ -42,7 +42,7 @@ def _products(function: Callable[..., Any], *inputs: Any) -> set[str]:
 def test_training_and_evaluation_have_the_precision(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(trip_jax.simulation, "require_precision", lambda *_: None)
+    monkeypatch.setattr(trip_jax.simulation.prepared, "require_precision", lambda *_: None)
     simulation = tiny(precision=name)
     models = simulation.start().models
     clients, keys = np.arange(6), jax.random.split(simulation.root, 6)

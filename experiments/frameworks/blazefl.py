@@ -1,8 +1,9 @@
 # /// script
 # requires-python = ">=3.12"
-# dependencies = ["blazefl==2.0.3", "torch==2.15.0"]
+# dependencies = ["blazefl==2.0.3", "torch==2.15.0", "numpy==2.4.6", "tqdm==4.70.1"]
 # ///
-"""FedAvg by BlazeFL's own classes for it, one client after another in one process."""
+"""FedAvg by BlazeFL's own classes for it, one client after another in one process. They import
+NumPy and tqdm, which BlazeFL does not ask for."""
 
 from enum import StrEnum
 
