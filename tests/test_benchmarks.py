@@ -25,7 +25,7 @@ def test_forms_of_the_cnn_are_timed_and_the_one_taken_is_named(
     (report,) = tmp_path.glob("convolutions_*.csv")
     table = pandas.read_csv(report)
     assert (table.groupby("work").size() == 2).all()
-    assert table[table.taken].form.tolist() == ["shifts", "direct"]
+    assert table[table.taken].form.tolist() == ["direct", "direct"]
     assert report.with_suffix(".md").read_text().count("taken by trip_jax") == 2
     assert ((table.least > 0) & (table.least <= table["median"])).all()
 

@@ -7,8 +7,9 @@ import pytest
 from flax import linen as nn
 
 from tests.conftest import rarely
+from trip_jax.learning.convolution import FORMS
 from trip_jax.learning.from_flax import from_flax
-from trip_jax.learning.model import SEEN, Model
+from trip_jax.learning.model import SEEN, Model, Params
 from trip_jax.learning.models import CNN, cnn, mlp
 
 
@@ -34,6 +35,36 @@ def test_both_forms_of_the_cnn_agree(shape: tuple[int, int, int]) -> None:
     np.testing.assert_allclose(shifts, direct, rtol=1e-5)
     for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
+
+
+def test_both_forms_of_pooling_divide_a_gradient_among_the_largest() -> None:
+    key = jax.random.key(0)
+    images = jax.random.randint(key, (3, 5, 7, 2), 0, 3).astype(jnp.float32)  # with many ties
+    slope = jax.random.normal(key, (3, 2, 3, 2))
+    (mine, back), (other, back_other) = (
+        jax.vjp(pool, images) for _, pool in (FORMS["direct"], FORMS["shifts"])
+    )
+    np.testing.assert_array_equal(mine, other)
+    np.testing.assert_allclose(back(slope)[0], back_other(slope)[0], rtol=1e-6)
+
+
+def test_convolutions_of_training_are_of_the_kind_that_is_fast_in_loops() -> None:
+    """Others take fifty times as long on a CPU, see trip_jax/learning/convolution.py."""
+    model = CNN(10, (4, 6), 7, "direct")
+    images = jnp.ones((3, 8, 8, 2))
+    params = jax.eval_shape(model.init, jax.random.key(0), images)
+
+    def descend(params: Params) -> Params:
+        def step(_: int, params: Params) -> Params:
+            slope = jax.grad(lambda p: jnp.sum(model.apply(p, images) ** 2))(params)
+            return jax.tree.map(jnp.subtract, params, slope)
+
+        return jax.lax.fori_loop(0, 9, step, params)
+
+    program = jax.jit(descend).lower(params).as_text(dialect="hlo")
+    convolutions = [line for line in program.splitlines() if " convolution(" in line]
+    assert len(convolutions) == 5  # two, their kernels' gradients, and that of a layer's input
+    assert all("dim_labels=b01f_01io->b01f" in line for line in convolutions)
 
 
 def test_the_forward_form_of_the_cnn_predicts_what_the_other_is_trained_for() -> None:

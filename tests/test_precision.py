@@ -15,8 +15,9 @@ import pandas
 import pytest
 
 import trip_jax.simulation
-from experiments.benchmarks import precision as measured
-from experiments.benchmarks.precision import busy_seconds, operations_an_image, precision
+from experiments.benchmarks import ceiling
+from experiments.benchmarks.ceiling import operations_an_image
+from experiments.benchmarks.precision import busy_seconds, precision
 from tests.conftest import TINY, config_of, tiny
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.devices import PRECISIONS, require_precision
@@ -110,7 +111,7 @@ def test_busy_time_is_what_streams_cover() -> None:
 def test_the_experiment_writes_what_a_cpu_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(measured.SIZES, "cpu", 512)
+    monkeypatch.setitem(ceiling.SIZES, "cpu", 512)
     small = [one for one in TINY if not one.startswith(("dataset=", "topology="))]
     precision([*small, "dataset=synthetic", "model=mlp", "topology=star", f"out={tmp_path}"])
     (report,) = tmp_path.glob("precision_*.csv")

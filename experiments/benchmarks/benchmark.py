@@ -5,29 +5,33 @@
         [devices=N] [out=DIR] [SETTING=VALUE ...]
 
 For every number of clients, in a small world (a regular graph below 20), one after another in this
-process and in turn, `repeats` times each: (a) one local epoch of all clients; (b) the evaluation
-of as many models; (c) a whole round with local contribution vectors, beyond 100 clients on 20 test
+process and in turn, `repeats` times each: (a) one local epoch of all clients; (b) the evaluation of
+as many models; (c) a whole round with local contribution vectors, beyond 100 clients on 20 test
 images, and the part of it that forms and evaluates the mixtures of all coalitions; (e) the
-coordinator's step with C2, a fifth of the reports being lies. Ours runs as it is and without any
-batching, one model a call on one device; PyTorch in loops and under torch.func.vmap, on a CPU eight
-models at once. Beyond 1,000 coalitions a round is timed neither one model a call nor, on a CPU,
-under vmap, which are slower. PyTorch's evaluation gives accuracy alone, ours three utilities, and
-no round but ours has a coordinator; PyTorch's coordinator works on whole arrays and keeps the
-shares of the graph, ours derives them in each step. (d), the re-execution of coalitions, is
-`experiments.retraining_speed`. The first call of each, which compiles, is not counted; short ones
-are repeated for a fifth of a second. With peers=..., it is other frameworks that are measured
-instead, by `experiments.peers`. Prints medians of rates and of ratios to ours with their ranges,
-and writes those that there are after each work as CSV and Markdown. Needs the extra `bench`.
+coordinator's step with C2, a fifth of the reports being lies. (a) and (b) say what share that is of
+the peak, the faster one of JAX and PyTorch in large matrix products just before and after. Ours
+runs as it is and without any batching, one model a call on one device; PyTorch in loops and under
+torch.func.vmap, on a CPU eight models at once. Beyond 1,000 coalitions a round is timed neither one
+model a call nor, on a CPU, under vmap, which are slower. PyTorch's evaluation gives accuracy alone,
+ours three utilities, and no round but ours has a coordinator; PyTorch's coordinator works on whole
+arrays and keeps the shares of the graph, ours derives them in each step. (d), the re-execution of
+coalitions, is `experiments.retraining_speed`. The first call of each, which compiles, is not
+counted; short ones are repeated for a fifth of a second. With peers=..., it is other frameworks
+that are measured instead, by `experiments.peers`. Prints medians of rates and of ratios to ours
+with their ranges, and writes those that there are after each work as CSV and Markdown. Needs the
+extra `bench`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import nan
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.benchmarks.ceiling import matmul_ceiling, operations_an_image
 from experiments.benchmarks.peers import peers
 from experiments.benchmarks.timing import OURS, Work, compared, rate, timed, write_comparison
 from experiments.benchmarks.unbatched import Unbatched
@@ -70,7 +74,12 @@ def benchmark(arguments: Sequence[str]) -> None:
     repeats = request.number("repeats", 3, least=1)
     examples = request.number("examples", 32, least=1)
     clients = request.numbers("clients", 8, 100, 1000)
+    from experiments.benchmarks import torch_federation
     from experiments.benchmarks.torch_federation import refuse_what_pytorch_lacks, setup, wait
+
+    def ceiling() -> float:
+        ours = matmul_ceiling("float32", jax.devices()[0])
+        return max(ours, torch_federation.matmul_ceiling())
 
     dataset, model = request.one("dataset", "fashion_mnist"), request.one("model", "cnn")
     written = Report.of(request, request.folder("outputs/benchmark"))
@@ -88,7 +97,11 @@ def benchmark(arguments: Sequence[str]) -> None:
             refuse_what_pytorch_lacks(config, simulation)
             amount, ways = _ways(config, simulation, what)
             name = f"{what} on {config.dataset.test_size} images" if few else what
-            of_work = compared(name, n, WORKS[what], amount, timed(ways, repeats, wait))
+            before, seconds = ceiling(), timed(ways, repeats, wait)
+            of_work = compared(name, n, WORKS[what], amount, seconds)
+            peak = max(before, ceiling())
+            for row in of_work:
+                row["of_peak"] = row["median"] * _operations(simulation, what) / peak
             for row in of_work:
                 speed = f"{rate(row['median'])} {row['unit']}"
                 print(f"{counted(n, 'client')}, {name}, {row['who']}: {speed}", flush=True)
@@ -97,6 +110,13 @@ def benchmark(arguments: Sequence[str]) -> None:
             title = f"{dataset}, {model}, {each}; {setup(simulation)}"
             text = write_comparison(rows, "Throughput", title, written)
     print(text)
+
+
+def _operations(simulation: Simulation, work: str) -> float:
+    """Of a unit of the work's rate in the network; NaN where that is not what it consists of."""
+    gradient, forward = operations_an_image(simulation)
+    on_all = forward * len(simulation.data.test_labels)
+    return {"training": gradient, "evaluation": on_all}.get(work, nan)
 
 
 class Federation(Protocol):

@@ -4,11 +4,11 @@
         [out=DIR]
 
 The paper's CNN on random images of the data set's shape, its convolutions as shifts and products,
-pooled by reshape, or XLA's own (see trip_jax/learning/models.py), through the loops that runs use,
-one client after another and all of them in one `vmap`, on one device. Training is two minibatches
-of 32 a client, evaluation 500 images. The first call of each, which compiles, is not counted; short
-ones are repeated for a fifth of a second. Prints medians with their range, the fastest first, and
-what trip_jax takes on this backend; writes CSV and Markdown.
+pooled by reshape, or XLA's own (see trip_jax/learning/convolution.py), through the loops that runs
+use, one client after another and all of them in one `vmap`, on one device. Training is two
+minibatches of 32 a client, evaluation 500 images. The first call of each, which compiles, is not
+counted; short ones are repeated for a fifth of a second. Prints medians with their range, the
+fastest first, and what trip_jax takes on this backend; writes CSV and Markdown.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,11 +26,12 @@ from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.report import Report
 from trip_jax.data.federation import ClientData
+from trip_jax.learning.convolution import FORMS
 from trip_jax.learning.devices import mesh_of
 from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.learner import Learner, default_batches
 from trip_jax.learning.model import Model
-from trip_jax.learning.models import CNN, Form, predicting_form
+from trip_jax.learning.models import CNN, fast_form
 from trip_jax.learning.training import Training
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.plurals import counted
@@ -38,7 +39,6 @@ from trip_jax.settings.plurals import counted
 SHAPES = {"fashion_mnist": (28, 28, 1), "cifar10": (32, 32, 3)}
 N_CLASSES, BATCH_SIZE, N_TEST = 10, 32, 500
 WORKS = ("training", "evaluation")
-FORMS: tuple[Form, ...] = ("shifts", "direct")
 
 
 def convolutions(arguments: Sequence[str]) -> None:
@@ -48,8 +48,7 @@ def convolutions(arguments: Sequence[str]) -> None:
     if request.overrides:
         raise InvalidSetting(f"There is no setting {request.overrides[0].partition('=')[0]} here.")
     backend = jax.default_backend()
-    forms = "shifts", predicting_form(backend)
-    taken = dict(zip(WORKS, zip(forms, default_batches(backend), strict=True), strict=True))
+    batches = dict(zip(WORKS, default_batches(backend), strict=True))
     rows: list[dict[str, Any]] = []
     for dataset in request.among("dataset", tuple(SHAPES)):
         data = _random_data(SHAPES[dataset], n)
@@ -60,7 +59,7 @@ def convolutions(arguments: Sequence[str]) -> None:
                 rows.append(
                     {"dataset": dataset, "work": work, "form": form, "models_at_once": batch}
                     | rates
-                    | {"taken": taken[work][0] == form and (taken[work][1] > 1) == (batch > 1)}
+                    | {"taken": form == fast_form(backend) and (batches[work] > 1) == (batch > 1)}
                 )
                 print(f"{dataset}, {work}, {form}, {batch}: {rates['median']:,.0f} images/s")
     frame = pandas.DataFrame(rows)

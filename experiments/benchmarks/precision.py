@@ -13,26 +13,24 @@ Writes CSV and Markdown after each precision; interrupted, it starts anew.
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
-import optax
 import pandas
-from jax import Array
 from jax.profiler import ProfileData
 from scipy.stats import spearmanr
 
+from experiments.benchmarks.ceiling import matmul_ceiling, operations_an_image
 from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import compose_config
 from experiments.harness.report import Report
 from experiments.paper.measures import yardsticks
-from trip_jax.data.federation import as_seen
 from trip_jax.learning.devices import PRECISIONS, available, require_precision
 from trip_jax.protocol.algorithm import step
 from trip_jax.runs.prepare import describe, prepare
@@ -41,8 +39,6 @@ from trip_jax.simulation.history import Clock, Past, Result, Timing
 from trip_jax.truth.metrics import cosine_distance
 
 TERA = 1e12
-PRODUCTS = 8  # one after another, so that starting them costs little
-SIZES = {"cpu": 2048, "accelerator": 8192}  # of the matrices
 
 HEAD = (
     "precision | devices | products, TFLOP/s | training, s | TFLOP/s | of ceiling | "
@@ -96,45 +92,6 @@ def precision(arguments: Sequence[str]) -> None:
         heading = "Precision of matrix products"
         text = written.write(frame, heading, title, lines)
         print(f"{text}\nreport in {written.stem.parent}")
-
-
-def matmul_ceiling(name: str, device: jax.Device) -> float:
-    """Operations a second of large products on a device, the best of five."""
-
-    @jax.jit
-    def products(a: Array) -> Array:
-        with jax.default_matmul_precision(PRECISIONS[name]):
-            b = a
-            for _ in range(PRODUCTS):
-                b = a @ b
-            return b
-
-    size = SIZES["cpu" if device.platform == "cpu" else "accelerator"]
-    a = jax.random.normal(jax.random.key(0), (size, size)) / size**0.5
-    a = jax.device_put(a, device)
-    seconds = []
-    for _ in range(6):  # the first compiles
-        began = time.perf_counter()
-        jax.block_until_ready(products(a))
-        seconds.append(time.perf_counter() - began)
-    return PRODUCTS * 2 * size**3 / min(seconds[1:])
-
-
-def operations_an_image(simulation: Simulation) -> tuple[float, float]:
-    """Of a step of training, which is a gradient, and of evaluation."""
-    batch, model = simulation.training.batch_size, simulation.learner.model
-    inputs = model.theta, as_seen(simulation.data.images[:batch]), simulation.data.labels[:batch]
-    inputs = jax.device_put(inputs, jax.devices("cpu")[0])  # other backends do not count
-
-    def loss(theta: Array, images: Array, labels: Array) -> Array:
-        logits = model.apply(theta, images)
-        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
-
-    def operations(function: Callable[..., Array], *inputs: Array) -> float:
-        counted = jax.jit(function).lower(*inputs).cost_analysis()
-        return float(cast(Any, counted)["flops"]) / len(inputs[1])
-
-    return operations(jax.grad(loss), *inputs), operations(model.apply, *inputs[:2])
 
 
 def busy_seconds(profile: Iterable[Any]) -> float:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from math import isnan, nan
 from typing import Any
 
 import jax
@@ -64,7 +65,7 @@ def compared(
 def write_comparison(
     rows: Sequence[dict[str, Any]], heading: str, title: str, written: Report
 ) -> str:
-    """Rows of `compared` as CSV and Markdown.
+    """Rows of `compared`, or of such with a share `of_peak`, as CSV and Markdown.
 
     Returns:
         the Markdown.
@@ -74,13 +75,14 @@ def write_comparison(
         row
         | {name: rate(row[name]) for name in ("median", "least", "most")}
         | {"ratio": "" if row["who"] == OURS else ratio.format_map(row)}
+        | {"share": "" if isnan(row.get("of_peak", nan)) else f"{row['of_peak']:.0%}"}
         for row in rows
     ]
-    lines = report.table(
-        "work | clients |  | median (range) | ours is faster by (range over turns)",
-        "{work} | {clients:,} | {who} | {median} ({least} to {most}) {unit} | {ratio}",
-        said,
-    )
+    head = "work | clients |  | median (range) | ours is faster by (range over turns)"
+    line = "{work} | {clients:,} | {who} | {median} ({least} to {most}) {unit} | {ratio}"
+    if any(row["share"] for row in said):
+        head, line = f"{head} | of the peak", f"{line} | {{share}}"
+    lines = report.table(head, line, said)
     return written.write(pandas.DataFrame(rows), heading, title, lines, number=None)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import jax
 import numpy as np
 
+from experiments.benchmarks.ceiling import PRODUCTS, SIZES, fastest
 from trip_jax.config import Adversary, Config, Contribution, Defence
 from trip_jax.protocol.reports import Reports
 from trip_jax.settings.errors import InvalidSetting
@@ -60,6 +61,20 @@ def torch_network(config: Config, image_shape: Sequence[int], n_classes: int) ->
         layers += [nn.Linear(inputs, hidden), nn.ReLU()]
         inputs = hidden
     return nn.Sequential(*layers, nn.Linear(inputs, n_classes))
+
+
+def matmul_ceiling() -> float:
+    """Operations a second of large products in float32."""
+    size = SIZES["cpu" if DEVICE.type == "cpu" else "accelerator"]
+    a = torch.randn(size, size, device=DEVICE) / size**0.5
+
+    def products() -> None:
+        b = a
+        for _ in range(PRODUCTS):
+            b = a @ b
+        wait()
+
+    return fastest(products, size)
 
 
 class TorchFederation:

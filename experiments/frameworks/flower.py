@@ -66,8 +66,10 @@ def fedavg(task: TorchTask) -> None:
         network.load_state_dict(found.arrays.to_torch_state_dict())
         task.answer_with(task.accuracy(network), "flwr", "ray", "torch")
 
-    backend = {"init_args": {"num_cpus": torch.get_num_threads()}}
-    backend |= {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    backend: dict[str, dict[str, float]] = {
+        "init_args": {"num_cpus": torch.get_num_threads()},
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+    }
     run_simulation(server, client_app(sys.argv[1]), task.clients, backend_config=backend)
 
 

@@ -65,8 +65,9 @@ class Learner:
         data, model = self.data, self.model
         examples = jax.ShapeDtypeStruct((3, *model.shape), model.dtype)
         with model.model.noting(model.shape, model.dtype):
-            logits, _ = (
-                jax.eval_shape(form, model.theta, examples) for form in (model.apply, model.predict)
+            logits, *_ = (
+                jax.eval_shape(form, model.theta, examples)
+                for form in (model.apply, model.predict, model.learn)
             )
         largest = max(np.asarray(labels).max() for labels in (data.labels, data.test_labels))
         if largest >= logits.shape[-1]:
@@ -96,7 +97,7 @@ class Learner:
                 clients,
                 keys,
                 self.data,
-                apply=self.model.apply,
+                apply=self.model.learn if self.client_batch == 1 else self.model.apply,
                 optimizer=optax.sgd(self.training.learning_rate, self.training.momentum),
                 local_epochs=self.training.local_epochs,
                 batch_size=self.training.batch_size,

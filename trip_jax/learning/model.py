@@ -1,4 +1,4 @@
-"""The contract of client models, `Model(init, apply, predict, split)`, and models as vectors."""
+"""The contract of client models, `Model(init, apply, ...)`, and models as vectors."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -49,6 +49,7 @@ class Model:
         apply: `(params, examples [B, ...]) -> logits [B, classes]`, the form that is
             differentiated.
         predict: the same function in the form that is fastest forward; `apply` if None.
+        learn: likewise where one model at a time is trained; differentiated once, in reverse.
         split: the same function in two steps; None where the first layer is not linear in its
             parameters, or makes more numbers of an example than it has inputs.
         ours: whether it is one of this package, so that equal ones are the same for ever.
@@ -57,14 +58,15 @@ class Model:
     init: Callable[[Array, Array], Params]
     apply: Callable[[Params, Array], Array]
     predict: Callable[[Params, Array], Array] | None = None
+    learn: Callable[[Params, Array], Array] | None = None
     split: Split | None = None
     ours: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("init", "apply", "predict"):
+        for name in ("init", "apply", "predict", "learn"):
             function = getattr(self, name)
             require(
-                callable(function) or (name == "predict" and function is None),
+                callable(function) or (name in ("predict", "learn") and function is None),
                 f"Model.{name} must be a function, not {told(function)}.",
             )
         require(
@@ -159,6 +161,11 @@ class FlatModel:
         """Logits, in the form that is fastest forward."""
         predict = self.model.predict or self.model.apply
         return _logits(predict(self.unravel(row), examples), len(examples))
+
+    def learn(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Array:
+        """Logits, in the form that is fastest where one model at a time is trained."""
+        learn = self.model.learn or self.model.apply
+        return _logits(learn(self.unravel(row), examples), len(examples))
 
     def seen(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Float[Array, " Q"]:
         """All that logits for these examples depend on, of a model with a split; linear in it."""

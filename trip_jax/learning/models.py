@@ -1,60 +1,45 @@
-"""Client models: the paper's CNN and an MLP.
-
-The CNN comes in two forms that give the same numbers up to rounding (`experiments.convolutions`).
-Under a gradient, nine shifts and one matrix product (`"shifts"`) beat XLA's convolution many times
-over on CPU; in a forward pass over one model at a time XLA's own convolution and pooling
-(`"direct"`) win. Under `vmap` over models a direct convolution becomes a grouped one, slow on
-accelerators too, so only the CPU predicts with it.
-"""
+"""Client models: the paper's CNN and an MLP."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 from jaxtyping import Float, Real
 
 from trip_jax.data.federation import ClientData
+from trip_jax.learning.convolution import FORMS, Form
 from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.model import Model, Params, Split
 from trip_jax.settings import Registry, choice, count, require
 from trip_jax.settings.declared import check_types, instance, integer
 
-Form = Literal["shifts", "direct"]
 
+class _Block(nn.Module):
+    """3x3 SAME convolution, 2x2 max-pooling and ReLU.
 
-class _ShiftConv(nn.Module):
-    """3x3 SAME convolution as nine static shifts and one matrix product."""
+    Bias and ReLU follow the pooling: they commute, and what is pooled is four times smaller.
+    """
 
     features: int
+    form: Form
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H W {self.features}"]:
-        b, h, w, c = x.shape
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), (3, 3, c, self.features))
+    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H//2 W//2 {self.features}"]:
+        shape = (3, 3, x.shape[-1], self.features)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-        patches = [padded[:, i : i + h, j : j + w] for i in range(3) for j in range(3)]
-        columns = jnp.concatenate(patches, axis=-1).reshape(b * h * w, 9 * c)
-        return (columns @ kernel.reshape(9 * c, self.features) + bias).reshape(b, h, w, -1)
-
-
-def _pool(x: Float[Array, "B H W C"]) -> Float[Array, "B H//2 W//2 C"]:
-    """2x2 max-pooling with a cheap gradient; a last odd row or column is dropped."""
-    b, h, w, c = x.shape
-    x = x[:, : h // 2 * 2, : w // 2 * 2]
-    return x.reshape(b, h // 2, 2, w // 2, 2, c).max(axis=(2, 4))
+        convolve, pool = FORMS[self.form]
+        return nn.relu(pool(convolve(x, kernel)) + bias)
 
 
 class CNN(nn.Module):
     """The paper's network: two 3x3 convolutions with pooling and a hidden layer.
 
     With the defaults it has 421,642 parameters on 28x28x1 images and 545,098 on 32x32x3 ones.
-    ReLU follows the pooling: the two commute and the pooled tensor is four times smaller.
     """
 
     n_classes: int
@@ -65,12 +50,7 @@ class CNN(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B {self.n_classes}"]:
         for k, features in enumerate(self.channels):
-            if self.form == "shifts":
-                x = _pool(_ShiftConv(features, name=f"conv{k}")(x))
-            else:
-                x = nn.Conv(features, (3, 3), name=f"conv{k}")(x)
-                x = nn.max_pool(x, (2, 2), strides=(2, 2))
-            x = nn.relu(x)
+            x = _Block(features, self.form, name=f"conv{k}")(x)
         x = x.reshape(x.shape[0], -1)
         x = nn.relu(nn.Dense(self.hidden, name="hidden")(x))
         return nn.Dense(self.n_classes, name="logits")(x)
@@ -145,12 +125,12 @@ def cnn(n_classes: int = 10, channels: Sequence[int] = (32, 64), hidden: int = 1
     """The paper's CNN, in the forms that are fastest on the backend."""
     sizes = _widths("channels", channels), integer("hidden", hidden, 1)
     network = CNN(integer("n_classes", n_classes, 1), *sizes)
-    predict = _ours(network.clone(form=predicting_form(jax.default_backend()))).apply
-    return replace(_ours(network), predict=predict)
+    fast = _ours(network.clone(form=fast_form(jax.default_backend()))).apply
+    return replace(_ours(network), predict=fast, learn=fast)
 
 
-def predicting_form(backend: str) -> Form:
-    """The form of the CNN in forward passes."""
+def fast_form(backend: str) -> Form:
+    """The form of the CNN for the numbers of models that are taken at once there."""
     return "direct" if backend == "cpu" else "shifts"
 
 

@@ -1,0 +1,108 @@
+"""3x3 convolution and 2x2 max-pooling, in forms that are fast where models are trained.
+
+Two forms that give the same numbers up to rounding (`experiments.convolutions`):
+
+`"shifts"`, nine shifts and one matrix product, which stays one, batched, under `vmap` over models.
+There `"direct"`, XLA's own convolution, becomes a grouped one, which is slow on CPUs and GPUs.
+
+`"direct"` is faster for one model at a time on a CPU. In a loop, where training and evaluation take
+place, XLA has a fast program there only for convolutions of [B, H, W, I] with [H, W, I, O]; all
+others take fifty times as long, among them the gradients that autodiff makes. So their gradients
+are written here as two more convolutions of that kind. They can be differentiated in reverse only.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float
+
+Form = Literal["shifts", "direct"]
+Images: TypeAlias = Float[Array, "B H W C"]
+Padding: TypeAlias = tuple[tuple[int, int], tuple[int, int]]
+
+
+def by_shifts(x: Images, kernel: Float[Array, "3 3 C F"]) -> Float[Array, "B H W F"]:
+    """SAME convolution."""
+    b, h, w, c = x.shape
+    padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    patches = [padded[:, i : i + h, j : j + w] for i in range(3) for j in range(3)]
+    columns = jnp.concatenate(patches, axis=-1).reshape(b * h * w, 9 * c)
+    return (columns @ kernel.reshape(9 * c, -1)).reshape(b, h, w, -1)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def direct(
+    x: Images, kernel: Float[Array, "K L C F"], padding: Padding = ((1, 1), (1, 1))
+) -> Float[Array, "B H2 W2 F"]:
+    """Convolution of images with so many rows and columns of zeros around them."""
+    return lax.conv_general_dilated(
+        x, kernel, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def _direct_forward(x: Array, kernel: Array, padding: Padding) -> tuple[Array, tuple[Array, Array]]:
+    return direct(x, kernel, padding), (x, kernel)
+
+
+def _direct_backward(
+    padding: Padding, seen: tuple[Array, Array], slope: Array
+) -> tuple[Array, Array]:
+    x, kernel = seen
+    sizes = zip(kernel.shape[:2], padding, strict=True)
+    (top, bottom), (left, right) = (
+        (size - 1 - before, size - 1 - after) for size, (before, after) in sizes
+    )
+    turned = kernel[::-1, ::-1].transpose(0, 1, 3, 2)
+    of_x = direct(slope, turned, ((top, bottom), (left, right)))
+    # Channels as a batch of images, examples as their channels, and the slope as the kernel.
+    of_kernel = direct(x.transpose(3, 1, 2, 0), slope.transpose(1, 2, 0, 3), padding)
+    return of_x, of_kernel.transpose(1, 2, 0, 3)
+
+
+direct.defvjp(_direct_forward, _direct_backward)
+
+
+def pooled_by_reshape(x: Images) -> Float[Array, "B H//2 W//2 C"]:
+    """A last odd row or column is dropped."""
+    return _windows(x).max(axis=(2, 4))
+
+
+@jax.custom_vjp
+def pooled(x: Images) -> Float[Array, "B H//2 W//2 C"]:
+    """The same by `reduce_window`, twice as fast forward, whose own gradient is slow."""
+    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+
+def _pooled_forward(x: Array) -> tuple[Array, tuple[Array, Array]]:
+    most = pooled(x)
+    return most, (x, most)
+
+
+def _pooled_backward(seen: tuple[Array, Array], slope: Array) -> tuple[Array]:
+    """Divided among all that are the largest."""
+    x, most = seen
+    largest = _windows(x) == most[:, :, None, :, None]
+    share = slope / largest.sum(axis=(2, 4), dtype=slope.dtype)
+    of_windows = jnp.where(largest, share[:, :, None, :, None], 0)
+    (b, h, w, c), (_, rows, _, columns, _, _) = x.shape, of_windows.shape
+    of_even = of_windows.reshape(b, 2 * rows, 2 * columns, c)
+    return (jnp.pad(of_even, ((0, 0), (0, h - 2 * rows), (0, w - 2 * columns), (0, 0))),)
+
+
+pooled.defvjp(_pooled_forward, _pooled_backward)
+
+
+def _windows(x: Images) -> Float[Array, "B H//2 2 W//2 2 C"]:
+    b, h, w, c = x.shape
+    return x[:, : h // 2 * 2, : w // 2 * 2].reshape(b, h // 2, 2, w // 2, 2, c)
+
+
+FORMS: dict[Form, tuple[Callable[..., Array], Callable[[Array], Array]]] = {
+    "shifts": (by_shifts, pooled_by_reshape),
+    "direct": (direct, pooled),
+}
+"""A convolution and a pooling that go together."""
