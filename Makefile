@@ -2,10 +2,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help run test test-all check docs address bench clean
+.PHONY: help run test test-all test-flower check docs address bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: .venv/installed ## set up, then the quickstart: eight clients, embedded digits
 	$(BIN)/python -m trip_jax.run
@@ -15,6 +15,9 @@ test: .venv/installed-test ## set up, then the tests
 
 test-all: .venv/installed-test ## the tests with whole tables, thirty kills and more examples
 	$(BIN)/python -m pytest --thorough
+
+test-flower: .venv/flower/installed ## the tests of Flower's clients, in an environment of their own
+	.venv/flower/bin/python -m pytest -n 0 tests/test_node_flower.py
 
 check: .venv/installed-test ## format, lint and types
 	$(BIN)/ruff format --check .
@@ -51,6 +54,11 @@ clean: ## remove what set-up made
 .venv/installed-docs: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable ".[docs]"
 	@touch .venv/installed $@
+
+.venv/flower/installed: pyproject.toml | .venv/bin/python
+	$(PYTHON) -m venv .venv/flower
+	.venv/flower/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test-flower]"
+	@touch $@
 
 .venv/installed-test: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable ".[test]"
