@@ -253,6 +253,7 @@ def tiny(
     model: Model | None = None,
     present: np.ndarray | None = None,
     drop: float = 0.0,
+    schedule: Callable[[topology.Topology], topology.Topology] | None = None,
     **settings: Any,
 ) -> Simulation:
     """Six clients with an MLP of 6 hidden units; two rounds of two epochs by default."""
@@ -263,10 +264,11 @@ def tiny(
     training = training or usual
     sizes = np.asarray(data.sizes)
     built = topology.build(graphs, sizes, weights=weights, redraw_every=redraw_every)
+    events = topology.with_events(built, training.rounds, present=present, drop=drop, seed=1)
     return Simulation(
         model or mlp(3, (6,)),
         data,
-        topology.with_events(built, training.rounds, present=present, drop=drop, seed=1),
+        schedule(built) if schedule else events,
         training=training,
         **settings,
     )
@@ -353,11 +355,25 @@ def oracle(
     simulation: Simulation, trajectory: Trajectory, utility: ref.Utility = "loss"
 ) -> ref.TripShapley:
     """Algorithm 1 by the oracle on the same data, with the same draws."""
+    inputs = oracle_inputs(simulation)
+    return ref.trip_shapley(
+        inputs.theta,
+        inputs.clients,
+        inputs.test,
+        inputs.neighbourhoods,
+        inputs.orders,
+        utility=utility,
+        away=away_of(simulation),
+        **oracle_rules(simulation, trajectory),
+    )
+
+
+def oracle_rules(simulation: Simulation, trajectory: Trajectory) -> dict[str, Any]:
+    """What the oracle is told of training, liars, defences, channel and trust."""
     training = simulation.training
     adversary: Adversary = simulation.adversary
     defence: Defence = simulation.defence
     contribution: Contribution = simulation.contribution
-    inputs = oracle_inputs(simulation)
 
     def fake(i: int, t: int) -> ref.Params:
         before = trajectory.states[t].models[i : i + 1]
@@ -384,28 +400,21 @@ def oracle(
     if isinstance(weigh := simulation.rules.weigh, ByPhi):
         kind: Any = "own" if isinstance(weigh, ByOwn) else "phi"
         trust = ref.Trust(kind, **vars(weigh))
-    return ref.trip_shapley(
-        inputs.theta,
-        inputs.clients,
-        inputs.test,
-        inputs.neighbourhoods,
-        inputs.orders,
-        batch_size=training.batch_size,
-        learning_rate=training.learning_rate,
-        momentum=training.momentum,
-        utility=utility,
-        normalization=contribution.normalization,  # type: ignore[arg-type]
-        liars=[int(i) for i in simulation.liars],
-        fake=fake,
-        lie_models="d1" in adversary.kind,
-        amount=adversary.amount if "d2" in adversary.kind else 0.0,
-        lower_others=adversary.lower_others,
-        collude=adversary.collude,
-        v_threshold=defence.v_threshold if defence.c1 else None,
-        lam=defence.penalty if defence.c2 else None,
-        threshold=defence.distance if defence.c2 else None,
-        thresholding=defence.thresholding,  # type: ignore[arg-type]
-        channel=channel,
-        trust=trust,
-        away=away_of(simulation),
-    )
+    return {
+        "batch_size": training.batch_size,
+        "learning_rate": training.learning_rate,
+        "momentum": training.momentum,
+        "normalization": contribution.normalization,
+        "liars": [int(i) for i in simulation.liars],
+        "fake": fake,
+        "lie_models": "d1" in adversary.kind,
+        "amount": adversary.amount if "d2" in adversary.kind else 0.0,
+        "lower_others": adversary.lower_others,
+        "collude": adversary.collude,
+        "v_threshold": defence.v_threshold if defence.c1 else None,
+        "lam": defence.penalty if defence.c2 else None,
+        "threshold": defence.distance if defence.c2 else None,
+        "thresholding": defence.thresholding,
+        "channel": channel,
+        "trust": trust,
+    }

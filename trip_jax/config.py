@@ -20,7 +20,7 @@ from trip_jax.protocol.exchange import Exchange
 from trip_jax.protocol.weighing import Trust
 from trip_jax.settings import EXECUTION, above_zero, choice, count, execution, require
 from trip_jax.settings.declared import check_types, seed_of
-from trip_jax.topology import Participation, TopologyConfig
+from trip_jax.topology import Clocks, Participation, TopologyConfig
 from trip_jax.tracking import TRACKERS
 
 
@@ -55,6 +55,7 @@ class Config:
     distribution: Distribution = field(default_factory=Distribution)
     topology: TopologyConfig = field(default_factory=TopologyConfig)
     participation: Participation = field(default_factory=Participation)
+    schedule: Clocks = field(default_factory=Clocks)
     model: ModelConfig = field(default_factory=ModelConfig)
     training: Training = field(default_factory=Training)
     contribution: Contribution = field(default_factory=Contribution)
@@ -83,6 +84,11 @@ class Config:
         require(
             self.devices in ("all", None) or self.distributed.coordinator is None,
             f"devices={self.devices} can't be chosen with distributed.coordinator: all are used.",
+        )
+        require(
+            self.schedule.kind == "synchronous" or self.participation.kind == "always",
+            f"schedule={self.schedule.kind} says itself when clients take part: leave out "
+            f"participation={self.participation.kind}, or set schedule=synchronous.",
         )
         seed_of(self.seed)
 

@@ -21,6 +21,7 @@ CHOSEN_BY_GROUP = {
         ("distribution", "kind"),
         ("topology", "kind"),
         ("participation", "kind"),
+        ("schedule", "kind"),
         ("channel", "kind"),
         ("trust", "kind"),
     )

@@ -56,6 +56,16 @@ def _directed(config: Config) -> str | None:
     return "topology.files in GraphML, which say it themselves" if graphml else None
 
 
+def _spread(config: Config) -> str | None:
+    drawn = _kind("schedule", "equal", "sizes", "file", field="duration")
+    return _kind("schedule", "synchronous")(config) or drawn(config)
+
+
+def _delay(config: Config) -> str | None:
+    read = _kind("schedule", "file", field="latency")
+    return _kind("schedule", "synchronous")(config) or read(config)
+
+
 ROUNDS_ALONE = ("weights", "gain", "second_order", "dice", "cgsv", "shapfed", "fedif")
 WITHOUT_COALITIONS = (*ROUNDS_ALONE, "dice_multi_hop")
 WITHOUT_ESTIMATOR = (*WITHOUT_COALITIONS, *REPLAYS)
@@ -92,6 +102,10 @@ SWITCHES: dict[str, Switch] = {
     "distribution.max_label_noise": _kind("distribution", *WITHOUT_LEVELS, "sizes", "noisy_images"),
     "model.channels": _kind("model", "mlp"),
     "participation.probability": _kind("participation", "always", "trace", "events"),
+    "schedule.duration": _kind("schedule", "synchronous"),
+    "schedule.spread": _spread,
+    "schedule.latency": _kind("schedule", "synchronous"),
+    "schedule.delay": _delay,
     "topology.degree": _kind("topology", *PLAIN_GRAPHS, "erdos_renyi", "barabasi_albert"),
     "topology.probability": _kind("topology", *PLAIN_GRAPHS, "regular", "barabasi_albert"),
     "topology.attachments": _kind(

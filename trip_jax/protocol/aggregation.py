@@ -52,7 +52,7 @@ AGGREGATIONS("weighted_mean")(WeightedMean())
 
 def aggregate(
     mix: Rule,
-    trained: Float[Array, "n P"],
+    trained: Float[Array, "R P"],
     here: Neighbourhoods,
     own: Float[Array, "n P"] | None = None,
 ) -> Float[Array, "n P"]:
@@ -64,21 +64,22 @@ def aggregate(
     """
 
     def mixture(client: tuple[Array, Array, Array]) -> Array:
-        i, shares, members = client
-        return mix(shares, members_models(i, members, trained, own))
+        i, shares, rows = client
+        return mix(shares, members_models(i, rows, trained, own))
 
-    return lax.map(mixture, (jnp.arange(len(trained)), here.shares, here.members))
+    return lax.map(mixture, (jnp.arange(len(here.members)), here.shares, here.rows))
 
 
 def members_models(
     i: Int[Array, ""],
-    members: Int[Array, " M"],
-    sent: Float[Array, "n P"],
+    rows: Int[Array, " M"],
+    sent: Float[Array, "R P"],
     own: Float[Array, "n P"] | None,
 ) -> Float[Array, "M P"]:
-    """The models of its members as client i has them; the others as in `aggregate`."""
-    models = sent[members]
-    return models if own is None else jnp.where((members == i)[:, None], own[i], models)
+    """The models of its members, by their rows, as client i has them; the others as in
+    `aggregate`."""
+    models = sent[rows]
+    return models if own is None else jnp.where((rows == i)[:, None], own[i], models)
 
 
 def coalition_models(

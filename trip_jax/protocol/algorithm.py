@@ -6,7 +6,7 @@ numbers are the paper's.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from jax import Array
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
-from trip_jax.protocol import coordinator
+from trip_jax.protocol import coordinator, mailbox
 from trip_jax.protocol.aggregation import aggregate
 from trip_jax.protocol.messages import (
     Assessed,
@@ -46,11 +46,12 @@ def learn(learner: Learner, rules: Rules, schedule: Schedule, state: State) -> L
         trained = jnp.where(failed[:, None], state.models, trained)
     own = _messages(state, trained, finite)
     given = rules.adversary.send(own, here, learner)
-    sent, _ = rules.channel(given, here, state.channel, learner)  # lines 5 and 6
+    now, _ = rules.channel(given, here, state.channel, learner)  # lines 5 and 6
+    sent = mailbox.with_earlier(now, state.earlier)
     nearby = here.of_those_that(sent.arrived).neighbourhoods
     models = aggregate(rules.aggregate, sent.trained, nearby, own.trained_unlike(sent))  # line 7
     # A last step that overflows shows in no loss but those of the models it is mixed into.
-    return Learned(models, trained, jnp.where(finite, loss, jnp.nan), sent.arrived)
+    return Learned(models, trained, jnp.where(finite, loss, jnp.nan), now.arrived)
 
 
 @jax.jit
@@ -63,42 +64,62 @@ def assess(
     arrived: Array,
 ) -> Assessed:
     """What clients do in order to tell contributions."""
-    here = rules.weigh(schedule.at(state.round), state).of_those_that(arrived)
-    nearby = here.neighbourhoods
+    here = rules.weigh(schedule.at(state.round), state)
     own = _messages(state, trained, arrived)
     given = rules.adversary.send(own, here, learner)
-    sent, remembered = rules.channel(given, here, state.channel, learner)
+    now, remembered = rules.channel(given, here, state.channel, learner)
     remembered = here.of_present(remembered, state.channel)
+    earlier = mailbox.with_these(state.earlier, now, here)
+    sent = mailbox.with_earlier(now, state.earlier)
+    here = here.of_those_that(sent.arrived)
+    nearby = here.neighbourhoods
     sent, readable = sent.readable()
     accepted = ~nearby.lost(~readable) & rules.filter(own, sent, here, learner)  # lines 8 to 13
     inbox = Inbox(own, sent, accepted)
     found = rules.contribute(inbox, here, rules.aggregate, learner)  # lines 14 to 18
+    nothing = jnp.zeros_like(found.lcv)
+    lcv, error = here.of_present((found.lcv, found.error), (nothing, nothing))
+    found = replace(found, lcv=lcv, error=error)
     true = found.lcv[..., rules.utility]
     reported = here.of_present(rules.adversary.report(true, here), true)
-    received = jnp.where(nearby.lost(~arrived), 0, reported)  # of models that could not contribute
+    received = jnp.where(
+        nearby.lost(~sent.arrived), 0, reported
+    )  # of models that could not contribute
     weights = rules.aggregate.traced(nearby)
     reports = Reports.of(nearby, here.arcs, weights, received)  # line 19
     trusted = rules.weigh.remember(state.weighing, here, true)
     trusted = here.of_present(trusted, state.weighing)
-    return Assessed(found, accepted, reported, reports, remembered, trusted)
+    return Assessed(found, accepted, reported, reports, remembered, trusted, earlier)
 
 
 @jax.jit
 def coordinate(
-    rules: Rules, schedule: Schedule, phi: Array | None, reports: Reports, t: Array
+    rules: Rules,
+    schedule: Schedule,
+    phi: Array | None,
+    reports: Reports,
+    t: Array,
+    earlier: Array | None = None,
 ) -> Traced:
-    """What the coordinator does; of a schedule it needs what is public."""
-    arcs, (n, slots) = schedule.at(t).arcs, schedule.topology.graphs.mask.shape[1:]
+    """What the coordinator does; of a schedule it needs what is public.
+
+    Args:
+        earlier: [K, n, n] rows of phi that belong to earlier messages, as `State.earlier_phi`.
+    """
+    here = schedule.at(t)
+    arcs, (n, slots) = here.arcs, schedule.topology.graphs.mask.shape[1:]
 
     def by_slot(values: Array) -> Array:
         values = jnp.where(arcs.real, values, 0)
         return jnp.zeros((n, slots)).at[arcs.client, arcs.slot].add(values)
 
-    reports, verdict = coordinator.judge(reports, rules.audit, n)  # lines 25 to 28
+    reports, verdict = coordinator.judge(reports, rules.audit, n, here.present)  # lines 25 to 28
     shares = by_slot(coordinator.shares(reports, n))
     if phi is not None:  # else it is traced back from what is noted, see traced_back.py
-        phi = coordinator.propagate(phi, reports)  # line 29
-    return Traced(phi, t + 1, verdict, by_slot(verdict.adopted), shares)
+        inherited, phi_before = mailbox.rows_of_phi(phi, earlier, here), phi
+        phi = coordinator.propagate(phi, reports, inherited)  # line 29
+        earlier = mailbox.shifted(earlier, phi_before, here)
+    return Traced(phi, t + 1, verdict, by_slot(verdict.adopted), shares, earlier)
 
 
 def _messages(state: State, trained: Array, arrived: Array) -> Messages:
@@ -113,14 +134,15 @@ class Programs:
 
     learn: Callable[..., Learned]  # of the state
     assess: Callable[..., Assessed]  # of the state, trained and arrived
-    coordinate: Callable[..., Traced]  # of phi, reports and t
+    coordinate: Callable[..., Traced]  # of phi, reports, t and earlier rows of phi
 
 
 def step(programs: Programs, state: State) -> tuple[State, Record]:
     """One round: the state after it, and what it leaves behind."""
     learned = programs.learn(state)
     assessed = programs.assess(state, learned.trained, learned.arrived)
-    traced = programs.coordinate(state.phi, assessed.reports, state.round)
+    reported = assessed.reports, state.round, state.earlier_phi
+    traced = programs.coordinate(state.phi, *reported)
     found = assessed.contributions
     return (
         State(
@@ -131,6 +153,8 @@ def step(programs: Programs, state: State) -> tuple[State, Record]:
             round=traced.round,
             channel=assessed.channel,
             weighing=assessed.weighing,
+            earlier=assessed.earlier,
+            earlier_phi=traced.earlier_phi,
         ),
         Record(
             train_loss=learned.loss,

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array, lax, ops
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from trip_jax.protocol.defences import Audit, Defence
 from trip_jax.protocol.reports import Reports, Verdict, require_reports
@@ -25,21 +25,30 @@ ARCS_AT_ONCE = 256
 """Arcs whose rows of phi are gathered together: [256, n] is held at once, not [A, n]."""
 
 
-def propagate(phi: Float[Array, "n n"], reports: Reports) -> Float[Array, "n n"]:
-    """phi^(t+1) from phi^(t): inherited plus new contributions (Eq. 3)."""
+def propagate(
+    phi: Float[Array, "n n"],
+    reports: Reports,
+    inherited: tuple[Float[Array, "R n"], Int[Array, " A"]] | None = None,
+) -> Float[Array, "n n"]:
+    """phi^(t+1) from phi^(t): inherited plus new contributions (Eq. 3).
+
+    Args:
+        inherited: rows of phi, and which of them each arc inherits; None: those of its member.
+    """
     share = shares(reports, len(phi))
-    arcs = (reports.client, reports.member, share)
+    rows, row_of_arc = (phi, reports.member) if inherited is None else inherited
+    arcs = (reports.client, row_of_arc, share)
     at_once = min(ARCS_AT_ONCE, len(share))
     padding = -len(share) % at_once  # arcs of no share
     blocks = [jnp.pad(field, (0, padding)).reshape(-1, at_once) for field in arcs]
 
-    def inherit(inherited: Array, block: list[Array]) -> tuple[Array, None]:
+    def inherit(total: Array, block: list[Array]) -> tuple[Array, None]:
         """Add some terms w_k phi_k of the sparse mixing matrix times phi, whole rows of it."""
-        client, member, share = block
-        return inherited.at[client].add(share[:, None] * phi[member]), None
+        client, row, share = block
+        return total.at[client].add(share[:, None] * rows[row]), None
 
-    inherited, _ = lax.scan(inherit, jnp.zeros_like(phi), blocks)
-    return inherited.at[reports.client, reports.member].add(jnp.where(reports.real, reports.lcv, 0))
+    total, _ = lax.scan(inherit, jnp.zeros_like(phi), blocks)
+    return total.at[reports.client, reports.member].add(jnp.where(reports.real, reports.lcv, 0))
 
 
 def shares(reports: Reports, n: int) -> Float[Array, " A"]:
@@ -75,14 +84,20 @@ def coordinate(
     return propagate(phi, reports), verdict
 
 
-def judge(reports: Reports, audit: Audit, n: int) -> tuple[Reports, Verdict]:
+def judge(
+    reports: Reports, audit: Audit, n: int, present: Bool[Array, " {n}"] | None = None
+) -> tuple[Reports, Verdict]:
     """The reports of a round as they enter Eq. 3, and what was found.
 
     A report that is no number, or absurdly large, counts as zero and is flagged whatever the audit
     is; it is not shown to it.
+
+    Args:
+        present: whose reports are shown to it, for who is away has found nothing out; None: all.
     """
     reports, refused = refuse_garbage(reports, n)
-    verdict = audit(replace(reports, real=reports.real & ~refused[reports.client]), n)
+    shown = ~refused if present is None else present & ~refused
+    verdict = audit(replace(reports, real=reports.real & shown[reports.client]), n)
     adopted = replace(reports, lcv=verdict.adopted)
     return adopted, replace(verdict, flagged=verdict.flagged | refused)
 

@@ -46,12 +46,12 @@ class FilterByAccuracy:
     v_threshold: float
 
     def __call__(self, own: Messages, sent: Messages, here: Round, learner: Learner) -> Array:
-        accuracy = own.accuracy
+        accuracy = sent.accuracy
         if len(who := sent.altered):
             # Models are evaluated once, not once for every receiver; most already were.
             accuracy = accuracy.at[who].set(learner.evaluate(sent.before[who])[:, ACCURACY])
         nearby = here.neighbourhoods
-        too_low = accuracy[nearby.members] < own.accuracy[:, None] - self.v_threshold
+        too_low = accuracy[nearby.rows] < own.accuracy[:, None] - self.v_threshold
         return ~(too_low & nearby.mask & ~nearby.itself)
 
 

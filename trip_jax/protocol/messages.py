@@ -61,7 +61,7 @@ class Round:
         )
 
     def of_those_that(self, arrived: Array) -> "Round":
-        """The round in which models that did not arrive [n] have no weight; slots stay."""
+        """The round in which messages that did not arrive [R] have no weight; slots stay."""
         here = self.neighbourhoods
         return replace(self, neighbourhoods=here.with_lost(here.lost(~arrived)))
 
@@ -96,23 +96,26 @@ class Schedule:
 
 @struct.dataclass
 class Messages:
-    """What clients send in a round, or truly have."""
+    """What clients send in a round, or truly have.
 
-    before: Array  # [n, P] theta^(t)
-    trained: Array  # [n, P] theta^(t+1/2)
-    accuracy: Array  # [n] v^(t), of theta^(t) as its owner has it
-    arrived: Array  # [n] bool, whether theta^(t+1/2) is there to be used
-    altered: Array  # [F] int32 whose theta^(t) is not as its owner has it
+    Of n clients there are R = n, and K n more where earlier messages may be mixed, see mailbox.py.
+    """
+
+    before: Array  # [R, P] theta^(t)
+    trained: Array  # [R, P] theta^(t+1/2)
+    accuracy: Array  # [R] v^(t), of theta^(t) as its owner has it
+    arrived: Array  # [R] bool, whether theta^(t+1/2) is there to be used
+    altered: Array  # [F] int32 rows whose theta^(t) is not as its owner has it
 
     def trained_unlike(self, sent: "Messages") -> Array | None:
-        """theta^(t+1/2) [n, P] of these; None where just the same arrays are sent."""
+        """theta^(t+1/2) [n, P] of these; None where just the same array is sent."""
         return None if sent.trained is self.trained else self.trained
 
     def readable(self) -> tuple["Messages", Array]:
         """With 0 for theta^(t) that are not finite, which 0 times NaN would not become.
 
         Returns:
-            the messages, and whose [n] bool is as it was.
+            the messages, and which [R] bool are as they were.
         """
         readable = jnp.ones(len(self.before), bool)
         if not len(self.altered):
@@ -144,7 +147,9 @@ class Inbox:
         before, trained = look(own.before), look(sent.trained)
         unlike = own.trained_unlike(sent)
         mine = replace(own, before=before, trained=trained if unlike is None else look(unlike))
-        received = before.at[who].set(look(sent.before[who])) if len(who) else before
+        earlier = sent.before[len(own.before) :]
+        received = jnp.concatenate([before, look(earlier)]) if len(earlier) else before
+        received = received.at[who].set(look(sent.before[who])) if len(who) else received
         return replace(self, own=mine, sent=replace(sent, before=received, trained=trained))
 
 
@@ -159,6 +164,8 @@ class State:
     round: Array  # [] int32 t
     channel: Any = None  # what senders remember of earlier rounds, as the channel's `start`
     weighing: Any = None  # what receivers remember of members, likewise
+    earlier: Any = None  # messages of earlier waves that may yet be mixed, see mailbox.py
+    earlier_phi: Any = None  # [K, n, n] the rows of phi that belong to them
 
 
 @struct.dataclass
@@ -168,7 +175,7 @@ class Learned:
     models: Array  # [n, P] theta^(t+1)
     trained: Array  # [n, P] theta^(t+1/2)
     loss: Array  # [n] mean loss of the last local epoch
-    arrived: Array  # [n] as in `Messages`
+    arrived: Array  # [n] as in `Messages`, of this round's
 
 
 @struct.dataclass
@@ -191,6 +198,7 @@ class Assessed:
     reports: Reports  # the same as the coordinator receives it
     channel: Any = None  # what senders remember now
     weighing: Any = None  # what receivers remember now
+    earlier: Any = None  # messages that may be mixed in the next round, as `State.earlier`
 
 
 @struct.dataclass
@@ -202,6 +210,7 @@ class Traced:
     verdict: Verdict
     adopted: Array  # [n, M] what entered Eq. 3
     shares: Array  # [n, M] by which contributions are inherited
+    earlier_phi: Any = None  # as in `State`
 
 
 @struct.dataclass

@@ -108,6 +108,17 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
         rate = np.where(rounds_there > 0, result.scores / np.maximum(rounds_there, 1), np.nan)
         said = "score divided by the rounds in which the client took part, NaN if in none"
         data["score_per_round_present"] = named(of_client, rate, said, unit)
+    if (wave := result.topology.wave) is not None:
+        there = result.topology.present
+        times = wave * np.arange(1, n_rounds + 1)
+        data["time"] = named("round", times, "simulated time when the wave is over", "unit")
+        trained = n_rounds if there is None else np.asarray(there)[:n_rounds].sum(axis=0)
+        said = "local rounds that the client finished"
+        data["local_rounds"] = named(of_client, np.broadcast_to(trained, n), said)
+    if (lag := result.topology.lag(n_rounds)) is not None:
+        sent = np.arange(1, n_rounds + 1)[:, None, None] - lag
+        said = "wave in which the model that the slot mixes was sent"
+        data["sent_in_round"] = named(of_slot, sent, said)
     if errors := standard_errors(data):
         said = "standard error, from sampled coalitions, of"
         of_phi, of_score = errors

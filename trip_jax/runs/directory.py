@@ -93,7 +93,7 @@ def write_run(
     """As `save_run`, over an earlier part of the same run."""
     (folder / "summary.json").unlink(missing_ok=True)  # not to vouch for files of two runs
     records = replace(result.records, kept=None)
-    with RoundLog(folder) as log:
+    with RoundLog(folder, wave=result.topology.wave) as log:
         for t, timing in enumerate(result.timings):
             log.write(t, jax.tree.map(lambda rounds, t=t: rounds[t], records), timing)
     data = to_dataset(result, federation, title)
@@ -149,6 +149,7 @@ def summarise(result: Result) -> dict[str, Any]:
     liar = np.isin(np.arange(len(final)), result.liars)
     return {
         "rounds": len(result.accuracy),
+        **_waves(result),
         "final_accuracy": {"mean": float(final.mean()), "std": float(final.std())},
         "scores": [float(score) for score in result.scores],
         "liars": [int(i) for i in result.liars],
@@ -182,6 +183,17 @@ def describe_device(result: Result) -> str:
     """What computed a result."""
     device = jax.devices()[0]
     return f"{device.platform}: {device.device_kind}, {result.n_devices} of them"
+
+
+def _waves(result: Result) -> dict[str, Any]:
+    """How long waves take in simulated time, and how often each client trained in them."""
+    rounds, topology = len(result.accuracy), result.topology
+    if topology.wave is None:
+        return {}
+    there = topology.present
+    n = topology.n_clients
+    trained = [rounds] * n if there is None else np.asarray(there)[:rounds].sum(axis=0).tolist()
+    return {"simulated_time": rounds * topology.wave, "local_rounds": trained}
 
 
 def _sampling(result: Result) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def _run_alone_or_first(
     stopped: Diverged | Interrupted | None = None
     with (
         Tracked(tracker, config.track) as tracked,
-        RoundLog(folder, past) as log,
+        RoundLog(folder, past, simulation.topology.wave) as log,
         RoundProgress(rounds, config.n_clients, done) as progress,
         Interruption("the round") as interruption,
     ):

@@ -13,6 +13,7 @@ from trip_jax.protocol.contributions import TRIP
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology, from_config, with_events
+from trip_jax.topology.asynchrony import EVENTS, SYNCHRONOUS
 
 
 def prepare(config: Config) -> tuple[Simulation, Federation]:
@@ -64,16 +65,14 @@ def lay_out(config: Config) -> Parts:
     dataset = load_dataset(config.dataset, config.seed)
     model = config.model.build(dataset.train_images.shape[1:], dataset.n_classes)
     federation = distribute(dataset, config.n_clients, config.distribution, config.seed)
-    topology = from_config(
-        config.topology,
-        np.asarray(federation.data.sizes),
-        rounds=config.training.rounds,
-        seed=config.seed,
-    )
-    rounds, n = config.training.rounds, config.n_clients
-    present = config.participation.present(rounds, n, config.seed)
-    drop = config.topology.drop
-    topology = with_events(topology, rounds, present=present, drop=drop, seed=config.seed)
+    rounds, sizes, seed = config.training.rounds, np.asarray(federation.data.sizes), config.seed
+    topology = from_config(config.topology, sizes, rounds=rounds, seed=seed)
+    drop, schedule = config.topology.drop, config.schedule
+    if schedule.kind == EVENTS:
+        topology = schedule.over(topology, rounds, sizes, drop=drop, seed=seed)
+    else:
+        present = config.participation.present(rounds, config.n_clients, seed)
+        topology = with_events(topology, rounds, present=present, drop=drop, seed=seed)
     return Parts(model, federation, topology)
 
 
@@ -81,6 +80,7 @@ def describe(config: Config) -> str:
     """The settings that matter, for titles; a training set that is not whole is said to be so."""
     training = config.training
     size = config.dataset.train_size
+    word = "round" if config.schedule.kind == SYNCHRONOUS else "wave"
     examples = f" ({counted(size, 'example')})" if size else ""
     parts = [
         f"{config.dataset.name}{examples}",
@@ -88,7 +88,7 @@ def describe(config: Config) -> str:
         counted(config.n_clients, "client"),
         config.topology.kind,
         config.model.kind,
-        f"{counted(training.rounds, 'round')} of {counted(training.local_epochs, 'local epoch')}",
+        f"{counted(training.rounds, word)} of {counted(training.local_epochs, 'local epoch')}",
     ]
     if config.precision != "float32":
         parts.append(config.precision)
@@ -98,6 +98,8 @@ def describe(config: Config) -> str:
         parts.append(f"channel {config.channel.kind}")
     if config.participation.kind != "always":
         parts.append(f"participation {config.participation.kind}")
+    if config.schedule.kind != SYNCHRONOUS:
+        parts.append(f"schedule {config.schedule.kind}")
     if config.topology.drop:
         parts.append(f"{config.topology.drop:g} of messages lost")
     if config.trust.kind != "none":

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
 from trip_jax.protocol import traced_back
@@ -28,23 +28,38 @@ def shares(run: "xarray.Dataset", t: int) -> Float[np.ndarray, "n M"]:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def mixing(run: "xarray.Dataset", t: int) -> csr_array:
-    """The row-stochastic matrix [n, n] by which contributions are inherited in round t, from 0."""
+def mixing(run: "xarray.Dataset", t: int) -> list[csr_array]:
+    """The matrices [n, n] by which contributions are inherited in round t, from 0.
+
+    Their sum is row-stochastic. The d-th is of what was sent d waves before, see
+    protocol/mailbox.py; rounds without waves have one.
+    """
     here = run.isel(graph=int(run.graph_of_round[t]))
-    mask = here["mask"].values.astype(bool)
-    return traced_back.by_member(shares(run, t), here.members.values, mask)
+    mask, lag = here["mask"].values.astype(bool), _lag(run)
+    of_round = None if lag is None else lag[t]
+    return traced_back.by_lag(shares(run, t), here.members.values, mask, of_round)
+
+
+def _lag(run: "xarray.Dataset") -> Int[np.ndarray, "T n M"] | None:
+    """How many waves before what a slot mixes was sent; None: 0."""
+    if "sent_in_round" not in run:
+        return None
+    return np.asarray(run["round"].values[:, None, None] - run.sent_in_round.values)
 
 
 def contributions(run: "xarray.Dataset") -> Iterator[Float[np.ndarray, "n n"]]:
     """phi^(1), ..., phi^(T) in float64, from adopted contribution vectors and weights."""
     n = run.sizes["client"]
-    phi = np.zeros((n, n))
+    lag = _lag(run)
+    phis = [np.zeros((n, n))]  # the newest first, as far back as anything is inherited
     for t, g in enumerate(run.graph_of_round.values):
         client, slot = np.nonzero(run["mask"].values[g])
         member = run.members.values[g][client, slot]
-        phi = mixing(run, t) @ phi
+        matrices = mixing(run, t)
+        phi = sum(of_wave @ before for of_wave, before in zip(matrices, phis, strict=False))
         phi[client, member] += run.adopted.values[t][client, slot]
         yield phi
+        phis = [phi, *phis[: 0 if lag is None else lag.max()]]
 
 
 def rows_of_phi(run: "xarray.Dataset", clients: Sequence[int]) -> Float[np.ndarray, "R n"]:
@@ -58,7 +73,8 @@ def rows_of_phi(run: "xarray.Dataset", clients: Sequence[int]) -> Float[np.ndarr
 def _backwards(run: "xarray.Dataset") -> Iterator[traced_back.Round]:
     members, mask = run.members.values, run["mask"].values.astype(bool)
     shares, adopted = run["shares"].values, run.adopted.values
-    return traced_back.backwards(members, mask, run.graph_of_round.values, shares, adopted)
+    of_round = run.graph_of_round.values
+    return traced_back.backwards(members, mask, of_round, shares, adopted, _lag(run))
 
 
 def retraced(run: "xarray.Dataset") -> bool:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from trip_jax.protocol.reports import Reports
+from trip_jax.settings import require
 from trip_jax.topology import Neighbourhoods, Topology
 
 if TYPE_CHECKING:
@@ -19,7 +20,15 @@ def recorded_reports(run: "xarray.Dataset", utility: str, normalization: str) ->
         run: results.nc of a run, in whichever utility and normalisation.
         utility: "accuracy", "loss" or what `columns` names third.
         normalization: "paper" (Eq. 4 as printed) or "efficient" (divided by m).
+
+    Raises:
+        InvalidSetting: clients mixed models of earlier waves.
     """
+    require(
+        "sent_in_round" not in run,
+        "Reports of schedule=events can't be traced without the waves in which models were sent: "
+        "take phi of results.nc, or set schedule=synchronous.",
+    )
     graphs = run.graph_of_round.values
     lcv = run.lcv.sel(utility=utility).values
     if normalization != run.attrs["normalization"]:

@@ -17,11 +17,12 @@ class RoundLog:
 
     Args:
         past: rounds that come first.
+        wave: the simulated time that a round takes; None: there is none.
     """
 
-    def __init__(self, folder: Path, past: Past | None = None):
+    def __init__(self, folder: Path, past: Past | None = None, wave: float | None = None):
         self._path = folder / "rounds.csv"
-        self._past = past
+        self._past, self._wave = past, wave
         self._file: TextIO | None = None  # until a round is over: a run may be refused before
 
     def __enter__(self) -> "RoundLog":
@@ -38,8 +39,11 @@ class RoundLog:
         """Append round t, counted from 0 and written from 1."""
         if self._file is None:
             self._file = self._path.open("w", newline="", buffering=1)
-            csv.writer(self._file).writerow(("round", *COLUMNS))
-        numbers = numbers_of(record, timing).values()
+            timed = ("simulated_time",) if self._wave else ()
+            csv.writer(self._file).writerow(("round", *COLUMNS, *timed))
+        numbers = list(numbers_of(record, timing).values())
+        if self._wave:
+            numbers.append(self._wave * (t + 1))
         csv.writer(self._file).writerow((t + 1, *(f"{number:.6g}" for number in numbers)))
 
 

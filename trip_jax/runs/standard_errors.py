@@ -11,12 +11,14 @@ Carrying variances along Eq. 3 instead would take what two neighbours inherited 
 client for independent, and find too little.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 from scipy.sparse import csr_array
 
+from trip_jax.protocol import traced_back
 from trip_jax.runs.propagation import mixing, retraced
 
 if TYPE_CHECKING:
@@ -44,24 +46,29 @@ def standard_errors(
         return None
     if "phi" not in run:
         return None, _of_scores(run, error)
-    passed_on = np.eye(n)  # A^t
     of_phi, of_score = np.zeros((n, n)), np.zeros(n)
-    for t in reversed(range(run.sizes["round"])):
-        if (variance := _variances(run, t, error[t])).nnz:
-            of_phi += passed_on**2 @ variance
-            of_score += passed_on.mean(axis=0) ** 2 @ variance
-        passed_on = passed_on @ mixing(run, t)
+    for later, variance in traced_back.passed_on(np.eye(n), _backwards(run, error)):
+        if variance.nnz:
+            of_phi += later**2 @ variance
+            of_score += later.mean(axis=0) ** 2 @ variance
     return np.sqrt(of_phi), np.sqrt(of_score)
 
 
 def _of_scores(run: "xarray.Dataset", error: Float[np.ndarray, "T n M"]) -> np.ndarray:
     """Those of scores alone, whose mean row of A^t takes no [n, n]."""
     n = run.sizes["client"]
-    passed_on, of_score = np.full(n, 1 / n), np.zeros(n)
-    for t in reversed(range(run.sizes["round"])):
-        of_score += passed_on**2 @ _variances(run, t, error[t])
-        passed_on = passed_on @ mixing(run, t)
+    of_score = np.zeros(n)
+    for later, variance in traced_back.passed_on(np.full(n, 1 / n), _backwards(run, error)):
+        of_score += later**2 @ variance
     return np.sqrt(of_score)
+
+
+def _backwards(
+    run: "xarray.Dataset", error: Float[np.ndarray, "T n M"]
+) -> Iterator[traced_back.Round]:
+    """What is mixed in a round, and the variances of what is told in it, the last first."""
+    for t in reversed(range(run.sizes["round"])):
+        yield mixing(run, t), _variances(run, t, error[t])
 
 
 def _variances(run: "xarray.Dataset", t: int, error: Float[np.ndarray, "n M"]) -> csr_array:

@@ -114,7 +114,8 @@ class Result:
         members, mask, shares, adopted = map(
             np.asarray, (graphs.members, graphs.mask, records.shares, records.adopted)
         )
-        return traced_back.backwards(members, mask, of_round, shares, adopted)
+        lag = self.topology.lag(len(of_round))
+        return traced_back.backwards(members, mask, of_round, shares, adopted, lag)
 
     @property
     def accuracy(self) -> np.ndarray:

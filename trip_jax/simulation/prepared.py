@@ -21,7 +21,7 @@ from trip_jax.learning.model import Model
 from trip_jax.learning.models import as_model
 from trip_jax.learning.training import Training
 from trip_jax.learning.utilities import columns
-from trip_jax.protocol import algorithm
+from trip_jax.protocol import algorithm, mailbox
 from trip_jax.protocol.adversaries import Adversary, choose_liars
 from trip_jax.protocol.aggregation import AGGREGATIONS, WeightedMean
 from trip_jax.protocol.algorithm import Programs
@@ -106,6 +106,7 @@ class Prepared:
         data = as_client_data(data)
         model, seed, self.n = as_model(model, data), seed_of(seed), len(data.sizes)
         instance("topology", topology, Topology, "tj.topology.build makes one from a graph")
+        self.depth = topology.depth
         instance("training", training, Training, "give tj.Training(...)")
         instance("contribution", contribution, Contribution, "give tj.Contribution(...)")
         if topology.n_clients != self.n:
@@ -154,7 +155,7 @@ class Prepared:
             not self._rules["channel"].needs_everyone
             or (self.topology.present is None and not self.topology.lossy),
             "channel.learning=true needs every message to arrive: set channel.learning=false, or "
-            "participation=always and topology.drop=0.",
+            "participation=always, schedule=synchronous and topology.drop=0.",
         )
 
     def _set_adversary(self, adversary: Adversary | str, defence: Defence) -> None:
@@ -208,6 +209,11 @@ class Prepared:
             isinstance(self.rules.aggregate, WeightedMean),
             f"{method} follows models that are mixed linearly: set aggregation=weighted_mean.",
         )
+        require(
+            not self.depth,
+            f"{method} follows all clients from round to round: set schedule=synchronous, or "
+            "contribution.method=trip.",
+        )
         honest = self.adversary.kind == "none" and not (self.defence.c1 or self.defence.c2)
         require(honest, f"{method} is of honest federations: leave out adversary and defence.")
         require(
@@ -253,8 +259,9 @@ class Prepared:
     # differ in nothing else share them.
 
     @property
-    def _starting(self) -> tuple[Learner, Rules, Array, bool]:
-        return self.learner, self.rules.alone("channel", "weigh"), self.root, self.keeps_phi
+    def _starting(self) -> tuple[Learner, Rules, Array, bool, int]:
+        rules = self.rules.alone("channel", "weigh")
+        return self.learner, rules, self.root, self.keeps_phi, self.depth
 
     @property
     def learning(self) -> tuple[Learner, Rules, Schedule]:
@@ -281,7 +288,8 @@ class Prepared:
         if next(_compilations) % MAX_FEDERATIONS == 0:
             jax.clear_caches()
         arrived, reports = np.ones(self.n, bool), Reports.none(self.schedule.arcs.client.shape[1])
-        trained, reported = (state.models, arrived), (state.phi, reports, state.round)
+        trained = state.models, arrived
+        reported = state.phi, reports, state.round, state.earlier_phi
         return Programs(
             learn=algorithm.learn.lower(*self.learning, state).compile(),
             assess=algorithm.assess.lower(*self.assessing, state, *trained).compile(),
@@ -326,8 +334,8 @@ def _shapes_of_results(program: Any, *_: Any) -> Any:
 _evaluate = jax.jit(Learner.evaluate)
 
 
-@partial(jax.jit, static_argnames="keeps_phi")
-def _start(learner: Learner, rules: Rules, key: Array, keeps_phi: bool) -> State:
+@partial(jax.jit, static_argnames=("keeps_phi", "depth"))
+def _start(learner: Learner, rules: Rules, key: Array, keeps_phi: bool, depth: int) -> State:
     n, theta = len(learner.data.sizes), learner.model.theta
     models = jnp.tile(theta, (n, 1))
     state = State(
@@ -338,5 +346,7 @@ def _start(learner: Learner, rules: Rules, key: Array, keeps_phi: bool) -> State
         round=jnp.int32(0),
         channel=rules.channel.start(models),
         weighing=rules.weigh.start(n),
+        earlier=mailbox.empty(models, depth),
+        earlier_phi=jnp.zeros((depth, n, n)) if keeps_phi and depth else None,
     )
     return lax.with_sharding_constraint(state, replicated(learner.mesh))

@@ -1,15 +1,19 @@
 """Who sends to whom, and with which weights models are averaged."""
 
+from trip_jax.topology.asynchrony import DURATIONS, LATENCIES, Clocks
 from trip_jax.topology.families import FAMILIES, TopologyConfig, from_config
 from trip_jax.topology.graphs import Arcs, Neighbourhoods, Topology, build
 from trip_jax.topology.participation import PARTICIPATIONS, Participation, with_events
 from trip_jax.topology.weights import WEIGHTS, WeightRule
 
 __all__ = [
+    "DURATIONS",
     "FAMILIES",
+    "LATENCIES",
     "PARTICIPATIONS",
     "WEIGHTS",
     "Arcs",
+    "Clocks",
     "Neighbourhoods",
     "Participation",
     "Topology",

@@ -38,6 +38,7 @@ class Neighbourhoods:
     members: Int32[Array, "*G n M"]  # padded with the client itself
     mask: Bool[Array, "*G n M"]  # False where padded
     weights: Float[Array, "*G n M"]  # >= 0, 0 where padded
+    age: Any = None  # [*G n M] int32, which message is mixed: 0, or k for the k-th before; None: 0
 
     @property
     def shares(self) -> Float[Array, "n M"]:
@@ -45,13 +46,18 @@ class Neighbourhoods:
         return self.weights / self.weights.sum(axis=1, keepdims=True)
 
     @property
+    def rows(self) -> Int32[Array, "n M"]:
+        """Where the message of a slot is among this round's [n], then those before [K n]."""
+        return self.members if self.age is None else self.members + len(self.members) * self.age
+
+    @property
     def itself(self) -> Bool[Array, "n M"]:
         """Which slot is the client's own."""
         return self.mask & (self.members == jnp.arange(len(self.members))[:, None])
 
-    def lost(self, unsent: Bool[Array, " n"]) -> Bool[Array, "n M"]:
-        """Which slots stand for a model that the clients `unsent` did not send."""
-        return self.mask & unsent[self.members] & ~self.itself
+    def lost(self, unsent: Bool[Array, " R"]) -> Bool[Array, "n M"]:
+        """Which slots stand for a message, by its row, that was not sent."""
+        return self.mask & unsent[self.rows] & ~self.itself
 
     def with_lost(self, lost: Bool[Array, "n M"]) -> "Neighbourhoods":
         """The same with weights of 0 for models that were lost; slots stay what they are."""
@@ -79,10 +85,16 @@ class Topology:
     reweigh: Weigh = struct.field(pytree_node=False, default=WeightRule.reweigh)  # see there
     present: Any = None  # [T, n] bool, who takes part in each round; None: everyone
     lossy: bool = struct.field(pytree_node=False, default=False)  # whether messages may be lost
+    wave: float | None = struct.field(pytree_node=False, default=None)  # units of time in a round
 
     @property
     def n_clients(self) -> int:
         return self.graphs.members.shape[1]
+
+    @property
+    def depth(self) -> int:
+        """K, how many messages of each client are kept beyond their round."""
+        return 0 if self.graphs.age is None else int(np.asarray(self.graphs.age).max())
 
     def graph_of(self, t: Any) -> Any:
         """The number of the graph that round t uses."""
@@ -93,9 +105,12 @@ class Topology:
         return jax.tree.map(lambda graphs: graphs[self.graph_of(t)], self.graphs)
 
     def alike(self) -> Int[np.ndarray, "G n"]:
-        """The first client that has the same members, with the same weights, of every client."""
+        """The first client that mixes the same models, with the same weights, of every client."""
         members = np.where(self.graphs.mask, self.graphs.members, -1).astype(np.int32)
-        rows = np.concatenate([members, np.asarray(self.graphs.weights).view(np.int32)], axis=-1)
+        given = [members, np.asarray(self.graphs.weights).view(np.int32)]
+        if self.graphs.age is not None:
+            given.append(np.asarray(self.graphs.age, np.int32))
+        rows = np.concatenate(given, axis=-1)
         of_one = np.dtype((np.void, rows.dtype.itemsize * rows.shape[-1]))  # compared as bytes
         found = np.empty(members.shape[:2], int)
         for g, graph in enumerate(np.ascontiguousarray(rows).view(of_one)[..., 0]):
@@ -107,6 +122,22 @@ class Topology:
         """Who takes part in round t; None: everyone."""
         return None if self.present is None else self.present[t]
 
+    def lag(self, n_rounds: int) -> Int[np.ndarray, "T n M"] | None:
+        """How many waves before each of the first what a slot mixes was sent; None: 0."""
+        if self.graphs.age is None:
+            return None
+        members, age = np.asarray(self.graphs.members), np.asarray(self.graphs.age)
+        present = np.asarray(self.present)[:n_rounds]
+        sent = np.cumsum(present, axis=0) - present  # messages of each client before the wave
+        waves = np.full((len(present), self.n_clients), 0)  # in which the k-th message was sent
+        t, client = np.nonzero(present)
+        waves[sent[t, client], client] = t
+        lag = np.zeros((n_rounds, *members.shape[1:]), int)
+        t, i, slot = np.nonzero(age[:n_rounds])
+        member = members[t, i, slot]
+        lag[t, i, slot] = t - waves[sent[t, member] - age[t, i, slot], member]
+        return lag
+
     def padded(self, width: int) -> "Topology":
         """The same graphs with neighbourhoods of `width` slots, at least M."""
         members, mask = self.graphs.members, self.graphs.mask
@@ -116,6 +147,7 @@ class Topology:
             members=jnp.where(jnp.pad(mask, more), jnp.pad(members, more), itself),
             mask=jnp.pad(mask, more),
             weights=jnp.pad(self.graphs.weights, more),
+            age=None if self.graphs.age is None else jnp.pad(self.graphs.age, more),
         )
         return replace(self, graphs=graphs)
 

@@ -9,7 +9,9 @@ its whole neighbourhood, and does not train.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -168,15 +170,22 @@ def _of_round(
     here = topology.at(t)
     away = np.zeros(topology.n_clients, bool) if present is None else ~present[t]
     lost = np.random.default_rng([seed, 4, t]).random(here.mask.shape) < drop
-    left = here.mask & ~(away[:, None] | away[here.members] | lost) | here.itself
+    return left_over(topology, here, here.mask & ~(away[:, None] | away[here.members] | lost))
+
+
+def left_over(topology: Topology, here: Neighbourhoods, left: Bool[Any, "n M"]) -> Neighbourhoods:
+    """Neighbourhoods of the members that are left, and of each client itself."""
+    left = left | here.itself
     rest = here.with_lost(here.mask & ~left)
     weights = topology.reweigh(here.members, left, here.itself, rest.weights)
     # Members that are left stand first, as everywhere; the others become padding.
     order = jnp.argsort(~left, axis=1, stable=True)
-    members, mask, weights = (
-        jnp.take_along_axis(values, order, axis=1) for values in (here.members, left, weights)
-    )
+    in_order = partial(jnp.take_along_axis, indices=order, axis=1)
+    members, mask, weights = map(in_order, (here.members, left, weights))
     own = jnp.arange(topology.n_clients)[:, None]
     return Neighbourhoods(
-        members=jnp.where(mask, members, own), mask=mask, weights=jnp.where(mask, weights, 0)
+        members=jnp.where(mask, members, own),
+        mask=mask,
+        weights=jnp.where(mask, weights, 0),
+        age=None if here.age is None else jnp.where(mask, in_order(here.age), 0),
     )

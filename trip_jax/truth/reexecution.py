@@ -4,8 +4,8 @@ They share initial model, minibatches, graphs and test set. Only clients that tr
 work: a chunk of executions is carried through all rounds, and in each round a loop visits the
 (execution, client) pairs that train, however many there are.
 
-Letters: K executions, k of them in a chunk, h models that an execution carries (n in DFL, one
-with a server).
+Letters: K executions, k of them in a chunk, h models of an execution (n in DFL, one with a
+server), H that it carries.
 """
 
 import time
@@ -26,12 +26,12 @@ from trip_jax.learning.devices import equal_parts, sharded_map
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
-from trip_jax.protocol.aggregation import Rule
+from trip_jax.protocol.aggregation import Rule, aggregate
 from trip_jax.protocol.rules import require_plain_learning
 from trip_jax.settings import require
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation import Simulation
-from trip_jax.topology import Topology
+from trip_jax.topology import Neighbourhoods, Topology
 
 CHUNK = 4
 """Executions in a chunk on each device, times clients that train together: enough to share the
@@ -46,24 +46,31 @@ class Process(ABC):
 
     Attributes:
         with_a_server: whether all clients train the model of a server (h = 1), not their own.
+        depth: K, earlier messages of each client that an execution carries beside, see
+            protocol/mailbox.py.
     """
 
     with_a_server = False
+    depth = 0
 
     def n_models(self, n: int) -> int:
         """h."""
         return 1 if self.with_a_server else n
 
+    def n_carried(self, n: int) -> int:
+        """H, the models and earlier messages that an execution carries."""
+        return self.n_models(n) + self.depth * n
+
     @abstractmethod
     def mix(
         self,
-        models: Float[Array, "h P"],
+        models: Float[Array, "H P"],
         trained: Float[Array, "n P"],
         trains: Bool[Array, " n"],
         t: Int[Array, ""] | int,
         data: ClientData,
         topology: Topology,
-    ) -> Float[Array, "h P"]:
+    ) -> Float[Array, "H P"]:
         """The next models; `trained` holds nothing of use for clients that do not train."""
 
 
@@ -85,12 +92,37 @@ def train_now(
     return trains if present is None else trains & present
 
 
+def exchanged(
+    rule: Rule,
+    models: Float[Array, "H P"],
+    trained: Float[Array, "n P"],
+    trains: Bool[Array, " n"],
+    here: Neighbourhoods,
+    present: Bool[Array, " n"] | None,
+) -> Float[Array, "H P"]:
+    """Everyone's next models, and the messages that are kept, once those who train have.
+
+    Args:
+        present: who sends; None: everyone.
+    """
+    n = len(trains)
+    now, earlier = jnp.where(trains[:, None], trained, models[:n]), models[n:]
+    sent = jnp.concatenate([now, earlier]) if len(earlier) else now
+    mixed = aggregate(rule, sent, here)
+    if not len(earlier):
+        return mixed
+    # Each client's newest message first; who is away keeps what it has.
+    newer = sent[: len(earlier)]
+    sends = jnp.tile(jnp.ones(n, bool) if present is None else present, len(earlier) // n)
+    return jnp.concatenate([mixed, jnp.where(sends[:, None], newer, earlier)])
+
+
 def require_all_present(simulation: Simulation, what: str) -> None:
     """Refuse a federation whose clients come and go, or lose messages."""
     require(
         simulation.topology.present is None and not simulation.topology.lossy,
-        f"{what} is of clients that are always there: set participation=always and "
-        "topology.drop=0.",
+        f"{what} is of clients that are always there: set participation=always, "
+        "schedule=synchronous and topology.drop=0.",
     )
 
 
@@ -127,7 +159,7 @@ class Executor:
         self._process, self._rounds = process, simulation.training.rounds
         self._local_epochs = simulation.training.local_epochs
         # The models of a round and of the next, and those just trained.
-        models = 2 * process.n_models(simulation.n) + simulation.n
+        models = 2 * process.n_carried(simulation.n) + simulation.n
         memory = _memory(simulation.learner.mesh) if memory is None else memory
         fitting = memory / models / simulation.learner.model.theta.nbytes  # on each device
         n_devices = self._n_devices = simulation.learner.mesh.size
@@ -194,7 +226,8 @@ class Executor:
                             seconds=time.perf_counter() - began,
                         )
                     )
-            utilities = np.asarray(_evaluate(simulation.learner, models))[np.argsort(order)]
+            final = models[:, : self._process.n_models(simulation.n)]
+            utilities = np.asarray(_evaluate(simulation.learner, final))[np.argsort(order)]
             utilities = utilities[: last - first]
             if not np.isfinite(utilities).all():
                 raise InvalidSetting(
@@ -225,10 +258,10 @@ def _first_mixed(
     trained: Float[Array, "n P"],
     trains: Bool[Array | np.ndarray, "k n"],
     topology: Topology,
-) -> Float[Array, "k h P"]:
+) -> Float[Array, "k H P"]:
     def work(trains, shared):
         theta, trained, data, topology = shared
-        start = jnp.broadcast_to(theta, (process.n_models(trains.shape[1]), len(theta)))
+        start = jnp.broadcast_to(theta, (process.n_carried(trains.shape[1]), len(theta)))
         mix = partial(process.mix, start, trained)
         return lax.map(lambda trains: mix(trains, 0, data, topology), trains)
 
@@ -243,9 +276,9 @@ def _next_round(
     root: Key[Array, ""],
     trains: Bool[Array | np.ndarray, "k n"],
     topology: Topology,
-    models: Float[Array, "k h P"],
+    models: Float[Array, "k H P"],
     t: Int[Array, ""] | int,
-) -> Float[Array, "k h P"]:
+) -> Float[Array, "k H P"]:
     def work(executions, shared):
         models, trains = executions
         root, t, data, topology = shared
@@ -274,7 +307,7 @@ def _train_all(
     learner: Learner,
     process: Process,
     root: Key[Array, ""],
-    models: Float[Array, "k h P"],
+    models: Float[Array, "k H P"],
     trains: Bool[Array, "k n"],
     t: Int[Array, ""] | int,
 ) -> tuple[Float[Array, "R P"], Int[Array, "k n"]]:

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-import jax.numpy as jnp
-
-from trip_jax.protocol.aggregation import Rule, aggregate
-from trip_jax.truth.reexecution import Process, train_now
+from trip_jax.protocol.aggregation import Rule
+from trip_jax.truth.reexecution import Process, exchanged, train_now
 
 
 @dataclass(frozen=True)
@@ -17,7 +15,9 @@ class Removal(Process):
     """
 
     rule: Rule
+    depth: int = 0
 
     def mix(self, models, trained, trains, t, data, topology):
-        models = jnp.where(train_now(trains, t, topology)[:, None], trained, models)
-        return aggregate(self.rule, models, topology.without(topology.at(t), ~trains))
+        train, present = train_now(trains, t, topology), topology.present_at(t)
+        here = topology.without(topology.at(t), ~trains)
+        return exchanged(self.rule, models, trained, train, here, present)

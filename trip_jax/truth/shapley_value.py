@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from trip_jax.protocol.aggregation import Rule, aggregate
+from trip_jax.protocol.aggregation import Rule
 from trip_jax.settings.declared import instance, integer
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
@@ -28,6 +28,7 @@ from trip_jax.truth.centralized.fedavg import server_step
 from trip_jax.truth.reexecution import (
     Executor,
     Process,
+    exchanged,
     mixing_rule,
     require_all_present,
     train_now,
@@ -68,7 +69,8 @@ def decentralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
         InvalidSetting: too many coalitions, or a model that is no longer finite.
     """
     simulation = instance("simulation", simulation, Simulation, MADE)
-    return _truth(simulation, Decentralised(mixing_rule(simulation)), **options)
+    process = Decentralised(mixing_rule(simulation), simulation.depth)
+    return _truth(simulation, process, **options)
 
 
 def centralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
@@ -86,10 +88,12 @@ class Decentralised(Process):
     """Every client trains its own model and averages its neighbourhood's (Eq. 2)."""
 
     rule: Rule
+    depth: int = 0
 
     def mix(self, models, trained, trains, t, data, topology):
-        models = jnp.where(train_now(trains, t, topology)[:, None], trained, models)
-        return aggregate(self.rule, models, topology.at(t))
+        train = train_now(trains, t, topology)
+        here, present = topology.at(t), topology.present_at(t)
+        return exchanged(self.rule, models, trained, train, here, present)
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class ByNeighbourhood(ABC):
 
             return cast(tuple[Array, Array], lax.map(client, rows, batch_size=1))
 
-        clients = jnp.arange(here.n_clients), nearby.members, nearby.shares, accepted
+        clients = jnp.arange(here.n_clients), nearby.rows, nearby.shares, accepted
         cost = nearby.mask.sum(axis=1)
         lcv, utility = balanced_map(learner.mesh, work, clients, (models, learner.data), cost)
         lcv = jnp.where(nearby.mask[..., None], lcv, 0)

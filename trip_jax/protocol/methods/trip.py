@@ -146,7 +146,7 @@ def of_part(
 
         def mixtures(start):
             i = rows.client[start]
-            members = here.members[i]
+            members = here.rows[i]
             return coalition_models(
                 mix,
                 lax.dynamic_slice_in_dim(masks, start, rows.block),

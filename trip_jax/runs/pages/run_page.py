@@ -158,6 +158,12 @@ def _detail(run: xarray.Dataset, needed: Mapping[str, float], left: float) -> tu
             "This page shows contributions to the final models only: this method tells them when "
             "the run is over."
         )
+    if "sent_in_round" in run:
+        return "last", (
+            "A round is a wave here, in which not everyone trains. This page shows contributions "
+            "to the final models only, since clients mix models of earlier waves, which "
+            "sent_in_round in results.nc tells."
+        )
     if not retraced(run):
         return "last", (
             "This page shows contributions to the final models only: a rule changed the weights "
@@ -251,6 +257,7 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
         "Graph": "topology.kind",
         "Weights": "topology.weights",
         "Participation": "participation.kind",
+        "Schedule": "schedule.kind",
         "Model": "model.kind",
         "Adversary": "adversary.kind",
         "Channel": "channel.kind",

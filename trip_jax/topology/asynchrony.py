@@ -1,0 +1,267 @@
+"""Clients that train at their own speed, and messages that take time: waves instead of rounds.
+
+A client trains without pause. When it is done it sends its model, mixes it with the newest model of
+each neighbour that has arrived by then, and begins anew; all who finish at the same instant send
+first, and then mix. These events are drawn before the first round. A wave is as much time as the
+fastest client takes to train once, so that in it nobody finishes twice:
+
+    wave t holds what happens in (t d, (t + 1) d],    d = min_i d_i
+
+It is a round in which those who finish are present, and in which every slot says which message is
+mixed: that of the same wave, or the k-th before it. Equal speeds and no latency give rounds.
+
+Times are whole thousandths of the unit, so that the same instant is the same number.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from trip_jax.settings import Registry, at_least, choice, require
+from trip_jax.settings.declared import check_types
+from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.room import require_room
+from trip_jax.topology.graphs import Topology
+from trip_jax.topology.participation import left_over
+
+TICKS = 1000
+"""In a unit of time."""
+
+LONGEST = 10**6
+"""Units that a local round or a message may take."""
+
+NEVER = 2**62
+
+BYTES_A_MESSAGE = 100
+"""That a message to a receiver takes while waves are found."""
+
+SYNCHRONOUS, EVENTS = "synchronous", "events"
+
+Durations = Callable[["Clocks", Int[np.ndarray, " n"], np.random.Generator], np.ndarray]
+Latencies = Callable[["Clocks", tuple[int, ...], np.ndarray, np.random.Generator], np.ndarray]
+
+DURATIONS: Registry[Durations] = Registry("schedule.duration")
+"""`(settings, examples of each client, rng)` -> what a local round takes each of them [n]."""
+
+LATENCIES: Registry[Latencies] = Registry("schedule.latency")
+"""`(settings, shape, senders, rng)` -> what messages take; senders broadcast to the shape."""
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """How long clients train and messages travel, as settings; times in any one unit."""
+
+    kind: str = SYNCHRONOUS
+    duration: str = "spread"  # events: of a local round
+    spread: float = 4.0  # spread: the slowest by the fastest; lognormal: one deviation
+    latency: str = "constant"  # events: from sending to arrival
+    delay: float = 0.0  # constant: the latency; exponential: its mean
+    file: str | None = None  # file: lines "client duration latency"
+
+    def __post_init__(self) -> None:
+        check_types("schedule", self)
+        choice("schedule.kind", self.kind, (SYNCHRONOUS, EVENTS))
+        choice("schedule.duration", self.duration, tuple(DURATIONS))
+        choice("schedule.latency", self.latency, tuple(LATENCIES))
+        require(
+            1 <= self.spread <= LONGEST,
+            f"schedule.spread must lie between 1 and {LONGEST:,}, not {self.spread}.",
+        )
+        at_least("schedule.delay", self.delay, 0)
+        require(
+            self.delay <= LONGEST, f"schedule.delay must be at most {LONGEST:,}, not {self.delay}."
+        )
+        reads = self.kind == EVENTS and "file" in (self.duration, self.latency)
+        require(
+            reads == (self.file is not None),
+            "schedule.file must name the file when schedule.duration=file or schedule.latency=file "
+            "with schedule=events, and only then.",
+        )
+
+    def durations(self, sizes: Int[np.ndarray, " n"], seed: int) -> Int[np.ndarray, " n"]:
+        """Ticks that a local round takes each client.
+
+        Raises:
+            InvalidSetting: a file that can't be read, or does not name every client.
+        """
+        found = DURATIONS[self.duration](self, sizes, np.random.default_rng([seed, 6]))
+        return np.clip(np.rint(TICKS * found), 1, TICKS * LONGEST).astype(np.int64)
+
+    def over(
+        self, topology: Topology, rounds: int, sizes: Int[np.ndarray, " n"], drop: float, seed: int
+    ) -> Topology:
+        """The topology of what is exchanged with schedule=events, a graph a wave.
+
+        Args:
+            rounds: waves.
+            sizes: examples of each client.
+            drop: the probability that a client does not get what another sends it.
+
+        Raises:
+            InvalidSetting: several graphs, or a file that can't be used.
+        """
+        require(
+            len(topology.graphs.members) == 1,
+            "schedule=events needs one graph for all waves: leave out topology.redraw_every and "
+            "further topology.files, or set schedule=synchronous.",
+        )
+        durations = self.durations(sizes, seed)
+        members = np.asarray(topology.graphs.members[0])
+        room = BYTES_A_MESSAGE * rounds * members.size
+        require_room(room, "lower training.rounds, n_clients or topology.degree")
+        rng = np.random.default_rng([seed, 7])
+        # By a message's number, receiver and slot: more waves leave the first as they are.
+        shape = rounds, *members.shape
+        latency = LATENCIES[self.latency](self, shape, members, rng)
+        latency = np.rint(TICKS * np.minimum(latency, LONGEST)).astype(np.int64)
+        lost = np.random.default_rng([seed, 8]).random(shape) < drop
+        present, age = waves(durations, np.where(lost, NEVER, latency), members)
+        return of_waves(topology, present, age, float(durations.min() / TICKS))
+
+
+def waves(
+    durations: Int[np.ndarray, " n"],
+    latency: Int[np.ndarray, "T n M"],
+    members: Int[np.ndarray, "n M"],
+) -> tuple[Bool[np.ndarray, "T n"], Int[np.ndarray, "T n M"]]:
+    """Who finishes in each wave, and which message of each member is mixed then.
+
+    Args:
+        durations: ticks that a client trains.
+        latency: ticks that the l-th message of the slot's member takes to the client; `NEVER`: it
+            is lost.
+
+    Returns:
+        `present`, and the age of the newest message that has arrived: 0 if it was sent in the
+        wave, k if it is the member's k-th before the wave, -1 if none has arrived. Of a client
+        itself, and of who does not finish, it says nothing.
+    """
+    n_waves, (n, slots) = len(latency), members.shape
+    ends = np.arange(n_waves + 1)[:, None] * durations.min()
+    sent = ends // durations  # [T + 1, n] messages sent by then
+    present = sent[1:] > sent[:-1]
+    number, too_late = np.arange(1, n_waves + 1)[:, None, None], ends[-1] + 1
+    arrival = np.minimum(number * durations[members] + latency, too_late)
+    # The newest that is there by some time: the last whose earliest successor, or itself, is.
+    earliest = np.minimum.accumulate(arrival[::-1])[::-1]  # ascending
+    at = np.where(present, sent[1:] * durations, 0)  # [T, n] when who finishes does
+    # One search for all slots: the times of each lie beyond those of the slot before.
+    beyond = np.arange(n * slots).reshape(n, slots) * (too_late + 1)
+    times = np.moveaxis(earliest + beyond, 0, -1).ravel()
+    passed = np.searchsorted(times, at[..., None] + beyond, side="right")
+    newest = passed - n_waves * np.arange(n * slots).reshape(n, slots)  # its number, from 1
+    return present, np.where(newest > 0, sent[:-1][:, members] + 1 - newest, -1)
+
+
+def of_waves(
+    topology: Topology,
+    present: Bool[np.ndarray, "T n"],
+    age: Int[np.ndarray, "T n M"],
+    wave: float,
+) -> Topology:
+    """The topology of waves, as `waves` gives them; the one that is given where they are rounds."""
+    here = topology.at(0)
+    mask, itself = np.asarray(here.mask), np.asarray(here.itself)
+    if present.all() and not age[:, mask & ~itself].any():
+        return replace(topology, wave=wave)
+    graphs = []
+    for there, ages in zip(present, age, strict=True):
+        dated = replace(here, age=jnp.asarray(np.where(itself | (ages < 0), 0, ages), jnp.int32))
+        graphs.append(left_over(topology, dated, mask & there[:, None] & (ages >= 0)))
+    return replace(
+        topology,
+        graphs=jax.tree.map(lambda *each: jnp.stack(each), *graphs),
+        redraw_every=1,
+        present=jnp.asarray(present),
+        wave=wave,
+    )
+
+
+@DURATIONS("equal")
+def equal(settings: Clocks, sizes: np.ndarray, rng: np.random.Generator) -> Float[np.ndarray, " n"]:
+    return np.ones(len(sizes))
+
+
+@DURATIONS("spread")
+def spread(
+    settings: Clocks, sizes: np.ndarray, rng: np.random.Generator
+) -> Float[np.ndarray, " n"]:
+    """Evenly spaced on a logarithmic scale from 1 to `spread`, and dealt at random."""
+    return rng.permutation(np.geomspace(1, settings.spread, len(sizes)))
+
+
+@DURATIONS("lognormal")
+def lognormal(
+    settings: Clocks, sizes: np.ndarray, rng: np.random.Generator
+) -> Float[np.ndarray, " n"]:
+    """Of median 1 and geometric standard deviation `spread`."""
+    return rng.lognormal(0, math.log(settings.spread), len(sizes))
+
+
+@DURATIONS("sizes")
+def by_sizes(
+    settings: Clocks, sizes: np.ndarray, rng: np.random.Generator
+) -> Float[np.ndarray, " n"]:
+    """In proportion to a client's examples, 1 on average."""
+    return np.asarray(sizes / np.mean(sizes))
+
+
+@LATENCIES("constant")
+def constant(
+    settings: Clocks, shape: tuple[int, ...], senders: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    return np.full(shape, settings.delay)
+
+
+@LATENCIES("exponential")
+def exponential(
+    settings: Clocks, shape: tuple[int, ...], senders: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Of each message to each receiver anew, so that one may overtake another."""
+    return rng.exponential(settings.delay, shape)
+
+
+def _of_file(settings: Clocks, n: int) -> Float[np.ndarray, "n 2"]:
+    """Duration and latency of each client, of the lines of the file."""
+    path = Path(str(settings.file))
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, ValueError) as error:
+        raise InvalidSetting(f"schedule.file={path} can't be read ({error}).") from error
+    found = np.full((n, 2), np.nan)
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        words, where = line.split(), f"Line {number} of schedule.file={path}"
+        try:
+            name, (duration, latency) = words[0], map(float, words[1:])
+        except ValueError:
+            name, duration, latency = "", math.nan, math.nan
+        require(
+            name.isdecimal() and 0 < duration <= LONGEST and 0 <= latency <= LONGEST,
+            f"{where} must be 'client duration latency', times up to {LONGEST:,}, the duration "
+            "above 0.",
+        )
+        require(
+            len(name) < 10 and int(name) < n,
+            f"{where} names client {name}, but with n_clients={n} clients are 0..{n - 1}.",
+        )
+        require(np.isnan(found[int(name), 0]), f"{where} names client {name} again.")
+        found[int(name)] = duration, latency
+    for client in np.flatnonzero(np.isnan(found[:, 0]))[:1]:
+        raise InvalidSetting(f"schedule.file={path} lacks a line for client {client}.")
+    return found
+
+
+DURATIONS("file")(lambda settings, sizes, rng: _of_file(settings, len(sizes))[:, 0])
+LATENCIES("file")(
+    lambda settings, shape, senders, rng: np.broadcast_to(
+        _of_file(settings, len(senders))[:, 1][senders], shape
+    )
+)
