@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
+import xarray
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +39,7 @@ from trip_jax import (
     load_run,
 )
 from trip_jax.learning.evaluation import LOSS, UTILITIES
-from trip_jax.runs.propagation import retraced
+from trip_jax.runs.propagation import contributions, retraced
 from trip_jax.runs.reports import recorded_reports
 from trip_jax.runs.resume import arrays_of, state_of
 from trip_jax.simulation import Simulation
@@ -279,7 +280,7 @@ def test_methods_of_the_whole_run_refuse(method: str) -> None:
 
 
 def test_scores_without_phi_are_those_of_phi() -> None:
-    told = Contribution("loss", estimator="permutation", budget=8)
+    told = Contribution("loss", estimator="permutation", budget=28)
     kept = tiny(WORLD, contribution=told, **ASYNCHRONOUS).run()
     without = tiny(WORLD, contribution=told, keep_phi=False, **ASYNCHRONOUS).run()
     assert without.phi is None and kept.phi is not None
@@ -300,21 +301,39 @@ def test_goes_on_bit_for_bit() -> None:
 
 
 def test_a_run_says_when_models_were_sent(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "speeds.txt").write_text("# client duration latency\n0 1 0.5\n1 2 0\n2 1.5 0\n")
-    settings = (*TINY, "training.rounds=4", "contribution.utility=loss", "schedule=events")
+    lines = "0 1 0.5", "1 2 0", "2 1.5 0", "3 1 0", "4 1 0", "5 1 0"
+    (tmp_path / "speeds.txt").write_text("# client duration latency\n" + "\n".join(lines))
+    settings = (*TINY, "n_clients=6", "training.rounds=4", "topology=complete", "schedule=events")
     settings += ("schedule.duration=file", "schedule.latency=file", "schedule.file=speeds.txt")
-    settings += ("topology=complete", "contribution.estimator=permutation", "contribution.budget=8")
+    settings += ("contribution.utility=loss", "contribution.estimator=permutation")
+    settings += ("contribution.budget=28",)
     outcome = command(*settings, "hydra.run.dir=run")
     assert outcome.code == 0 and "4 waves of 1 local epoch" in outcome.out
     run = load_run("run")
-    assert run.summary["local_rounds"] == run.data.local_rounds.values.tolist() == [4, 2, 2]
+    assert (
+        run.summary["local_rounds"] == run.data.local_rounds.values.tolist() == [4, 2, 2, 4, 4, 4]
+    )
     assert run.summary["simulated_time"] == 4
     assert run.rounds.simulated_time.tolist() == run.data.time.values.tolist() == [1, 2, 3, 4]
     assert retraced(run.data) and (run.data.sent_in_round < run.data["round"]).any()
     assert "sent_in_round in results.nc" in Path("run/report.html").read_text()
     assert command("--verify", "run").code == 0
+    np.testing.assert_allclose(run.data.phi_error, errors_one_by_one(run.data), rtol=1e-4)
     with pytest.raises(InvalidSetting, match="schedule=synchronous"):
         recorded_reports(run.data, "loss", "paper")
+
+
+def errors_one_by_one(run: xarray.Dataset) -> np.ndarray:
+    """Standard errors of phi, from what a single local contribution makes of it."""
+    error = run.lcv_standard_error.sel(utility="loss").values
+    variance = np.zeros((run.sizes["client"],) * 2)
+    for where in np.argwhere(error):
+        alone = np.zeros_like(error, float)
+        alone[tuple(where)] = error[tuple(where)]
+        *_, phi = contributions(run.assign(adopted=(run.adopted.dims, alone)))
+        variance += phi**2
+    assert variance.all()
+    return np.asarray(np.sqrt(variance))
 
 
 def test_settings_by_hand(tmp_path: Path) -> None:
@@ -323,7 +342,7 @@ def test_settings_by_hand(tmp_path: Path) -> None:
     assert Clocks("events", duration="sizes").durations(sizes, 0).tolist() == [500, 1500, 1000]
     spread = Clocks("events", duration="spread", spread=4.0).durations(sizes, 0)
     assert sorted(spread.tolist()) == [1000, 2000, 4000]
-    drawn = Clocks("events", duration="lognormal", spread=2.0).durations(np.ones(4000), 3)
+    drawn = Clocks("events", duration="lognormal", spread=2.0).durations(np.ones(4000, int), 3)
     logs = np.log2(drawn / TICKS)
     assert abs(logs.mean()) < 5 / np.sqrt(4000) and logs.std() == pytest.approx(1, abs=0.06)
 
@@ -345,7 +364,10 @@ def test_settings_by_hand(tmp_path: Path) -> None:
             "needs one graph for all waves",
         ),
         (("schedule=events", "channel=top_k", "channel.learning=true"), "schedule=synchronous"),
-        (("schedule=events", "contribution.method=surrogate"), "set schedule=synchronous"),
+        (
+            ("schedule=events", "contribution.method=surrogate", "training.rounds=4"),
+            "set schedule=synchronous",
+        ),
     ],
 )
 def test_hostile_settings_are_one_sentence(
@@ -373,4 +395,4 @@ def test_a_file_of_something_else_is_refused(text: str, said: str, tmp_path: Pat
     (tmp_path / "speeds.txt").write_text(text)
     clocks = Clocks("events", duration="file", file=str(tmp_path / "speeds.txt"))
     with pytest.raises(InvalidSetting, match=said):
-        clocks.durations(np.ones(3), 0)
+        clocks.durations(np.ones(3, int), 0)

@@ -210,7 +210,7 @@ class Prepared:
             f"{method} follows models that are mixed linearly: set aggregation=weighted_mean.",
         )
         require(
-            not self.depth,
+            self.topology.wave is None or self.topology.present is None,
             f"{method} follows all clients from round to round: set schedule=synchronous, or "
             "contribution.method=trip.",
         )
