@@ -314,6 +314,7 @@ def test_a_run_says_when_models_were_sent(command: Command, tmp_path: Path) -> N
         run.summary["local_rounds"] == run.data.local_rounds.values.tolist() == [4, 2, 2, 4, 4, 4]
     )
     assert run.summary["simulated_time"] == 4
+    assert run.summary["costs"]["models_sent"]["learning"] == 5 * 20  # everyone sends to everyone
     assert run.rounds.simulated_time.tolist() == run.data.time.values.tolist() == [1, 2, 3, 4]
     assert retraced(run.data) and (run.data.sent_in_round < run.data["round"]).any()
     assert "sent_in_round in results.nc" in Path("run/report.html").read_text()

@@ -7,6 +7,22 @@ import numpy as np
 from trip_jax.protocol.channels import BYTES
 from trip_jax.protocol.methods.whole_run import WholeRun
 from trip_jax.simulation.history import Result, Timing
+from trip_jax.topology import Topology
+
+
+def _sent(topology: Topology, rounds: int) -> int | None:
+    """Messages of schedule=events, mixed once, several times or never; None: rounds tell it.
+
+    A client sends to all who mix anything of it in the run.
+    """
+    if topology.graphs.age is None:
+        return None
+    t, client, slot = np.nonzero(np.asarray(topology.graphs.mask))
+    members, present = np.asarray(topology.graphs.members), np.asarray(topology.present)
+    arcs = np.unique(topology.n_clients * client + members[t, client, slot])
+    receiver, sender = np.divmod(arcs, topology.n_clients)
+    receivers = np.bincount(sender[sender != receiver], minlength=topology.n_clients)
+    return int(present[:rounds].sum(axis=0) @ receivers)
 
 
 def costs(result: Result) -> dict[str, Any]:
@@ -27,7 +43,8 @@ def costs(result: Result) -> dict[str, Any]:
     members = np.concatenate(
         [np.asarray(result.topology.at(t).mask).sum(axis=1) for t in range(rounds)]
     )
-    received = int((members - 1).sum())
+    sent = _sent(result.topology, rounds)
+    received = int((members - 1).sum()) if sent is None else sent
     method = result.contribution.build()
     before = received if method.sends_before else 0
     at_the_end = isinstance(method, WholeRun)
