@@ -3,9 +3,11 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas
 import pytest
 
+from experiments.beyond.asynchrony import asynchrony
 from experiments.beyond.compression import SIZES, compression
 from experiments.beyond.incentives import TRUSTS, incentives
 from experiments.beyond.participation import participation
@@ -47,3 +49,13 @@ def test_events_are_judged_by_the_truth(tmp_path: Path) -> None:
     found = rows(participation, tmp_path, "probability=1,0.6", "drop=0.3")
     assert found[["probability", "drop"]].to_numpy().tolist() == [[1, 0], [0.6, 0], [1, 0.3]]
     assert found.distance.between(0, 2).all() and found.distance.nunique() == 3
+
+
+@pytest.mark.thorough
+def test_speeds_are_judged_by_the_truth(tmp_path: Path) -> None:
+    found = rows(asynchrony, tmp_path, "distribution=iid", "spread=1,3", "training.rounds=4")
+    assert found[found.spread == 1].local_rounds.tolist() == [4] * 5
+    apart = found[found.spread == 3].sort_values("duration")
+    assert apart.duration.iloc[[0, -1]].tolist() == [1, 3]
+    assert apart.local_rounds.iloc[[0, -1]].tolist() == [4, 1]
+    assert found.distance.between(0, 2).all() and np.isfinite(found.part).all()

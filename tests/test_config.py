@@ -54,14 +54,14 @@ def composed(*overrides: str) -> Config:
     return config
 
 
-def needed(choice: str) -> list[str]:
+def needed(group: str, choice: str) -> list[str]:
     """What a choice cannot do without."""
     lists = {
-        "file": "topology.files=[graph.txt]",
-        "trace": "participation.file=trace.txt",
-        "events": "participation.events=['join 1 2']",
+        ("topology", "file"): "topology.files=[graph.txt]",
+        ("participation", "trace"): "participation.file=trace.txt",
+        ("participation", "events"): "participation.events=['join 1 2']",
     }
-    return [lists[choice]] if choice in lists else []
+    return [lists[group, choice]] if (group, choice) in lists else []
 
 
 def leading_comment(path: Path) -> str:
@@ -78,7 +78,7 @@ def test_every_group_belongs_to_the_schema() -> None:
 @pytest.mark.parametrize(("group", "choice"), CHOICES)
 def test_every_choice_composes(group: str, choice: str) -> None:
     plus = "+" if group == "experiment" else ""
-    config = composed(f"{plus}{group}={choice}", *needed(choice))
+    config = composed(f"{plus}{group}={choice}", *needed(group, choice))
     if group in ("distribution", "topology", "model", "adversary", "channel", "trust"):
         assert getattr(config, group).kind == choice
     if group == "contribution":
@@ -94,7 +94,7 @@ def test_every_choice_composes(group: str, choice: str) -> None:
 @pytest.mark.parametrize("group", [group for group in GROUPS if group != "experiment"])
 def test_every_choice_goes_into_every_experiment(experiment: str, group: str) -> None:
     for choice in GROUPS[group]:
-        config = composed(f"+experiment={experiment}", f"{group}={choice}", *needed(choice))
+        config = composed(f"+experiment={experiment}", f"{group}={choice}", *needed(group, choice))
         part = getattr(config, group, None)
         if (said := getattr(part, "kind", getattr(part, "name", None))) is not None:
             assert said == choice

@@ -10,6 +10,7 @@ from PIL import Image
 
 from experiments.benchmarks.borders import asked
 from experiments.benchmarks.coverage import SETTINGS
+from experiments.beyond.asynchrony import AsynchronyStudy
 from experiments.beyond.compression import CompressionStudy
 from experiments.beyond.incentives import IncentiveStudy
 from experiments.beyond.methods import MethodStudy
@@ -25,6 +26,7 @@ from experiments.paper.topologies import BEYOND_THE_PAPER
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 FILES = RESULTS / "files"
 BEYOND: dict[str, Callable[[list[str]], CellStudy]] = {
+    "asynchrony": AsynchronyStudy,
     "borders": asked,
     "compression": CompressionStudy,
     "incentives": IncentiveStudy,

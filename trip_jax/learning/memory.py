@@ -78,7 +78,13 @@ def require_least(models: int, phi: int, mesh: Mesh, limit: float | None) -> boo
 
 
 def planned_memory(
-    programs: Any, models: Shape, phi: Shape | None, records: int, mesh: Mesh, limit: float | None
+    programs: Any,
+    models: Shape,
+    phi: Shape | None,
+    records: int,
+    mesh: Mesh,
+    limit: float | None,
+    beside: int = 0,
 ) -> PlannedMemory | None:
     """The compiler's own plan of memory, None where it tells nothing.
 
@@ -89,6 +95,7 @@ def planned_memory(
         models, phi: of a state, which wait; shapes will do.
         records: bytes of what is noted of all rounds.
         limit: as for `require_least`.
+        beside: bytes of a state that wait beside models and phi.
 
     Raises:
         InvalidSetting: it is more than there is.
@@ -100,7 +107,7 @@ def planned_memory(
     train, contribute, coordinate = map(_used, plans)
     of_models, of_phi = 4 * models.size, 4 * phi.size if phi is not None else 0
     waiting = (of_phi, of_phi + of_models, 3 * of_models)  # last, next and trained
-    on_each = max(map(sum, zip((train, contribute, coordinate), waiting, strict=True)))
+    on_each = max(map(sum, zip((train, contribute, coordinate), waiting, strict=True))) + beside
     copies = len(mesh.local_devices) if _on_cpu(mesh) else 1
     planned = PlannedMemory(int(copies * on_each), _held(mesh), records=records)
     _require(planned.total - planned.held, f"{LARGE}, {WORKED_ON}", mesh, limit)

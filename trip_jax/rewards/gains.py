@@ -10,7 +10,7 @@ from trip_jax.config import Config
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.runs.prepare import lay_out
 from trip_jax.simulation import Simulation
-from trip_jax.topology import build
+from trip_jax.topology import build, with_events
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,17 @@ class Gains:
 def alone(config: Config) -> Float[np.ndarray, " n"]:
     """Final accuracies of the clients if each trains on its own data only, as long as the run.
 
+    With schedule=events each does so at its own speed.
+
     Raises:
         InvalidSetting: a setting that cannot work.
         Diverged: a model is no longer finite.
     """
     parts = lay_out(config)
     nobody = build(nx.empty_graph(config.n_clients), np.asarray(parts.federation.data.sizes))
+    if parts.topology.wave is not None and parts.topology.present is not None:
+        present = np.asarray(parts.topology.present)
+        nobody = with_events(nobody, config.training.rounds, present=present)
     simulation = Simulation(
         parts.model,
         parts.federation.data,

@@ -21,7 +21,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy.optimize import isotonic_regression
 
 from trip_jax.runs import meaning
-from trip_jax.runs.layout import MAX_DETAILED, MAX_DISTINCT, arcs_of, positions
+from trip_jax.runs.layout import MAX_DETAILED, MAX_DISTINCT, arcs_of, drawn_round, positions
 
 HONEST, LIAR, MUTED = "#0072B2", "#D55E00", "#555555"  # blue and vermillion of Okabe and Ito
 SAMPLED = "#F0E442"  # their yellow
@@ -200,14 +200,15 @@ def _name_some(axes: Axes, order: np.ndarray, liar: np.ndarray) -> None:
 
 
 def graph(run: xarray.Dataset) -> Figure:
-    """Who sends to whom in the first round; nodes coloured by score, liars ringed."""
+    """Who sends to whom in one round; nodes coloured by score, liars ringed."""
+    t = drawn_round(run)
     varies = len(np.unique(run.graph_of_round)) > 1
-    what = "Communication graph" + (f" in round 1 of {run.sizes['round']}" if varies else "")
+    what = "Communication graph" + varies * f" in round {t + 1} of {run.sizes['round']}"
     score, liar = run.score.values, run.liar.values.astype(bool)
     n = len(score)
     width = 3.5 if n <= MAX_DISTINCT else 7.0
     figure, axes = _new_figure(what, _contribution_title(run), width, width - 0.5)
-    arcs = arcs_of(run, int(run.graph_of_round[0]))
+    arcs = arcs_of(run, int(run.graph_of_round[t]))
     at = positions(arcs, n)
     diameter = 12 if n <= MAX_NAMED else max(1, 11 * width / np.sqrt(n))  # points
     line = float(np.clip(3.5 * width / np.sqrt(len(arcs) + 1), 0.1, 0.7))

@@ -11,6 +11,13 @@ MAX_DISTINCT = 100  # clients whose bars or nodes can be told apart in one colum
 MAX_DETAILED = 1000  # clients whose graph is laid out by forces and whose matrix is drawn whole
 
 
+def drawn_round(run: xarray.Dataset) -> int:
+    """The round, from 0, whose graph stands for all: the first, or the wave that mixes most."""
+    if "sent_in_round" not in run:
+        return 0
+    return int(run["mask"].values[run.graph_of_round.values].sum(axis=(1, 2)).argmax())
+
+
 def arcs_of(run: xarray.Dataset, graph: int) -> Int[np.ndarray, "A 2"]:
     """Who sends to whom in one of a run's graphs, as (sender, receiver)."""
     here = run.isel(graph=graph)

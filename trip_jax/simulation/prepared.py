@@ -301,17 +301,17 @@ class Prepared:
         shapes: State = shapes_of(_start, self.learner.mesh, *self._starting)
         programs = self.compile(shapes)
         waiting, mesh = (shapes.models, shapes.phi), self.learner.mesh
-        records = self._record_bytes(programs, shapes)
-        planned = planned_memory(programs, *waiting, records, mesh, self.memory_limit)
+        records, limit = self._record_bytes(programs, shapes), self.memory_limit
+        earlier = _bytes_of((shapes.earlier, shapes.earlier_phi))
+        planned = planned_memory(programs, *waiting, records, mesh, limit, earlier)
         shape = self.training.rounds, *shapes.models.shape
-        return programs, with_updates(planned, self.rules.contribute, shape, self.memory_limit)
+        return programs, with_updates(planned, self.rules.contribute, shape, limit)
 
     def _record_bytes(self, programs: Programs, state: State) -> int:
         """What all rounds leave behind, but for updates."""
         shapes = (partial(_shapes_of_results, program) for program in vars(programs).values())
         _, record = algorithm.step(Programs(*shapes), state)
-        kept = jax.tree.leaves(replace(record, kept=None))
-        return self.training.rounds * sum(prod(one.shape) * one.dtype.itemsize for one in kept)
+        return self.training.rounds * _bytes_of(replace(record, kept=None))
 
     def on_its_data(self, programs: Programs) -> Programs:
         """Programs that are given the arrays of this federation."""
@@ -325,6 +325,10 @@ class Prepared:
         """One round of Algorithm 1, a pure function of the state."""
         programs = Programs(algorithm.learn, algorithm.assess, algorithm.coordinate)
         return algorithm.step(self.on_its_data(programs), state)
+
+
+def _bytes_of(tree: Any) -> int:
+    return sum(prod(one.shape) * one.dtype.itemsize for one in jax.tree.leaves(tree))
 
 
 def _shapes_of_results(program: Any, *_: Any) -> Any:

@@ -7,7 +7,7 @@ import numpy as np
 import xarray
 
 from trip_jax.runs import meaning
-from trip_jax.runs.layout import MAX_DETAILED, arcs_of, positions
+from trip_jax.runs.layout import MAX_DETAILED, arcs_of, drawn_round, positions
 from trip_jax.runs.meaning import at_the_end, explain, unit
 from trip_jax.runs.pages.document import assemble, packed
 from trip_jax.runs.pages.settings import flat
@@ -105,7 +105,9 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
     }
     data |= {name: _events(happened, listed, single) for name, happened in events.items()}
     if n <= MAX_DETAILED:
-        data["positions"] = packed(positions(arcs_of(run, int(run.graph_of_round[0])), n))
+        data["drawn_round"] = drawn_round(run) + 1
+        arcs = arcs_of(run, int(run.graph_of_round[drawn_round(run)]))
+        data["positions"] = packed(positions(arcs, n))
         data["graphs"], data["graph_of_round"] = _graphs(run, every=detail == "rounds")
     if detail == "rounds":
         adopted = run.adopted.values
@@ -176,17 +178,18 @@ def _needed(run: xarray.Dataset) -> dict[str, float]:
     """Numbers that the page holds of phi, with the graphs that are drawn, by detail."""
     n, of_round = run.sizes["client"], run.graph_of_round.values
     arcs = run["mask"].values.sum(axis=(1, 2))  # of each graph; one takes six bytes
-    first = 1.5 * min(arcs[of_round[0]], MAX_ARCS) + 0.5 * n
+    first = 1.5 * min(arcs[of_round[drawn_round(run)]], MAX_ARCS) + 0.5 * n
     graphs = sum(1.5 * arcs[g] + 0.5 * n for g, _ in set(_graph_keys(run)))
     return {"scores": first, "last": n * n + first, "rounds": arcs[of_round].sum() + graphs}
 
 
 def _graphs(run: xarray.Dataset, every: bool) -> tuple[list[dict[str, Any]], list[int]]:
-    """The graphs, and which one each round has; where not `every` is wanted, the first alone."""
+    """The graphs, and which one each round has; where not `every` is wanted, one alone."""
     of_round = run.graph_of_round.values
     if not every:
-        few = run["mask"].values[of_round[0]].sum() <= MAX_ARCS
-        return ([_graph(run, 0)] if few else []), [0] * len(of_round)
+        t = drawn_round(run)
+        few = run["mask"].values[of_round[t]].sum() <= MAX_ARCS
+        return ([_graph(run, t)] if few else []), [0] * len(of_round)
     graphs: dict[tuple[int, int], dict[str, Any]] = {}
     keys = _graph_keys(run)
     for t, key in enumerate(keys):

@@ -229,7 +229,8 @@ class Page {
     byId("graph-lead").textContent = traced
       ? "An edge from k to i is as wide as the credit that i's model inherits through k in this " +
         `round: k's weight in i's average times ${held} before the round.`
-      : "An edge from k to i says that k sends its model to i in round 1.";
+      : "An edge from k to i says that k sends its model to i in round " +
+        `${this.data.drawn_round}.`;
     const left = this.graph.draw({
       values, most, flows, strongest, chosen: client, flagged: this.flags[t - 1],
       refused: this.refusals[t - 1],
