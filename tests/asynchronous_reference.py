@@ -112,8 +112,10 @@ def trip_shapley(
             for i in ends[now]:
                 trained[i] = models[i]
                 if coalition is None or i in coalition:
-                    steps = batch_size, learning_rate, momentum
-                    trained[i] = ref.train(models[i], *data[i], orders[t][i], *steps)
+                    x, y = data[i]
+                    trained[i] = ref.train(
+                        models[i], x, y, orders[t][i], batch_size, learning_rate, momentum
+                    )
             for i in ends[now]:  # all send before anyone mixes
                 before, told = models[i], trained[i]
                 if lie_models and fake is not None and i in liars:

@@ -1,5 +1,6 @@
 """The memory that compiled programs will take, and what a process has taken."""
 
+import math
 import resource
 import sys
 from dataclasses import dataclass
@@ -131,6 +132,11 @@ def _require(
     mend = f"lower {settings}{devices}{otherwise}; who knows better raises memory_limit, in GiB"
     require_room(needed, mend, there, _held(mesh))
     return there.size
+
+
+def bytes_of(tree: Any) -> int:
+    """That the arrays of a tree take, or those of such shapes."""
+    return sum(math.prod(one.shape) * one.dtype.itemsize for one in jax.tree.leaves(tree))
 
 
 def _used(program: Any) -> int:

@@ -5,7 +5,6 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from math import prod
 from typing import Any, Self
 
 import jax
@@ -16,7 +15,7 @@ from jax import Array, lax
 from trip_jax.data.federation import ClientData, as_client_data, as_seen
 from trip_jax.learning.devices import mesh_of, placed, replicated, require_precision, shapes_of
 from trip_jax.learning.learner import Learner, default_batches
-from trip_jax.learning.memory import PlannedMemory, planned_memory, require_least
+from trip_jax.learning.memory import PlannedMemory, bytes_of, planned_memory, require_least
 from trip_jax.learning.model import Model
 from trip_jax.learning.models import as_model
 from trip_jax.learning.training import Training
@@ -211,8 +210,7 @@ class Prepared:
         )
         require(
             self.topology.wave is None or self.topology.present is None,
-            f"{method} follows all clients from round to round: set schedule=synchronous, or "
-            "contribution.method=trip.",
+            f"{method} follows clients from round to round: set schedule=synchronous.",
         )
         honest = self.adversary.kind == "none" and not (self.defence.c1 or self.defence.c2)
         require(honest, f"{method} is of honest federations: leave out adversary and defence.")
@@ -301,17 +299,20 @@ class Prepared:
         shapes: State = shapes_of(_start, self.learner.mesh, *self._starting)
         programs = self.compile(shapes)
         waiting, mesh = (shapes.models, shapes.phi), self.learner.mesh
-        records, limit = self._record_bytes(programs, shapes), self.memory_limit
-        earlier = _bytes_of((shapes.earlier, shapes.earlier_phi))
-        planned = planned_memory(programs, *waiting, records, mesh, limit, earlier)
+        records, earlier = (
+            self._record_bytes(programs, shapes),
+            (shapes.earlier, shapes.earlier_phi),
+        )
+        limits = mesh, self.memory_limit, bytes_of(earlier)
+        planned = planned_memory(programs, *waiting, records, *limits)
         shape = self.training.rounds, *shapes.models.shape
-        return programs, with_updates(planned, self.rules.contribute, shape, limit)
+        return programs, with_updates(planned, self.rules.contribute, shape, self.memory_limit)
 
     def _record_bytes(self, programs: Programs, state: State) -> int:
         """What all rounds leave behind, but for updates."""
         shapes = (partial(_shapes_of_results, program) for program in vars(programs).values())
         _, record = algorithm.step(Programs(*shapes), state)
-        return self.training.rounds * _bytes_of(replace(record, kept=None))
+        return self.training.rounds * bytes_of(replace(record, kept=None))
 
     def on_its_data(self, programs: Programs) -> Programs:
         """Programs that are given the arrays of this federation."""
@@ -325,10 +326,6 @@ class Prepared:
         """One round of Algorithm 1, a pure function of the state."""
         programs = Programs(algorithm.learn, algorithm.assess, algorithm.coordinate)
         return algorithm.step(self.on_its_data(programs), state)
-
-
-def _bytes_of(tree: Any) -> int:
-    return sum(prod(one.shape) * one.dtype.itemsize for one in jax.tree.leaves(tree))
 
 
 def _shapes_of_results(program: Any, *_: Any) -> Any:
