@@ -54,6 +54,14 @@ def composed(*overrides: str) -> Config:
     return config
 
 
+ASKED = {
+    ("topology", "file"): "files",
+    ("participation", "trace"): "file",
+    ("participation", "events"): "events",
+}
+"""Settings that a choice leaves to the user."""
+
+
 def needed(group: str, choice: str) -> list[str]:
     """What a choice cannot do without."""
     lists = {
@@ -145,7 +153,7 @@ def test_files_and_dataclasses_assume_the_same(group: str, choice: str) -> None:
     said = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{choice}.yaml"))
     assert isinstance(said, dict)
     said.pop("defaults", None)
-    if asked := {"file": "files", "trace": "file", "events": "events"}.get(choice):
+    if asked := ASKED.get((group, choice)):
         assert said.pop(asked) == "???"
     assumed = asdict(CLASSES[group]())
     differ = {

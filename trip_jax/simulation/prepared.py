@@ -299,12 +299,9 @@ class Prepared:
         shapes: State = shapes_of(_start, self.learner.mesh, *self._starting)
         programs = self.compile(shapes)
         waiting, mesh = (shapes.models, shapes.phi), self.learner.mesh
-        records, earlier = (
-            self._record_bytes(programs, shapes),
-            (shapes.earlier, shapes.earlier_phi),
-        )
-        limits = mesh, self.memory_limit, bytes_of(earlier)
-        planned = planned_memory(programs, *waiting, records, *limits)
+        records = self._record_bytes(programs, shapes)
+        limits = self.memory_limit, bytes_of((shapes.earlier, shapes.earlier_phi))
+        planned = planned_memory(programs, *waiting, records, mesh, *limits)
         shape = self.training.rounds, *shapes.models.shape
         return programs, with_updates(planned, self.rules.contribute, shape, self.memory_limit)
 
