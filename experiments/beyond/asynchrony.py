@@ -4,11 +4,11 @@
         [distribution=iid,non_iid] [topology=regular] [spread=1,2,8] [out=DIR] [SETTING=VALUE ...]
 
 The slowest client takes `spread` times as long for a local round as the fastest, the others lie
-evenly between them on a logarithmic scale, and seeds deal speeds to clients. All have the same
-number of examples. A client's part is its score as a multiple of the mean score. Each federation is
-judged by re-execution of all coalitions under the same schedule: parts of the Shapley value are
-shown beside those of the scores. spread=1 is the synchronous federation on the same data. Cells and
-what is kept: as experiments.methods.
+evenly between them on a logarithmic scale, and seeds deal speeds to clients. spread=1 is the
+synchronous federation on the same data. A client's part is its score as a multiple of the mean
+absolute score, since a mean of scores may be nothing. Each federation is judged by re-execution of
+all coalitions under the same schedule: parts of the Shapley value are shown beside those of the
+scores. Cells and what is kept: as experiments.methods.
 """
 
 from collections.abc import Iterator, Sequence
@@ -89,8 +89,8 @@ def _measured(cell: Cell) -> Iterator[dict[str, Any]]:
             "local_rounds": rounds[client],
             "score": score[client],
             "true": true[client],
-            "part": score[client] / score.mean(),
-            "true_part": true[client] / true.mean(),
+            "part": score[client] / abs(score).mean(),
+            "true_part": true[client] / abs(true).mean(),
             "accuracy": run.accuracy.values[-1, client],
             "distance": float(np.nanmean(cosine_distance(phi, truth))),
         }
@@ -117,12 +117,13 @@ PARTS = {
 
 
 def _a_round(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """With parts for each local round, again as multiples of the mean over clients."""
-    cells = frame.groupby(["distribution", "spread", "seed"])
+    """With parts for each local round, again as multiples of their mean size."""
+    cell = [frame[name] for name in ("distribution", "spread", "seed")]
     for name, of in {"part": "score", "true_part": "true"}.items():
         rate = frame[of] / frame.local_rounds.where(frame.local_rounds > 0)
-        by_cell = rate.groupby([frame[key] for key in cells.keys]).transform("mean")
-        frame = frame.assign(**{f"{name}_a_round": rate / by_cell})
+        frame = frame.assign(
+            **{f"{name}_a_round": rate / rate.abs().groupby(cell).transform("mean")}
+        )
     return frame
 
 
@@ -132,7 +133,7 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
         "What twice the time for a local round adds to a client's part of the scores, of the "
         "Shapley value under the same schedule, to both for each local round, and to the accuracy "
         "of its final model: least squares over clients, mean over seeds with Student's 95 % "
-        "interval. A part of 1 is the mean over clients."
+        "interval. A part of 1 is the mean absolute score."
     )
     lines = [["data", "spread", *PARTS.values()]]
     apart = frame[frame.spread > 1].dropna(subset=list(PARTS))
@@ -182,8 +183,8 @@ def draw(frame: pandas.DataFrame, title: str) -> Figure:
             ("part", "true_part"), ("score", "Shapley value"), report.LOOKS, strict=False
         ):
             _by_duration(one, own, name, label, look)
-        one.set(xlabel="time of a local round", ylabel="part, mean = 1", title=f"data {kind}")
-        one.axhline(1, color="black", lw=0.6)
+        one.set(xlabel="time of a local round", ylabel=f"part, data {kind}")
+        one.axhline(0, color="black", lw=0.6)
         add_legend(one)
     for kind, look in zip(kinds, report.LOOKS[2:], strict=False):
         _by_duration(axes[-1], most[most.distribution == kind], "accuracy", f"data {kind}", look)
