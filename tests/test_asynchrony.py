@@ -216,9 +216,9 @@ def test_the_newest_that_has_arrived(durations: list[int], seed: int) -> None:
                 assert age[t, i, j] == (before - max(there) if there else -1)
 
 
-def test_equal_speeds_are_rounds_bit_for_bit() -> None:
-    settings: dict[str, Any] = {"training": LONGER, "adversary": LIARS["both"]}
-    settings |= {"defence": DEFENCES["both"], "seed": 1}
+def test_equal_speeds_are_rounds_bit_for_bit(thorough: bool) -> None:
+    liars = {"adversary": LIARS["both"], "defence": DEFENCES["both"], "seed": 1}
+    settings: dict[str, Any] = {"training": LONGER} | (liars if thorough else {})
     plain = tiny(WORLD, **settings).run()
     equal = tiny(WORLD, schedule=scheduled((700,) * 6, np.zeros((5, 6, 6), int)), **settings)
     assert equal.depth == 0 and equal.topology.wave == 0.7
@@ -241,15 +241,15 @@ def test_equal_speeds_are_rounds_bit_for_bit() -> None:
 
 
 def test_repeated_executions_follow_the_same_schedule() -> None:
-    graph, latency, durations = nx.star_graph(3), delays(4, 4, most=900), (1000, 1300, 2000, 1000)
+    graph, latency, durations = nx.star_graph(2), delays(4, 3, most=900), (1000, 1300, 2000)
     training = Training(rounds=4, local_epochs=1, batch_size=4, learning_rate=0.2, momentum=0.5)
-    data, schedule = tiny_data((7, 12, 5, 9)), scheduled(durations, latency)
+    data, schedule = tiny_data((7, 12, 5)), scheduled(durations, latency)
     simulation = tiny(graph, data=data, training=training, schedule=schedule)
     assert simulation.depth
     theta, clients, test, *rest = oracle_arguments(simulation, graph, durations, latency)
     hyperparameters = {"batch_size": 4, "learning_rate": 0.2, "momentum": 0.5}
     expected = events.shapley_by_retraining(
-        4, test, "loss", theta, clients, *rest, **hyperparameters
+        3, test, "loss", theta, clients, *rest, **hyperparameters
     )
     truth = decentralised_truth(simulation)
     np.testing.assert_allclose(truth.values[..., LOSS], expected, atol=1e-5)
@@ -318,7 +318,6 @@ def test_a_run_says_when_models_were_sent(command: Command, tmp_path: Path) -> N
     assert run.rounds.simulated_time.tolist() == run.data.time.values.tolist() == [1, 2, 3, 4]
     assert retraced(run.data) and (run.data.sent_in_round < run.data["round"]).any()
     assert "sent_in_round in results.nc" in Path("run/report.html").read_text()
-    assert command("--verify", "run").code == 0
     np.testing.assert_allclose(run.data.phi_error, errors_one_by_one(run.data), rtol=1e-4)
     with pytest.raises(InvalidSetting, match="schedule=synchronous"):
         recorded_reports(run.data, "loss", "paper")
