@@ -46,6 +46,8 @@ from trip_jax.simulation import Simulation
 from trip_jax.simulation.history import Past
 from trip_jax.topology import Clocks, Topology
 from trip_jax.topology.asynchrony import NEVER, TICKS, of_waves, waves
+from trip_jax.truth.reexecution import Executor, mixing_rule
+from trip_jax.truth.shapley_value import Decentralised
 
 WORLD = nx.watts_strogatz_graph(6, 4, 0.3, seed=1)
 LONGER = Training(rounds=5, local_epochs=1, batch_size=4, learning_rate=0.2)
@@ -255,6 +257,9 @@ def test_repeated_executions_follow_the_same_schedule() -> None:
     np.testing.assert_allclose(truth.values[..., LOSS], expected, atol=1e-5)
     final = np.asarray(simulation.evaluate(simulation.run().models))
     np.testing.assert_allclose(truth.utilities[-1], final, atol=1e-5)
+    forgetful = Executor(simulation, Decentralised(mixing_rule(simulation)))
+    with pytest.raises(InvalidSetting, match="depth=simulation.depth"):
+        forgetful.execute(simulation, np.ones((1, 3), bool))
 
 
 ASYNCHRONOUS = {"training": LONGER, "schedule": scheduled(DURATIONS, delays(5, 6))}

@@ -82,9 +82,8 @@ def assess(
     found = replace(found, lcv=lcv, error=error)
     true = found.lcv[..., rules.utility]
     reported = here.of_present(rules.adversary.report(true, here), true)
-    received = jnp.where(
-        nearby.lost(~sent.arrived), 0, reported
-    )  # of models that could not contribute
+    lost = nearby.lost(~sent.arrived)  # models that could not contribute
+    received = jnp.where(lost, 0, reported)
     weights = rules.aggregate.traced(nearby)
     reports = Reports.of(nearby, here.arcs, weights, received)  # line 19
     trusted = rules.weigh.remember(state.weighing, here, true)

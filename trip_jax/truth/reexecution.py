@@ -46,8 +46,8 @@ class Process(ABC):
 
     Attributes:
         with_a_server: whether all clients train the model of a server (h = 1), not their own.
-        depth: K, earlier messages of each client that an execution carries beside, see
-            protocol/mailbox.py.
+        depth: earlier messages of each client that an execution carries beside, at least the
+            federation's, see protocol/mailbox.py.
     """
 
     with_a_server = False
@@ -191,9 +191,14 @@ class Executor:
             on_progress: called after each round of each chunk.
 
         Raises:
-            InvalidSetting: a model is no longer finite.
+            InvalidSetting: a model is no longer finite, or the process keeps too few messages.
         """
-        topology = simulation.topology
+        topology, depth = simulation.topology, self._process.depth
+        require(
+            simulation.depth <= depth or self._process.with_a_server,
+            f"Clients mix messages from {simulation.depth} before a wave on, and this process keeps "
+            f"{depth} of each: give it depth=simulation.depth.",
+        )
         if self._width:
             topology = topology.padded(self._width)
         given = simulation.learner, self._process, simulation.root
