@@ -258,7 +258,7 @@ def test_repeated_executions_follow_the_same_schedule() -> None:
     final = np.asarray(simulation.evaluate(simulation.run().models))
     np.testing.assert_allclose(truth.utilities[-1], final, atol=1e-5)
     forgetful = Executor(simulation, Decentralised(mixing_rule(simulation)))
-    with pytest.raises(InvalidSetting, match="depth=simulation.depth"):
+    with pytest.raises(InvalidSetting, match="make it with depth"):
         forgetful.execute(simulation, np.ones((1, 3), bool))
 
 

@@ -196,8 +196,8 @@ class Executor:
         topology, depth = simulation.topology, self._process.depth
         require(
             simulation.depth <= depth or self._process.with_a_server,
-            f"Clients mix messages from {simulation.depth} before a wave on, and this process keeps "
-            f"{depth} of each: give it depth=simulation.depth.",
+            f"Clients mix messages from {simulation.depth} before a wave on, and a process keeps "
+            f"{depth} of each: make it with depth=simulation.depth.",
         )
         if self._width:
             topology = topology.padded(self._width)
