@@ -138,8 +138,11 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
     lines = [["data", "spread", *PARTS.values()]]
     apart = frame[frame.spread > 1].dropna(subset=list(PARTS))
     for (kind, spread), rows in apart.groupby(["distribution", "spread"], sort=False):
-        found = (slopes(rows, name) for name in PARTS)
-        told = [with_interval(each.mean(), interval_over_seeds(each), 3) for each in found]
+        found = {name: slopes(rows, name) for name in PARTS}
+        told = [
+            with_interval(each.mean(), interval_over_seeds(each), 4 if name == "accuracy" else 3)
+            for name, each in found.items()
+        ]
         lines.append([str(kind), f"{spread:g}", *told])
     yield report.markdown(lines)
     yield (
