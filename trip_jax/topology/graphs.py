@@ -38,7 +38,7 @@ class Neighbourhoods:
     members: Int32[Array, "*G n M"]  # padded with the client itself
     mask: Bool[Array, "*G n M"]  # False where padded
     weights: Float[Array, "*G n M"]  # >= 0, 0 where padded
-    age: Any = None  # [*G n M] int32, which message is mixed: 0, or k for the k-th before; None: 0
+    age: Any = None  # of the message that is mixed, int32: 0, or k for the k-th before; None: 0
 
     @property
     def shares(self) -> Float[Array, "n M"]:
