@@ -1,14 +1,17 @@
 """Experiments beyond the paper at smoke scale: each writes a row for all that it compares."""
 
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 
+import numpy as np
 import pandas
 import pytest
 
 from experiments.beyond.compression import SIZES, compression
 from experiments.beyond.incentives import TRUSTS, incentives
 from experiments.beyond.participation import participation
+from experiments.beyond.privacy import METHODS, privacy
 
 FEW = ("scale=smoke", "n_clients=5", "training.rounds=2", "dataset.train_size=150")
 
@@ -47,3 +50,17 @@ def test_events_are_judged_by_the_truth(tmp_path: Path) -> None:
     found = rows(participation, tmp_path, "probability=1,0.6", "drop=0.3")
     assert found[["probability", "drop"]].to_numpy().tolist() == [[1, 0], [0.6, 0], [1, 0.3]]
     assert found.distance.between(0, 2).all() and found.distance.nunique() == 3
+
+
+@pytest.mark.thorough
+def test_every_epsilon_is_judged_by_its_own_truth(tmp_path: Path) -> None:
+    found = rows(privacy, tmp_path, "distribution=iid", "epsilon=50,1000", "privacy.clip=0.3")
+    assert found.groupby("epsilon").method.apply(list).to_dict() == {
+        50: [*METHODS],
+        1000: [*METHODS],
+        inf: [*METHODS],
+    }
+    plain = found[np.isinf(found.epsilon)]
+    assert (plain.moved.abs() < 1e-6).all() and (plain.truth_moved.abs() < 1e-6).all()
+    assert found.truth_moved.nunique() == 3
+    assert (found.distance.between(-1e-6, 2) & found.accuracy.between(0, 1)).all()

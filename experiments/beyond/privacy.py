@@ -1,8 +1,8 @@
 """Privacy: what contributions are worth whose updates are clipped and noised, by epsilon.
 
     python -m experiments.privacy [scale=cpu] [dataset=digits] [model=mlp] [seed=0,1,2,3,4]
-        [distribution=noisy_labels,sizes] [topology=regular] [epsilon=30,100,300,1000,3000] [out=DIR]
-        [privacy.clip=1] [privacy.delta=1e-5] [SETTING=VALUE ...]
+        [distribution=noisy_labels,sizes] [topology=regular] [epsilon=30,100,300,1000,3000]
+        [privacy.clip=1] [privacy.delta=1e-5] [out=DIR] [SETTING=VALUE ...]
 
 The same federation without privacy and at every epsilon. TRIP-Shapley, surrogate re-execution and
 two nulls are compared with the Shapley value of the federation that really ran, by re-execution
