@@ -36,13 +36,18 @@ def test_every_channel_is_compared(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_every_trust_and_lie_is_paid(tmp_path: Path) -> None:
-    found = rows(incentives, tmp_path, "distribution=iid", "lie=d1")
+    asked = ("distribution=iid", "lie=d1,cunning", "defence=none,both")
+    found = rows(incentives, tmp_path, *asked)
     assert set(found.trust) == set(TRUSTS)
-    assert found.groupby(["lie", "defended"]).size().to_dict() == {
-        ("d1", False): 3,
-        ("d1", True): 3,
-        ("honest", False): 3,
+    assert found.groupby(["lie", "defences"]).size().to_dict() == {
+        ("cunning", "both"): 3,
+        ("cunning", "none"): 3,
+        ("d1", "both"): 3,
+        ("d1", "none"): 3,
+        ("honest", "none"): 3,
     }
+    graph = found[(found.trust == "none") & (found.lie != "honest")]
+    assert graph.weight.nunique() == 1 and found.weight.nunique() > 1
 
 
 @pytest.mark.thorough

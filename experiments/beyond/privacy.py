@@ -207,7 +207,9 @@ def draw(frame: pandas.DataFrame, title: str) -> Figure:
             if method in (TRIP, BEST):
                 _curve(moved, of_method, "moved", label=label, **look)
     models.set(ylabel="final accuracy", ylim=(0, 1))
+    nearest = frame.groupby(["distribution", "method", "epsilon"]).distance.mean().min()
     far.set(ylabel="cosine distance to the truth\nunder the same noise", yscale="log")
+    far.set_ylim(bottom=nearest / 2)  # whatever intervals reach
     moved.set(ylabel="cosine distance to what is said\nwithout privacy")
     for axes in (models, far, moved):
         axes.set(xscale="log", xlabel="epsilon of all rounds")
