@@ -44,8 +44,8 @@ class Learner:
             three products in bfloat16) or "bfloat16".
         client_batch, evaluation_batch: models in one `vmap`.
         third: the utility beside accuracy and loss, see `columns`.
-        mechanism: what of training leaves a client.
         own: None, or what tells a federation apart from all others, see `Rules`.
+        mechanism: what of its training leaves a client.
     """
 
     model: FlatModel

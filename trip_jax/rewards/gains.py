@@ -43,6 +43,8 @@ class Gains:
 def alone(config: Config) -> Float[np.ndarray, " n"]:
     """Final accuracies of the clients if each trains on its own data only, as long as the run.
 
+    Nothing leaves them, so that `privacy` adds no noise.
+
     Raises:
         InvalidSetting: a setting that cannot work.
         Diverged: a model is no longer finite.
