@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import pandas
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.harness import report
@@ -189,7 +190,10 @@ def incentives(arguments: Sequence[str]) -> None:
         title = study.about(dataset, model)
         written = study.report(dataset, model)
         text = written.write(frame, "Incentives", title, *_sections(frame))
-        written.draw(partial(draw, frame, title))
+        if "none" in trusts:
+            written.draw(partial(draw, frame, title))
+            if lies:
+                written.draw(partial(draw_liars, frame, title), "_liars")
         print(f"{text}\nresults in {study.folder}")
 
 
@@ -244,47 +248,62 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
 
 
 def draw(frame: pandas.DataFrame, title: str) -> Figure:
-    """The change of accuracy in honest federations (left); on the last distribution that of honest
-    clients beside liars (middle) and what these are paid beyond their due (right), undefended and
-    with both defences (hollow)."""
-    what = "Weights that follow contributions, and payments to liars"
-    figure, (left, middle, right) = report.panels(what, title, 3.0, 3, width=10.0)
-    honest, lying = (frame[(frame.lie == HONEST) == one] for one in (True, False))
-    places, lies = (list(dict.fromkeys(one)) for one in (honest.distribution, lying.lie))
-    lying = lying[lying.distribution == places[-1]]
-    graph = lying[lying.trust == "none"].set_index(["lie", "defences", "seed"]).accuracy
-    plain = honest[honest.trust == "none"].set_index(["distribution", "seed"]).accuracy
-    for k, (trust, (colour, marker)) in enumerate(zip(TRUSTS, report.LOOKS, strict=False)):
-        look: dict[str, Any] = {"color": colour, "marker": marker, "ms": 4}
-        own = honest[honest.trust == trust].set_index(["distribution", "seed"]).accuracy
+    """The change of accuracy in honest federations."""
+    what = "Weights that follow contributions, with everyone honest"
+    figure, (axes,) = report.panels(what, title, 2.8)
+    honest = frame[frame.lie == HONEST].set_index(["trust", "distribution", "seed"]).accuracy
+    places = list(dict.fromkeys(frame.distribution))
+    for trust, shift, look in _looks(frame):
         for x, place in enumerate(places):
-            label = f"trust={trust}" if x == 0 else None
-            if place in own.index and place in plain.index:
-                change = own.loc[place] - plain.loc[place]
-                _point(left, x + 0.15 * (k - 1), change, label=label, **look)
-        own = lying[lying.trust == trust].set_index(["lie", "defences", "seed"])
-        for (x, lie), (hollow, defences) in product(enumerate(lies), enumerate(("none", "both"))):
-            if (lie, defences) not in own.index:
-                continue
-            at = x + 0.25 * (k - 1) + 0.1 * hollow
-            look["mfc"] = "white" if hollow else colour
-            rows = own.loc[lie, defences]
-            _point(right, at, rows.more, **look)
-            if trust != "none" and len(graph):
-                _point(middle, at, rows.accuracy - graph.loc[lie, defences], **look)
-    for axes, ticks in ((left, places), (middle, lies), (right, lies)):
-        axes.set_xticks(
-            range(len(ticks)), [tick.replace(" to ", "\nto ") for tick in ticks], size=6
-        )
-        axes.axhline(0, color="black", lw=0.6)
-    left.set(ylabel="accuracy with everyone honest,\nchange from trust=none")
-    middle.set(ylabel="accuracy of honest clients,\nchange from trust=none")
-    right.set(ylabel="paid to liars beyond their due,\nas a part of the budget")
-    add_legend(left, ncols=1)
+            change = honest.loc[trust, place] - honest.loc["none", place]
+            _point(axes, x + shift, change, label=None if x else f"trust={trust}", **look)
+    _ticks(axes, [place.replace("_", " ") for place in places])
+    axes.set(ylabel="accuracy, change from trust=none")
+    add_legend(axes)
     return figure
 
 
-def _point(axes: Any, x: float, values: pandas.Series, **look: Any) -> None:
+def draw_liars(frame: pandas.DataFrame, title: str) -> Figure:
+    """On the last distribution, the change of honest clients' accuracy (left) and what liars are
+    paid beyond their due (right), undefended and with both defences (hollow)."""
+    what = "Weights that follow contributions, and payments to liars"
+    figure, (left, right) = report.panels(what, title, 3.0, 2, width=9.0)
+    lying = frame[(frame.lie != HONEST) & (frame.distribution == frame.distribution.iloc[-1])]
+    lies = list(dict.fromkeys(lying.lie))
+    by = lying.set_index(["trust", "lie", "defences", "seed"])[["accuracy", "more"]]
+    for trust, shift, look in _looks(frame):
+        for (x, lie), defences in product(enumerate(lies), ("none", "both")):
+            if (trust, lie, defences) not in by.index:
+                continue
+            own, graph = by.loc[trust, lie, defences], by.loc["none", lie, defences]
+            at, hollow = x + 1.5 * shift, defences == "both"
+            look |= {"mfc": "white" if hollow else look["color"]}
+            label = None if x or hollow else f"trust={trust}"
+            _point(right, at + 0.1 * hollow, own.more, label=label, **look)
+            if trust != "none":
+                _point(left, at + 0.1 * hollow, own.accuracy - graph.accuracy, **look)
+    for axes in (left, right):
+        _ticks(axes, lies)
+    left.set(ylabel="accuracy of honest clients,\nchange from trust=none")
+    right.set(ylabel="paid to liars beyond their due,\nas a part of the budget")
+    add_legend(right)
+    return figure
+
+
+def _looks(frame: pandas.DataFrame) -> Iterator[tuple[str, float, dict[str, Any]]]:
+    """Every trust that is compared, where it stands beside others, and its look."""
+    there = set(frame.trust)
+    for k, (trust, (colour, marker)) in enumerate(zip(TRUSTS, report.LOOKS, strict=False)):
+        if trust in there:
+            yield trust, 0.15 * (k - 1), {"color": colour, "marker": marker, "ms": 4}
+
+
+def _ticks(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_xticks(range(len(names)), names, size=6.5)
+    axes.axhline(0, color="black", lw=0.6)
+
+
+def _point(axes: Axes, x: float, values: pandas.Series, **look: Any) -> None:
     """A mean with its interval over seeds."""
     axes.vlines(x, *interval_over_seeds(values.to_numpy()), color=look["color"], lw=1)
     axes.plot([x], [values.mean()], ls="", **look)
