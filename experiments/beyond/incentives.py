@@ -201,16 +201,18 @@ CELL = ["distribution", "topology", "lie", "defences"]
 
 
 def _against_graph(frame: pandas.DataFrame) -> Iterator[dict[str, Any]]:
-    """Means by scenario and trust, and the change of accuracy from trust=none over seeds."""
+    """Means by scenario and trust, and changes from trust=none over seeds."""
     for scenario, rows in frame.groupby(CELL, sort=False):
         by_trust = {str(kind): own.set_index("seed") for kind, own in rows.groupby("trust")}
         for kind, own in by_trust.items():
-            row = dict(zip(CELL, scenario, strict=True)) | {"trust": kind, "change": "–"}
-            row |= dict(own.mean(numeric_only=True))
+            row = dict(zip(CELL, scenario, strict=True))
+            row |= {"trust": kind, "change": "–", "gamed": "–"} | dict(own.mean(numeric_only=True))
+            lying = scenario[CELL.index("lie")] != HONEST
+            if lying:
+                row["more"] = _interval(own.more)
             if kind != "none" and "none" in by_trust:
                 row["change"] = _interval(own.accuracy - by_trust["none"].accuracy)
-            if scenario[CELL.index("lie")] != HONEST:
-                row["more"] = _interval(own.more)
+                row["gamed"] = _interval(own.more - by_trust["none"].more) if lying else "–"
             yield row
 
 
@@ -235,14 +237,14 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
     yield (
         "Liars: final accuracy of honest clients, its change against weights of the graph, which "
         "part of their weights liars have in the end, which part of the budget liars are paid "
-        "(clipped), and how much more than if they were honest, with Student's 95 % interval over "
-        "seeds."
+        "(clipped), how much more than if they were honest, and how much more so than with weights "
+        "of the graph, with Student's 95 % interval over seeds."
     )
     yield report.table(
         "distribution | lie | defences | trust | accuracy of honest | change | weight of liars | "
-        "paid to liars | beyond their due",
+        "paid to liars | beyond their due | more so than with trust=none",
         "{distribution} | {lie} | {defences} | {trust} | {accuracy:.4f} | {change} | "
-        "{weight:.1%} | {paid:.1%} | {more}",
+        "{weight:.1%} | {paid:.1%} | {more} | {gamed}",
         _against_graph(lying),
     )
 
