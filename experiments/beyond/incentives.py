@@ -253,11 +253,12 @@ def draw(frame: pandas.DataFrame, title: str) -> Figure:
     """The change of accuracy in honest federations."""
     what = "Weights that follow contributions, with everyone honest"
     figure, (axes,) = report.panels(what, title, 2.8)
-    honest = frame[frame.lie == HONEST].set_index(["trust", "distribution", "seed"]).accuracy
+    honest = frame[frame.lie == HONEST]
+    by = honest.set_index(["trust", "distribution", "seed"]).accuracy.sort_index()
     places = list(dict.fromkeys(frame.distribution))
     for trust, shift, look in _looks(frame):
         for x, place in enumerate(places):
-            change = honest.loc[trust, place] - honest.loc["none", place]
+            change = by.loc[trust, place] - by.loc["none", place]
             _point(axes, x + shift, change, label=None if x else f"trust={trust}", **look)
     _ticks(axes, [place.replace("_", " ") for place in places])
     axes.set(ylabel="accuracy, change from trust=none")
@@ -272,7 +273,7 @@ def draw_liars(frame: pandas.DataFrame, title: str) -> Figure:
     figure, (left, right) = report.panels(what, title, 3.0, 2, width=9.0)
     lying = frame[(frame.lie != HONEST) & (frame.distribution == frame.distribution.iloc[-1])]
     lies = list(dict.fromkeys(lying.lie))
-    by = lying.set_index(["trust", "lie", "defences", "seed"])[["accuracy", "more"]]
+    by = lying.set_index(["trust", "lie", "defences", "seed"])[["accuracy", "more"]].sort_index()
     for trust, shift, look in _looks(frame):
         for (x, lie), defences in product(enumerate(lies), ("none", "both")):
             if (trust, lie, defences) not in by.index:
