@@ -31,6 +31,7 @@ from trip_jax.config import Adversary, Config, Contribution, Defence, Training
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.model import Model
 from trip_jax.learning.models import mlp
+from trip_jax.learning.privacy import NOISE, Gaussian
 from trip_jax.learning.training import epoch_order, round_keys
 from trip_jax.protocol.adversaries import FAKES
 from trip_jax.protocol.algorithm import step
@@ -351,6 +352,20 @@ def away_of(simulation: Simulation) -> list[set[int]] | None:
     return None if present is None else [set(np.flatnonzero(~np.asarray(row))) for row in present]
 
 
+def privacy_of(simulation: Simulation) -> ref.Privacy | None:
+    """What leaves clients of their training, with the same draws."""
+    mechanism = simulation.learner.mechanism
+    if not isinstance(mechanism, Gaussian):
+        return None
+
+    def normal(i: int, t: int) -> ref.Params:
+        (key,) = round_keys(simulation.root, jnp.array([i]), t)
+        theta = simulation.learner.model.theta
+        return layers(simulation, jax.random.normal(jax.random.fold_in(key, NOISE), theta.shape))
+
+    return ref.Privacy(mechanism.clip, mechanism.noise, normal)
+
+
 def oracle(
     simulation: Simulation, trajectory: Trajectory, utility: ref.Utility = "loss"
 ) -> ref.TripShapley:
@@ -363,6 +378,7 @@ def oracle(
         inputs.neighbourhoods,
         inputs.orders,
         utility=utility,
+        privacy=privacy_of(simulation),
         away=away_of(simulation),
         **oracle_rules(simulation, trajectory),
     )

@@ -8,7 +8,7 @@ keys of that dict are the neighbourhood N^(i,t), client i included.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from math import comb, sqrt
+from math import comb, exp, pi, sqrt
 from typing import Any, Literal
 
 import numpy as np
@@ -435,6 +435,53 @@ class Trust:
 
 
 @dataclass
+class Privacy:
+    """What leaves a client of its training; `normal` has the numbers of client i in round t."""
+
+    clip: float
+    noise: float
+    normal: Callable[[int, int], Params]
+
+    def released(self, i: int, t: int, before: Params, trained: Params) -> Params:
+        """The model that client i goes on with, and sends."""
+        squares = 0.0
+        for (kernel, bias), (old_kernel, old_bias) in zip(trained, before, strict=True):
+            for new, old in ((kernel, old_kernel), (bias, old_bias)):
+                for index in np.ndindex(new.shape):
+                    squares += float(new[index] - old[index]) ** 2
+        norm = sqrt(squares)
+        kept = self.clip / norm if norm > self.clip else 1.0
+        clipped = add_scaled(before, kept, add_scaled(trained, -1.0, before))
+        return add_scaled(clipped, self.noise * self.clip, self.normal(i, t))
+
+
+def delta_of_rounds(epsilon: float, noise: float, rounds: int, step: float = 0.02) -> float:
+    """The delta at which rounds of `Privacy` keep epsilon, by sums over the privacy loss.
+
+    With another data set the clipped update lies up to 2 clips away, 2 / noise deviations. At x
+    deviations from the mean the densities then differ by the factor exp(mu x + mu^2 / 2).
+    """
+    mu = 2 / noise
+    reach = int(np.ceil((mu * mu / 2 + 9 * mu) / step))
+    grid = [k * step for k in range(-reach, reach + 1)]
+    once = np.array(
+        [
+            step / (mu * sqrt(2 * pi)) * exp(-((loss - mu * mu / 2) ** 2) / (2 * mu * mu))
+            for loss in grid
+        ]
+    )
+    total = once
+    for _ in range(rounds - 1):
+        total = np.convolve(total, once)
+    delta = 0.0
+    for k, probability in enumerate(total):
+        loss = k * step - rounds * reach * step
+        if loss > epsilon:
+            delta += float(probability) * (1 - exp(epsilon - loss))
+    return delta
+
+
+@dataclass
 class TripShapley:
     """Everything that Algorithm 1 passes through; T rounds, n clients.
 
@@ -485,6 +532,7 @@ def trip_shapley(
     thresholding: Thresholding = "soft",
     channel: Channel | None = None,
     trust: Trust | None = None,
+    privacy: Privacy | None = None,
     away: Sequence[Collection[int]] | None = None,
 ) -> TripShapley:
     """Algorithm 1, with D1 (`lie_models`), D2 (`amount`), C1 (`v_threshold`), C2 (`lam`).
@@ -523,6 +571,11 @@ def trip_shapley(
             else train(pre[i], *data[i], orders[t][i], batch_size, learning_rate, momentum)
             for i in range(n)
         ]
+        if privacy is not None:
+            trained = [
+                pre[i] if i in gone else privacy.released(i, t, pre[i], trained[i])
+                for i in range(n)
+            ]
         # A liar sends one fake to all; its own view below keeps the true model.
         sent = [
             fake(j, t) if fake is not None and lie_models and j in liars else pre[j]
@@ -586,6 +639,7 @@ def retrain(
     momentum: float,
     utility: Utility = "accuracy",
     away: Sequence[Collection[int]] | None = None,
+    privacy: Privacy | None = None,
 ) -> list[float]:
     """u_i(S) of every client's final model when the decentralised run is repeated with S only.
 
@@ -598,9 +652,12 @@ def retrain(
         after_training = []
         for i in range(n):
             if i in coalition and (away is None or i not in away[t]):
-                after_training.append(
-                    train(models[i], *data[i], orders[t][i], batch_size, learning_rate, momentum)
+                trained = train(
+                    models[i], *data[i], orders[t][i], batch_size, learning_rate, momentum
                 )
+                if privacy is not None:
+                    trained = privacy.released(i, t, models[i], trained)
+                after_training.append(trained)
             else:
                 after_training.append(models[i])
         models = [
@@ -694,6 +751,7 @@ def fedavg(
     batch_size: int,
     learning_rate: float,
     momentum: float,
+    privacy: Privacy | None = None,
 ) -> tuple[list[Params], list[dict[int, Params]]]:
     """Centralised training with S alone, weighted by data size: the models and the updates.
 
@@ -706,11 +764,13 @@ def fedavg(
     """
     sizes = [len(y) for _, y in data]
     models, updates = [copy_params(theta0)], []
-    for of_round in orders:
+    for t, of_round in enumerate(orders):
         before = models[-1]
         delta = {}
         for i in sorted(coalition):
             trained = train(before, *data[i], of_round[i], batch_size, learning_rate, momentum)
+            if privacy is not None:
+                trained = privacy.released(i, t, before, trained)
             delta[i] = add_scaled(trained, -1.0, before)
         updates.append(delta)
         models.append(round_coalition_model(before, delta, sizes, coalition))

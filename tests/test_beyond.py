@@ -1,6 +1,7 @@
 """Experiments beyond the paper at smoke scale: each writes a row for all that it compares."""
 
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from experiments.beyond.asynchrony import asynchrony
 from experiments.beyond.compression import SIZES, compression
 from experiments.beyond.incentives import TRUSTS, incentives
 from experiments.beyond.participation import participation
+from experiments.beyond.privacy import METHODS, privacy
 
 FEW = ("scale=smoke", "n_clients=5", "training.rounds=2", "dataset.train_size=150")
 
@@ -35,13 +37,18 @@ def test_every_channel_is_compared(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_every_trust_and_lie_is_paid(tmp_path: Path) -> None:
-    found = rows(incentives, tmp_path, "distribution=iid", "lie=d1")
+    asked = ("distribution=iid", "lie=d1,cunning", "defence=none,both")
+    found = rows(incentives, tmp_path, *asked)
     assert set(found.trust) == set(TRUSTS)
-    assert found.groupby(["lie", "defended"]).size().to_dict() == {
-        ("d1", False): 3,
-        ("d1", True): 3,
-        ("honest", False): 3,
+    assert found.groupby(["lie", "defences"]).size().to_dict() == {
+        ("cunning", "both"): 3,
+        ("cunning", "none"): 3,
+        ("d1", "both"): 3,
+        ("d1", "none"): 3,
+        ("honest", "none"): 3,
     }
+    graph = found[(found.trust == "none") & (found.lie != "honest")]
+    assert graph.weight.nunique() == 1 and found.weight.nunique() > 1
 
 
 @pytest.mark.thorough
@@ -59,3 +66,17 @@ def test_speeds_are_judged_by_the_truth(tmp_path: Path) -> None:
     assert apart.duration.iloc[[0, -1]].tolist() == [1, 3]
     assert apart.local_rounds.iloc[[0, -1]].tolist() == [4, 1]
     assert found.distance.between(0, 2).all() and np.isfinite(found.part).all()
+
+
+@pytest.mark.thorough
+def test_every_epsilon_is_judged_by_its_own_truth(tmp_path: Path) -> None:
+    found = rows(privacy, tmp_path, "distribution=iid", "epsilon=50,1000", "privacy.clip=0.3")
+    assert found.groupby("epsilon").method.apply(list).to_dict() == {
+        50: [*METHODS],
+        1000: [*METHODS],
+        inf: [*METHODS],
+    }
+    plain = found[np.isinf(found.epsilon)]
+    assert (plain.moved.abs() < 1e-6).all() and (plain.truth_moved.abs() < 1e-6).all()
+    assert found.truth_moved.nunique() == 3
+    assert (found.distance.between(-1e-6, 2) & found.accuracy.between(0, 1)).all()

@@ -70,6 +70,7 @@ CASES: list[Any] = [
     rarely(
         {"graphs": nx.star_graph(5), "contribution": Contribution("loss", method="second_order")}
     ),
+    rarely({"graphs": nx.star_graph(5), "privacy": "dp"}),
 ]
 
 

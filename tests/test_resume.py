@@ -101,7 +101,7 @@ def signalling(patch: pytest.MonkeyPatch, number: int, at: int, method: str = "r
             "defence": Defence(c1=True, c2=True),
             "contribution": Contribution(estimator="permutation", budget=28),
         },
-        {"contribution": Contribution(method="surrogate")},
+        {"contribution": Contribution(method="surrogate"), "privacy": "dp"},
         {"channel": Exchange("top_k", learning=True), "trust": "own"},
         {"channel": "top_k", "present": np.eye(3, 6, dtype=bool)[:, ::-1] | (np.arange(6) < 3)},
     ],

@@ -18,6 +18,7 @@ from .learning.model import Model as Model
 from .learning.model import Split as Split
 from .learning.models import cnn as cnn
 from .learning.models import mlp as mlp
+from .learning.privacy import Privacy as Privacy
 from .protocol.coordinator import trace as trace
 from .protocol.exchange import Exchange as Exchange
 from .protocol.messages import Record as Record

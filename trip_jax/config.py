@@ -11,6 +11,7 @@ from trip_jax.data.partition import Distribution
 from trip_jax.data.sources import DatasetConfig
 from trip_jax.learning.devices import PRECISIONS, Distributed
 from trip_jax.learning.models import ModelConfig
+from trip_jax.learning.privacy import Privacy
 from trip_jax.learning.training import Training
 from trip_jax.protocol.adversaries import Adversary
 from trip_jax.protocol.aggregation import AGGREGATIONS
@@ -64,6 +65,7 @@ class Config:
     aggregation: str = "weighted_mean"  # of a neighbourhood's models (Eq. 2)
     channel: Exchange = field(default_factory=Exchange)
     trust: Trust = field(default_factory=Trust)
+    privacy: Privacy = field(default_factory=Privacy)
 
     def __post_init__(self) -> None:
         check_types("", self)

@@ -24,6 +24,7 @@ CHOSEN_BY_GROUP = {
         ("schedule", "kind"),
         ("channel", "kind"),
         ("trust", "kind"),
+        ("privacy", "kind"),
     )
 }
 """Settings under which runs are named, which would be misnamed by a second choice."""

@@ -44,6 +44,11 @@ def _of_c2(config: Config) -> str | None:
     return None if config.defence.c2 else "defence.c2=false"
 
 
+def _noise(config: Config) -> str | None:
+    found = f"privacy.epsilon={config.privacy.epsilon}, which finds it"
+    return _kind("privacy", "none")(config) or (found if config.privacy.epsilon else None)
+
+
 def _redraw_every(config: Config) -> str | None:
     if config.topology.kind == "file" and len(config.topology.files) < 2:
         return "one graph in topology.files"
@@ -106,6 +111,10 @@ SWITCHES: dict[str, Switch] = {
     "schedule.spread": _spread,
     "schedule.latency": _kind("schedule", "synchronous"),
     "schedule.delay": _delay,
+    "privacy.clip": _kind("privacy", "none"),
+    "privacy.noise": _noise,
+    "privacy.epsilon": _kind("privacy", "none"),
+    "privacy.delta": _kind("privacy", "none"),
     "topology.degree": _kind("topology", *PLAIN_GRAPHS, "erdos_renyi", "barabasi_albert"),
     "topology.probability": _kind("topology", *PLAIN_GRAPHS, "regular", "barabasi_albert"),
     "topology.attachments": _kind(

@@ -17,6 +17,7 @@ from trip_jax.data.federation import ClientData, as_seen
 from trip_jax.learning.devices import PRECISIONS, balanced_map
 from trip_jax.learning.evaluation import evaluate, smooth_utilities, totals
 from trip_jax.learning.model import FlatModel
+from trip_jax.learning.privacy import AsTrained, Mechanism
 from trip_jax.learning.training import Trained, Training, train_clients
 from trip_jax.learning.utilities import UTILITIES
 from trip_jax.settings.errors import InvalidSetting
@@ -44,6 +45,7 @@ class Learner:
         client_batch, evaluation_batch: models in one `vmap`.
         third: the utility beside accuracy and loss, see `columns`.
         own: None, or what tells a federation apart from all others, see `Rules`.
+        mechanism: what of its training leaves a client.
     """
 
     model: FlatModel
@@ -55,10 +57,11 @@ class Learner:
     evaluation_batch: int = struct.field(pytree_node=False)
     third: str = struct.field(pytree_node=False, default=UTILITIES[2])
     own: object = struct.field(pytree_node=False, default=None)
+    mechanism: Mechanism = AsTrained()
 
-    def on(self, data: ClientData) -> "Learner":
+    def on(self, data: ClientData, mechanism: Mechanism | None = None) -> "Learner":
         """The same with these arrays, as the work of one device is given them."""
-        return replace(self, data=data)
+        return replace(self, data=data, mechanism=mechanism or self.mechanism)
 
     def require_outputs(self) -> None:
         """Refuse a model that gives no logits, or tells fewer classes apart than there are."""
@@ -79,20 +82,21 @@ class Learner:
     def train(
         self, models: Float[Array, "R P"], clients: Int[Array, " R"], keys: Key[Array, " R"]
     ) -> Trained:
-        """Train(theta, D_i) of Algorithm 1, as in `train_clients`."""
+        """Train(theta, D_i) of Algorithm 1, as in `train_clients`, and what leaves of it."""
 
-        def work(rows: tuple[Array, Array, Array], data: ClientData) -> Trained:
-            return self.on(data).train_rows(*rows)
+        def work(rows: tuple[Array, Array, Array], shared: tuple[ClientData, Mechanism]) -> Trained:
+            return self.on(*shared).train_rows(*rows)
 
         rows, cost = (models, clients, keys), self.data.sizes[clients]
-        return cast(Trained, balanced_map(self.mesh, work, rows, self.data, cost))
+        shared = self.data, self.mechanism
+        return cast(Trained, balanced_map(self.mesh, work, rows, shared, cost))
 
     def train_rows(
         self, models: Float[Array, "R P"], clients: Int[Array, " R"], keys: Key[Array, " R"]
     ) -> Trained:
         """`train` on a single device."""
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
-            return train_clients(
+            trained, loss = train_clients(
                 models,
                 clients,
                 keys,
@@ -103,6 +107,7 @@ class Learner:
                 batch_size=self.training.batch_size,
                 client_batch=self.client_batch,
             )
+        return self.mechanism(models, trained, keys), loss
 
     def evaluate(self, models: Float[Array, "R P"]) -> Float[Array, "R 3"]:
         """Eval(theta, D_test) of Algorithm 1."""

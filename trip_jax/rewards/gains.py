@@ -43,7 +43,8 @@ class Gains:
 def alone(config: Config) -> Float[np.ndarray, " n"]:
     """Final accuracies of the clients if each trains on its own data only, as long as the run.
 
-    With schedule=events each does so at its own speed.
+    With schedule=events each does so at its own speed. Nothing leaves them, so that `privacy` adds
+    no noise.
 
     Raises:
         InvalidSetting: a setting that cannot work.

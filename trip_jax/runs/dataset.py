@@ -101,6 +101,8 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
             "version": version("trip-jax"),
         },
     )
+    if (privacy := result.guarantee) is not None:
+        data.attrs |= {"privacy_epsilon": privacy.epsilon, "privacy_delta": privacy.delta}
     if result.topology.present is not None:
         there = np.asarray(result.topology.present)[:n_rounds]
         data["present"] = named(of_round, there, "whether the client took part")

@@ -10,7 +10,7 @@ import platform
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +161,7 @@ def summarise(result: Result) -> dict[str, Any]:
         "unsent_models": int((~result.records.arrived).sum()),
         "flagged_reports": int(result.records.flagged.sum()),
         **_sampling(result),
+        **({"privacy": asdict(result.guarantee)} if result.guarantee else {}),
         "seconds": {"compilation": result.compile_seconds}
         | {phase: getattr(timing, phase) for phase in ("training", "evaluation", "coordination")},
         "per_second": {

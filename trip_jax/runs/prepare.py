@@ -37,6 +37,7 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         aggregation=config.aggregation,
         channel=config.channel,
         trust=config.trust,
+        privacy=config.privacy,
         seed=config.seed,
         devices=devices,
         precision=config.precision,
@@ -104,6 +105,8 @@ def describe(config: Config) -> str:
         parts.append(f"{config.topology.drop:g} of messages lost")
     if config.trust.kind != "none":
         parts.append(f"trust {config.trust.kind}")
+    if config.privacy.kind != "none":
+        parts.append(f"privacy {config.privacy.kind}")
     if config.adversary.kind != "none":
         parts.append(f"liars {config.adversary.kind}")
     defences = [name for name in ("c1", "c2") if getattr(config.defence, name)]

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.learning.privacy import Guarantee
 from trip_jax.protocol import traced_back
 from trip_jax.protocol.algorithm import Programs
 from trip_jax.protocol.contributions import Contribution
@@ -93,6 +94,7 @@ class Result:
     planned_bytes: int | None  # of memory, see learning/memory.py
     precision: str  # of products in training and evaluation
     message_bytes: tuple[int, int]  # of a model to learn from, and of what tells contributions
+    guarantee: Guarantee | None  # of privacy, for the client that took part most often
 
     @cached_property
     def scores(self) -> np.ndarray:

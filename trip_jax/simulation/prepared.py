@@ -18,6 +18,7 @@ from trip_jax.learning.learner import Learner, default_batches
 from trip_jax.learning.memory import PlannedMemory, bytes_of, planned_memory, require_least
 from trip_jax.learning.model import Model
 from trip_jax.learning.models import as_model
+from trip_jax.learning.privacy import Privacy
 from trip_jax.learning.training import Training
 from trip_jax.learning.utilities import columns
 from trip_jax.protocol import algorithm, mailbox
@@ -64,6 +65,7 @@ class Prepared:
         adversary: who lies and how, or its kind alone.
         channel: what becomes of models on their way, or its kind alone.
         trust: how mixing weights follow contributions, or its kind alone.
+        privacy: what of a client's training leaves it, or its kind alone.
         rules: fields of `Rules` that stand for what the settings before them say.
         seed: decides the initial model, minibatch order, sampled coalitions, the liars and their
             fakes.
@@ -95,6 +97,7 @@ class Prepared:
         aggregation: str = "weighted_mean",
         channel: Exchange | str = Exchange(),
         trust: Trust | str = Trust(),
+        privacy: Privacy | str = Privacy(),
         rules: Mapping[str, Any] | None = None,
         seed: int = 0,
         devices: Sequence[jax.Device] | None = None,
@@ -115,6 +118,7 @@ class Prepared:
         mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
         require_precision(precision, mesh.devices.flat[0])
         self.training, self.contribution, self.seed = training, contribution, seed
+        self.privacy = named("privacy", privacy, Privacy)
         self.keeps_phi = self.n <= MAX_KEPT if keep_phi is None else keep_phi
         self.memory_limit, image = memory_limit, as_seen(data.images[:1])
         self.root, init_key, key = placed(tuple(jax.random.split(jax.random.key(seed), 3)), mesh)
@@ -129,6 +133,7 @@ class Prepared:
             training.client_batch or client_batch,
             contribution.coalition_batch or coalition_batch,
             utilities[2],
+            mechanism=self.privacy.build(training.rounds),
         )
         self.learner.require_outputs()
         self._rules: dict[str, Any] = {
@@ -171,7 +176,8 @@ class Prepared:
             "audit": self.defence.audit(),
         }
         rules |= self._rules
-        ours = self.learner.model.model.ours and are_ours(*filter(is_rule, rules.values()))
+        varied = self.learner.mechanism, *filter(is_rule, rules.values())
+        ours = self.learner.model.model.ours and are_ours(*varied)
         self.rules = Rules(own=None if ours else object(), **rules)
         self.learner = replace(self.learner, own=self.rules.own)
         self._require_its_method()

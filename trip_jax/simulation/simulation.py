@@ -11,6 +11,7 @@ import numpy as np
 from trip_jax.attribution import Journal, Updates
 from trip_jax.learning.devices import placed
 from trip_jax.learning.memory import PlannedMemory
+from trip_jax.learning.privacy import Guarantee
 from trip_jax.protocol import algorithm
 from trip_jax.protocol.messages import Record
 from trip_jax.protocol.methods.whole_run import WholeRun
@@ -83,6 +84,7 @@ class Simulation(Prepared):
                 planned_bytes=planned.total if planned else None,
                 precision=self.learner.precision,
                 message_bytes=self.rules.channel.message_bytes(self.learner.model),
+                guarantee=self._guarantee(len(records)),
             )
 
         def concluded(result: Result) -> Result:
@@ -113,6 +115,12 @@ class Simulation(Prepared):
             if on_round and on_round(Past(state, records, timings)):
                 break
         return concluded(result())
+
+    def _guarantee(self, rounds: int) -> Guarantee | None:
+        """What holds after so many rounds for the client that took part in most of them."""
+        present = self.topology.present
+        most = rounds if present is None else int(present[:rounds].sum(axis=0).max())
+        return self.learner.mechanism.guarantee(most, self.privacy.delta)
 
     def _records(
         self, past: Past | None, planned: PlannedMemory | None, folder: Path | None

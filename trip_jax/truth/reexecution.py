@@ -1,7 +1,7 @@
 """Many executions of one federation at once, each with some clients that do not train.
 
-They share initial model, minibatches, graphs and test set. Only clients that train are rows of
-work: a chunk of executions is carried through all rounds, and in each round a loop visits the
+They share initial model, minibatches, noise, graphs and test set. Only clients that train are rows
+of work: a chunk of executions is carried through all rounds, and in each round a loop visits the
 (execution, client) pairs that train, however many there are.
 
 Letters: K executions, k of them in a chunk, h models of an execution (n in DFL, one with a
@@ -286,8 +286,9 @@ def _next_round(
 ) -> Float[Array, "k H P"]:
     def work(executions, shared):
         models, trains = executions
-        root, t, data, topology = shared
-        trained, row_of = _train_all(learner.on(data), process, root, models, trains, t)
+        root, t, data, mechanism, topology = shared
+        here = learner.on(data, mechanism)
+        trained, row_of = _train_all(here, process, root, models, trains, t)
 
         def mix(execution):
             models, rows, trains = execution
@@ -295,7 +296,7 @@ def _next_round(
 
         return lax.map(mix, (models, row_of, trains))
 
-    shared = root, t, learner.data, topology
+    shared = root, t, learner.data, learner.mechanism, topology
     return sharded_map(learner.mesh, work, (models, trains), shared)
 
 

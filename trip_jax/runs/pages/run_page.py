@@ -272,6 +272,8 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
         facts.append(["Defence", " and ".join(on) or "none"])
     elif "seed" in summary:
         facts.append(["Seed", str(summary["seed"])])
+    if "privacy_epsilon" in run.attrs:
+        facts.append(["Privacy", f"ε = {run.privacy_epsilon:.4g}, δ = {run.privacy_delta:g}"])
     facts += [["Utility", run.contribution_utility], ["Normalisation", run.normalization]]
     if (method := meaning.method(run.attrs)) != meaning.TRIP:
         return [*facts, ["Method", method]]
