@@ -79,7 +79,7 @@ def test_every_group_belongs_to_the_schema() -> None:
 def test_every_choice_composes(group: str, choice: str) -> None:
     plus = "+" if group == "experiment" else ""
     config = composed(f"{plus}{group}={choice}", *needed(choice))
-    if group in ("distribution", "topology", "model", "adversary", "channel", "trust"):
+    if group in ("distribution", "topology", "model", "adversary", "channel", "trust", "protocol"):
         assert getattr(config, group).kind == choice
     if group == "contribution":
         assert config.contribution.estimator == choice

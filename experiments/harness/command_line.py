@@ -23,6 +23,7 @@ CHOSEN_BY_GROUP = {
         ("participation", "kind"),
         ("channel", "kind"),
         ("trust", "kind"),
+        ("protocol", "kind"),
     )
 }
 """Settings under which runs are named, which would be misnamed by a second choice."""

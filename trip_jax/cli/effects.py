@@ -44,6 +44,11 @@ def _of_c2(config: Config) -> str | None:
     return None if config.defence.c2 else "defence.c2=false"
 
 
+def _behaviour(config: Config) -> str | None:
+    honest = None if config.protocol.liars else "protocol.liars=0"
+    return _kind("protocol", "coordinator")(config) or honest
+
+
 def _redraw_every(config: Config) -> str | None:
     if config.topology.kind == "file" and len(config.topology.files) < 2:
         return "one graph in topology.files"
@@ -92,6 +97,10 @@ SWITCHES: dict[str, Switch] = {
     "distribution.max_label_noise": _kind("distribution", *WITHOUT_LEVELS, "sizes", "noisy_images"),
     "model.channels": _kind("model", "mlp"),
     "participation.probability": _kind("participation", "always", "trace", "events"),
+    "protocol.drop": _kind("protocol", "coordinator"),
+    "protocol.hops": _kind("protocol", "coordinator"),
+    "protocol.liars": _kind("protocol", "coordinator"),
+    "protocol.behaviour": _behaviour,
     "topology.degree": _kind("topology", *PLAIN_GRAPHS, "erdos_renyi", "barabasi_albert"),
     "topology.probability": _kind("topology", *PLAIN_GRAPHS, "regular", "barabasi_albert"),
     "topology.attachments": _kind(

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from trip_jax.node.admission import MOST_BYTES, Federation, Refused
-from trip_jax.node.report import Report
+from trip_jax.node.report import SIGNATURE_BYTES, Report
 from trip_jax.settings import require
 from trip_jax.settings.errors import InvalidSetting
-
-SIGNATURE_BYTES = 64
 
 PROOF = "trip_jax.equivocation/1"
 """Of the JSON that holds the two reports and their signatures."""

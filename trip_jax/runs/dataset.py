@@ -8,6 +8,7 @@ import numpy as np
 from trip_jax.data.partition import Federation
 from trip_jax.learning.evaluation import ACCURACY, LOSS, THIRD
 from trip_jax.learning.utilities import columns
+from trip_jax.runs.agreement import arrays
 from trip_jax.runs.meaning import NAT, NUMBER, TRIP, method, of_models, units
 from trip_jax.runs.standard_errors import standard_errors
 from trip_jax.simulation.history import Result
@@ -108,6 +109,9 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
         rate = np.where(rounds_there > 0, result.scores / np.maximum(rounds_there, 1), np.nan)
         said = "score divided by the rounds in which the client took part, NaN if in none"
         data["score_per_round_present"] = named(of_client, rate, said, unit)
+    if result.broadcast is not None:
+        for name, what in arrays(result.broadcast).items():
+            data[name] = named(*what)
     if errors := standard_errors(data):
         said = "standard error, from sampled coalitions, of"
         of_phi, of_score = errors

@@ -36,6 +36,7 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         aggregation=config.aggregation,
         channel=config.channel,
         trust=config.trust,
+        protocol=config.protocol,
         seed=config.seed,
         devices=devices,
         precision=config.precision,
@@ -102,6 +103,8 @@ def describe(config: Config) -> str:
         parts.append(f"{config.topology.drop:g} of messages lost")
     if config.trust.kind != "none":
         parts.append(f"trust {config.trust.kind}")
+    if config.protocol.kind != "coordinator":
+        parts.append(f"protocol {config.protocol.kind}")
     if config.adversary.kind != "none":
         parts.append(f"liars {config.adversary.kind}")
     defences = [name for name in ("c1", "c2") if getattr(config.defence, name)]

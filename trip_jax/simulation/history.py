@@ -13,6 +13,7 @@ from jax import Array
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol import traced_back
 from trip_jax.protocol.algorithm import Programs
+from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.messages import Record, State
 from trip_jax.settings.declared import clients_of
@@ -93,6 +94,7 @@ class Result:
     planned_bytes: int | None  # of memory, see learning/memory.py
     precision: str  # of products in training and evaluation
     message_bytes: tuple[int, int]  # of a model to learn from, and of what tells contributions
+    broadcast: Outcome | None = None  # what clients find without a coordinator; None: there is one
 
     @cached_property
     def scores(self) -> np.ndarray:

@@ -31,6 +31,7 @@ from trip_jax.protocol.exchange import Exchange
 from trip_jax.protocol.messages import Liars, Record, Schedule, State
 from trip_jax.protocol.methods.trip import ByCoalitions
 from trip_jax.protocol.methods.whole_run import Keeping, WholeRun, with_updates
+from trip_jax.protocol.reporting import Reporting
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.rules import (
     Rules,
@@ -40,7 +41,7 @@ from trip_jax.protocol.rules import (
     require_plain_exchange,
     require_rules,
 )
-from trip_jax.protocol.weighing import ByPhi, Trust
+from trip_jax.protocol.weighing import ByOwn, ByPhi, Trust
 from trip_jax.settings import require
 from trip_jax.settings.declared import instance, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
@@ -65,6 +66,7 @@ class Prepared:
         adversary: who lies and how, or its kind alone.
         channel: what becomes of models on their way, or its kind alone.
         trust: how mixing weights follow contributions, or its kind alone.
+        protocol: how reports reach whoever traces them, or its kind alone.
         rules: fields of `Rules` that stand for what the settings before them say.
         seed: decides the initial model, minibatch order, sampled coalitions, the liars and their
             fakes.
@@ -96,6 +98,7 @@ class Prepared:
         aggregation: str = "weighted_mean",
         channel: Exchange | str = Exchange(),
         trust: Trust | str = Trust(),
+        protocol: Reporting | str = Reporting(),
         rules: Mapping[str, Any] | None = None,
         seed: int = 0,
         devices: Sequence[jax.Device] | None = None,
@@ -141,6 +144,7 @@ class Prepared:
         self._rules |= require_rules(rules)
         schedule = Schedule(topology, topology.arcs(), work=None, liars=None, key=key)
         self.schedule = jax.device_put(schedule, replicated(mesh))
+        self.broadcast = named("protocol", protocol, Reporting).build()
         self._require_its_channel()
         self._set_adversary(adversary, defence)
         n_phi = self.keeps_phi * self.n**2
@@ -199,6 +203,9 @@ class Prepared:
             self.keeps_phi or not isinstance(self.rules.weigh, ByPhi),
             "Weights that follow contributions need all of them: set keep_phi=true or trust=none.",
         )
+        if self.broadcast:
+            self.broadcast.who_lies(self.n, self.seed)
+            self._require_its_broadcast()
         if not self.keeps_updates:
             return
         method = f"contribution.method={self.contribution.method}"
@@ -213,6 +220,25 @@ class Prepared:
         require(
             jax.process_count() == 1,
             f"{method} keeps all updates in one process: leave out distributed.",
+        )
+
+    def _require_its_broadcast(self) -> None:
+        """Refuse what only a coordinator can tell in each round, or nobody."""
+        broadcast = "protocol=broadcast has every client trace phi"
+        require(self.keeps_phi, f"{broadcast}: set keep_phi=true.")
+        require(
+            not isinstance(self.rules.weigh, ByPhi) or isinstance(self.rules.weigh, ByOwn),
+            f"{broadcast} once all rounds are over: set trust=own, or protocol=coordinator.",
+        )
+        require(
+            not self.keeps_updates,
+            f"{broadcast} from reports, which contribution.method={self.contribution.method} has "
+            "none of: set protocol=coordinator.",
+        )
+        require(
+            self.topology.present is None,
+            f"{broadcast}, for which all must be there: set participation=always, or "
+            "protocol=coordinator.",
         )
 
     @property
