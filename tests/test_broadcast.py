@@ -22,7 +22,7 @@ from trip_jax.protocol.flooding import Links
 from trip_jax.runs.costs import packet_bytes
 from trip_jax.topology import Topology, build
 
-N, ROUNDS = 7, 3
+N, ROUNDS = 7, 2
 WORLD = nx.watts_strogatz_graph(6, 4, 0.3, seed=1)
 
 

@@ -90,10 +90,14 @@ def test_what_one_honest_peer_has_all_connected_ones_have(seed: int) -> None:
         given.append((int(rng.integers(7)), packet(report("emil", 2, version=version))))
     peers = flood(graph, given, rng, silent)
     honest = graph.subgraph(set(graph) - silent)
+    for one in peers:  # of whichever part
+        other = next(other for other in peers if other.digest() == one.digest())
+        assert trace(other).phi.tobytes() == trace(one).phi.tobytes()
     for part in nx.connected_components(honest):
         told = [peers[i] for i in part]
         assert len({trace(one).phi.tobytes() for one in told}) == 1
         assert len({tuple(trace(one).whole) for one in told}) == 1
+        assert len({one.digest() for one in told}) == 1
         for t in range(1, ROUNDS + 1):
             assert len({frozenset(one.equivocators(t)) for one in told}) == 1
         for one in told:

@@ -11,6 +11,7 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from trip_jax.node.admission import MOST_BYTES, Federation, Refused
@@ -94,6 +95,14 @@ class Gossip:
     def missing(self, round: int) -> set[str]:
         """Clients of which nothing has come in a round."""
         return {name for name in self.federation.clients if (round, name) not in self._kept}
+
+    def digest(self) -> str:
+        """Of what counts and of who equivocated: peers of one digest trace one phi."""
+        known = [
+            [*key, "" if len(kept) == 2 else sha256(kept[0][0].message).hexdigest()]
+            for key, kept in sorted(self._kept.items())
+        ]
+        return sha256(json.dumps(known).encode()).hexdigest()
 
     def proofs(self) -> list[dict[str, Any]]:
         """Of each equivocation the two reports and their signatures, as `verify_proof` takes it."""
