@@ -37,7 +37,7 @@ from trip_jax.settings.errors import InvalidSetting
 
 ROOT = Path(__file__).parents[2]
 EQUIVOCATES_IN = 2
-TOLERANCE = 2e-4
+TOLERANCE = 2e-5
 """Of contributions in nats: PyTorch, NumPy and XLA round float32 each in its own way."""
 
 
