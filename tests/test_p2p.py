@@ -13,14 +13,16 @@ from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import pytest
 
 pytest.importorskip("cryptography", reason="pip install trip-jax[serve]")
 
-from examples.p2p.__main__ import main
+from examples.p2p.__main__ import digits, main, prepare, running, wait_for
 from examples.p2p.learners import LEARNERS
 from examples.p2p.links import Links
+from examples.p2p.peer import Settings
 from examples.p2p.simulated import SIZES
 from examples.p2p.wire import (
     MODEL,
@@ -86,6 +88,24 @@ def test_interrupted_nodes_leave_nothing_running(tmp_path: Path) -> None:
     assert not "".join(path.read_text() for path in tmp_path.glob("*/log.txt"))
 
 
+@pytest.mark.thorough
+def test_the_others_go_on_without_a_node_that_is_killed(tmp_path: Path) -> None:
+    names, graph = [f"node{i}" for i in range(6)], nx.circulant_graph(6, [1, 2])
+    neighbours = {names[i]: [names[j] for j in sorted(graph[i])] for i in graph}
+    data = digits(6, 0)
+    sizes = {name: len(one["labels"]) for name, one in zip(names, data, strict=True)}
+    prepare(tmp_path, Settings(40, 0, "numpy", 20.0, sizes, neighbours, "", 2), data)
+    with running(tmp_path, names) as processes:
+        while len([*tmp_path.glob("*/port.json")]) < 6:
+            time.sleep(0.05)
+        processes["node5"].kill()
+        assert wait_for(processes, 120) == ["node5"]
+    found = [json.loads((tmp_path / name / "phi.json").read_text()) for name in names[:5]]
+    assert len({one["digest"] for one in found}) == 1
+    assert len({json.dumps(one["phi"]) for one in found}) == 1
+    assert sum(one["left_out"] for one in found) > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -144,8 +164,11 @@ def links(folder: Path, name: str, signer: Signer, other: str, got: list[bytes])
         assert whose == other and kind == MODEL
         got.append(content)
 
+    async def lose() -> None:
+        pass
+
     (folder / name).mkdir(exist_ok=True)
-    return Links(name, FEDERATION, signer, [other], folder, 1.0, keep)
+    return Links(name, FEDERATION, signer, [other], folder, 1.0, keep, lose)
 
 
 @pytest.mark.parametrize("signed_by", ["bob", "cleo"])

@@ -84,7 +84,7 @@ def _run(asked: argparse.Namespace) -> int:
     folder = asked.out or Path(mkdtemp(prefix="p2p_"))
     require(not folder.exists() or not any(folder.iterdir()), f"{folder} is not empty.")
     graph = nx.circulant_graph(asked.nodes, [1, 2])
-    data = _data(asked.nodes, asked.seed)
+    data = digits(asked.nodes, asked.seed)
     settings = Settings(
         asked.rounds,
         asked.seed,
@@ -95,10 +95,10 @@ def _run(asked: argparse.Namespace) -> int:
         equivocator=asked.equivocator,
         equivocates_in=EQUIVOCATES_IN,
     )
-    _prepare(folder, settings, data)
+    prepare(folder, settings, data)
     print(f"{asked.nodes} processes, {model}, {asked.rounds} rounds, in {folder}", flush=True)
-    with _processes(folder, names) as processes:
-        failed = _wait(processes, asked.patience * (asked.rounds + 4))
+    with running(folder, names) as processes:
+        failed = wait_for(processes, asked.patience * (asked.rounds + 4))
     for name in failed:
         print(f"{name} failed: see {folder / name / 'log.txt'}")
     if failed:
@@ -107,7 +107,7 @@ def _run(asked: argparse.Namespace) -> int:
     return _judge(folder, settings, graph, data)
 
 
-def _data(n: int, seed: int) -> list[dict[str, np.ndarray]]:
+def digits(n: int, seed: int) -> list[dict[str, np.ndarray]]:
     """The digits that scikit-learn embeds, more to later nodes, and a test set that all share."""
     from sklearn.datasets import load_digits
 
@@ -121,7 +121,7 @@ def _data(n: int, seed: int) -> list[dict[str, np.ndarray]]:
     return [{"images": images, "labels": labels} | test for images, labels in parts]
 
 
-def _prepare(folder: Path, settings: Settings, data: list[dict[str, np.ndarray]]) -> None:
+def prepare(folder: Path, settings: Settings, data: list[dict[str, np.ndarray]]) -> None:
     """What nodes read: all the public keys, each its own private key and data."""
     clients = {}
     for name, own in zip(settings.neighbours, data, strict=True):
@@ -134,7 +134,7 @@ def _prepare(folder: Path, settings: Settings, data: list[dict[str, np.ndarray]]
 
 
 @contextmanager
-def _processes(folder: Path, names: list[str]) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+def running(folder: Path, names: list[str]) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """Nodes at work, none of which is left behind."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -157,7 +157,7 @@ def _processes(folder: Path, names: list[str]) -> Iterator[dict[str, subprocess.
                 process.wait()
 
 
-def _wait(processes: dict[str, subprocess.Popen[bytes]], seconds: float) -> list[str]:
+def wait_for(processes: dict[str, subprocess.Popen[bytes]], seconds: float) -> list[str]:
     """Who does not end in time, or not well."""
     until = time.monotonic() + seconds
     failed = []

@@ -36,6 +36,10 @@ class Links:
     Args:
         patience: seconds in which anything must happen.
         got: called with each frame, in the order of a neighbour's frames.
+        lost: called when a neighbour's connection has ended.
+
+    Attributes:
+        gone: neighbours whose connection has ended.
     """
 
     name: str
@@ -45,6 +49,8 @@ class Links:
     folder: Path
     patience: float
     got: Got
+    lost: Callable[[], Awaitable[None]]
+    gone: set[str] = field(default_factory=set)
     bytes_sent: int = 0
     frames_sent: int = 0
     broken: int = 0  # connections that were closed for what came over them
@@ -116,6 +122,8 @@ class Links:
                     await self.got(other, *await read_frame(reader))
             finally:
                 sending.cancel()
+                self.gone.add(other)
+                await self.lost()
         except (Broken, TimeoutError):
             self.broken += 1
         except (OSError, EOFError):

@@ -4,8 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trip_jax.protocol.broadcast import BEHAVIOURS, Broadcast
+from trip_jax.protocol.methods.whole_run import Keeping, WholeRun
+from trip_jax.protocol.rules import Rules
+from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.settings import Registry, choice, count, fraction, require
 from trip_jax.settings.declared import check_types
+from trip_jax.topology import Topology
 
 PROTOCOLS: Registry[Callable[["Reporting"], Broadcast | None]] = Registry("protocol.kind")
 """From the settings, what clients find without a coordinator; None: there is one."""
@@ -42,3 +46,23 @@ PROTOCOLS("broadcast")(
         settings.drop, settings.hops, settings.liars, BEHAVIOURS[settings.behaviour]
     )
 )
+
+
+def require_for_broadcast(rules: Rules, topology: Topology, keeps_phi: bool) -> None:
+    """Refuse what a coordinator alone can tell in each round, or nobody."""
+    broadcast = "protocol=broadcast has every client trace phi"
+    require(keeps_phi, f"{broadcast}: set keep_phi=true.")
+    require(
+        not isinstance(rules.weigh, ByPhi) or isinstance(rules.weigh, ByOwn),
+        f"{broadcast} once all rounds are over: set trust=own, or protocol=coordinator.",
+    )
+    require(
+        not isinstance(rules.contribute, WholeRun | Keeping),
+        f"{broadcast} from reports, which methods of the whole run do without: set "
+        "contribution.method=trip, or protocol=coordinator.",
+    )
+    require(
+        topology.present is None,
+        f"{broadcast}, for which all must be there: set participation=always, or "
+        "protocol=coordinator.",
+    )

@@ -31,7 +31,7 @@ from trip_jax.protocol.exchange import Exchange
 from trip_jax.protocol.messages import Liars, Record, Schedule, State
 from trip_jax.protocol.methods.trip import ByCoalitions
 from trip_jax.protocol.methods.whole_run import Keeping, WholeRun, with_updates
-from trip_jax.protocol.reporting import Reporting
+from trip_jax.protocol.reporting import Reporting, require_for_broadcast
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.rules import (
     Rules,
@@ -41,7 +41,7 @@ from trip_jax.protocol.rules import (
     require_plain_exchange,
     require_rules,
 )
-from trip_jax.protocol.weighing import ByOwn, ByPhi, Trust
+from trip_jax.protocol.weighing import ByPhi, Trust
 from trip_jax.settings import require
 from trip_jax.settings.declared import instance, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
@@ -205,7 +205,7 @@ class Prepared:
         )
         if self.broadcast:
             self.broadcast.who_lies(self.n, self.seed)
-            self._require_its_broadcast()
+            require_for_broadcast(self.rules, self.topology, self.keeps_phi)
         if not self.keeps_updates:
             return
         method = f"contribution.method={self.contribution.method}"
@@ -220,25 +220,6 @@ class Prepared:
         require(
             jax.process_count() == 1,
             f"{method} keeps all updates in one process: leave out distributed.",
-        )
-
-    def _require_its_broadcast(self) -> None:
-        """Refuse what only a coordinator can tell in each round, or nobody."""
-        broadcast = "protocol=broadcast has every client trace phi"
-        require(self.keeps_phi, f"{broadcast}: set keep_phi=true.")
-        require(
-            not isinstance(self.rules.weigh, ByPhi) or isinstance(self.rules.weigh, ByOwn),
-            f"{broadcast} once all rounds are over: set trust=own, or protocol=coordinator.",
-        )
-        require(
-            not self.keeps_updates,
-            f"{broadcast} from reports, which contribution.method={self.contribution.method} has "
-            "none of: set protocol=coordinator.",
-        )
-        require(
-            self.topology.present is None,
-            f"{broadcast}, for which all must be there: set participation=always, or "
-            "protocol=coordinator.",
         )
 
     @property
