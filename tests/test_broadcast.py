@@ -199,6 +199,19 @@ def test_all_agree_where_honest_clients_are_connected(behaviour: str) -> None:
     assert BOTH == 3  # one and two
 
 
+def test_who_has_one_neighbour_cannot_equivocate() -> None:
+    """On a line the first and the last client; any other one parts the honest."""
+    line = build([nx.path_graph(N)] * ROUNDS, np.ones(N)).padded(N)
+    broadcast, ends = Broadcast(liars=0.15, behaviour=BEHAVIOURS["equivocate"]), 0
+    for seed in range(8):
+        found = outcome(broadcast, line, seed, AdoptAll())
+        at_an_end = set(found.liars) <= {0, N - 1}
+        assert found.right.all() == at_an_end == found.connected.all() == np.isnan(found.proved)
+        assert at_an_end or found.proved == 0
+        ends += at_an_end
+    assert 0 < ends < 8
+
+
 def test_reports_that_all_arrive_give_the_coordinators_phi() -> None:
     result = tiny(WORLD, protocol="broadcast", defence=DEFENCES["both"]).run()
     plain = tiny(WORLD, defence=DEFENCES["both"]).run()
@@ -249,6 +262,7 @@ def test_bytes_are_those_of_nodes() -> None:
         (("protocol=broadcast", "protocol.drop=1"), "protocol.drop must be at least 0 and below"),
         (("protocol=broadcast", "protocol.hops=0"), "protocol.hops must be at least 1"),
         (("protocol=broadcast", "protocol.liars=0.1"), "less than one client"),
+        (("protocol=broadcast", "protocol.liars=0.9"), "leaves nobody honest"),
         (("protocol=broadcast", "trust=phi"), "set trust=own"),
         (("protocol=broadcast", "participation=bernoulli"), "set participation=always"),
         (("protocol=broadcast", "contribution.method=surrogate"), "or protocol=coordinator"),

@@ -22,7 +22,7 @@ from trip_jax.protocol.coordinator import coordinate
 from trip_jax.protocol.defences import AdoptAll, Audit
 from trip_jax.protocol.flooding import NEVER, Links, flood, sent
 from trip_jax.protocol.reports import Reports
-from trip_jax.settings import Registry
+from trip_jax.settings import Registry, require
 from trip_jax.settings.room import require_room
 from trip_jax.topology import Topology
 
@@ -108,9 +108,14 @@ class Broadcast:
         """In ascending order.
 
         Raises:
-            InvalidSetting: less than one client.
+            InvalidSetting: less than one client, or all.
         """
-        return drawn_liars("protocol.liars", self.liars, n, seed)
+        liars = drawn_liars("protocol.liars", self.liars, n, seed)
+        require(
+            len(liars) < n,
+            f"protocol.liars={self.liars} of n_clients={n} leaves nobody honest: lower it.",
+        )
+        return liars
 
     def __call__(
         self,
@@ -134,22 +139,19 @@ class Broadcast:
         liars = self.who_lies(n, seed)
         honest = ~np.isin(np.arange(n), liars)
         rounds = [self._spread(topology, t, liars, honest, seed) for t in range(n_rounds)]
-        status, reach, messages, forged, connected = map(
-            np.stack, zip(*rounds, strict=True)
-        )  # status [T, H, n]
+        status, offered, messages, forged, connected = map(np.stack, zip(*rounds, strict=True))
         sets, set_of = _distinct(status.transpose(1, 0, 2))
-        ideal = np.full((1, n_rounds, n), FIRST, np.int8)
-        ideal[..., liars] = (MISSING, FIRST, BOTH)[self.behaviour.versions]
         reports = _reports(topology, reported, shares)
-        phi = _trace(reports, np.concatenate([sets, ideal]), audit)
-        double = self.behaviour.versions == 2 and len(liars) > 0
+        phi = _trace(reports, np.concatenate([sets, offered[None]]), audit)
+        twice = offered == BOTH
+        proofs = (status == BOTH).mean(axis=1)[twice]
         return Outcome(
             liars=liars,
-            reach=reach,
+            reach=(status != MISSING).mean(axis=1),
             messages=messages,
             forged=forged,
             connected=connected,
-            proved=float((status[..., liars] == BOTH).mean()) if double else float("nan"),
+            proved=float(proofs.mean()) if twice.any() else float("nan"),
             phi=phi[:-1],
             set_of=set_of,
             whole=_whole(topology, sets, audited=audit != AdoptAll()),
@@ -164,8 +166,8 @@ class Broadcast:
         honest: Bool[np.ndarray, " n"],
         seed: int,
     ) -> tuple[np.ndarray, ...]:
-        """What honest clients have of each report, its reach, messages, forged ones among them, and
-        whether honest clients are connected, in round t."""
+        """Of round t: what honest clients have of each report [H, n], what there is of it [n], its
+        messages, forged ones among them, and whether honest clients are connected."""
         here, n, does = topology.at(t), len(honest), self.behaviour
         links = Links.of(np.asarray(here.members), np.asarray(here.mask))
         second = liars if does.versions == 2 else liars[:0]
@@ -191,14 +193,18 @@ class Broadcast:
             lost = np.random.default_rng([seed, 5, t]).random(mine.shape) < self.drop
         hop, parent = flood(links, owner, true & ~lost, self.hops)
         over = sent(links, owner, hop, parent, true | false, self.hops)
-        had = (hop != NEVER)[honest]
-        status = had[:, :n].astype(np.int8)  # MISSING or FIRST
-        status[:, second] += SECOND * had[:, n:]
+
+        def status(there: np.ndarray) -> np.ndarray:
+            """From which reports [*H, R] are there, first and second ones."""
+            found = there[..., :n].astype(np.int8)  # MISSING or FIRST
+            found[..., second] += SECOND * there[..., n:]
+            return found
+
         of_client = np.zeros((len(owner), n), int)
         of_client[np.arange(len(owner)), owner] = 1
         return (
-            status,
-            (status != MISSING).mean(axis=0),
+            status((hop != NEVER)[honest]),
+            status((over & mine).any(axis=0) | honest[owner]),
             over.sum(axis=0) @ of_client,
             (over & false & ~lost).sum(axis=0) @ of_client,
             np.asarray(links.are_connected(honest)),
