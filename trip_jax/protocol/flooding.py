@@ -75,20 +75,20 @@ def flood(
         -1 where nobody did.
     """
     starts = np.searchsorted(links.target, np.arange(links.n))
-    reports = np.arange(len(owner))
-    hop = np.full((links.n, len(owner)), NEVER)
-    parent = np.full_like(hop, -1)
-    hop[owner, reports] = 0
+    hop = np.full((links.n, len(owner)), NEVER, np.int32)
+    hop[owner, np.arange(len(owner))] = 0
+    had = hop == 0
     for h in count(1):
-        tells = (hop[links.source] < h) & opened
-        told = np.logical_or.reduceat(tells, starts, axis=0)
-        new = told & (hop == NEVER)
+        told = np.logical_or.reduceat(had[links.source] & opened, starts, axis=0)
+        new = told & ~had
         if not new.any() or (hops is not None and h > hops):
-            return hop, parent
-        teller = np.where(tells, links.source[:, None], links.n)
-        parent = np.where(new, np.minimum.reduceat(teller, starts, axis=0), parent)
+            break
         hop[new] = h
-    raise AssertionError
+        had |= new
+    first = opened & (hop[links.source] == hop[links.target] - 1)
+    teller = np.where(first, links.source[:, None], links.n)
+    parent = np.minimum.reduceat(teller, starts, axis=0)
+    return hop, np.where(parent == links.n, -1, parent)
 
 
 def sent(
