@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import networkx as nx
 import numpy as np
 import pytest
@@ -50,7 +51,8 @@ class Oracle:
     """The same by loops: each report alone, each client alone, each past by walking back."""
 
     def __init__(self, broadcast: Broadcast, topology: Topology, seed: int, defence: Defence):
-        self.topology, self.seed, self.defence = topology, seed, defence
+        self.defence = defence
+        self.graphs = [jax.tree.map(np.asarray, topology.at(t)) for t in range(ROUNDS)]
         does, self.liars = broadcast.behaviour, broadcast.who_lies(N, seed).tolist()
         self.reported = drawn(topology, seed)
         self.has = [[set[tuple[int, int]]() for _ in range(N)] for _ in range(ROUNDS)]
@@ -83,19 +85,16 @@ class Oracle:
                     self.has[t][client].add((owner, version))
 
     def around(self, t: int) -> list[set[int]]:
-        here = self.topology.at(t)
         near: list[set[int]] = [set() for _ in range(N)]
         for i, j in self.arcs(t):
             if i != j:
                 near[i].add(j)
                 near[j].add(i)
-        assert len(near) == len(here.mask)
         return near
 
     def arcs(self, t: int) -> list[tuple[int, int]]:
-        here = self.topology.at(t)
-        members, mask = np.asarray(here.members), np.asarray(here.mask)
-        return [(i, int(j)) for i in range(N) for j in members[i][mask[i]]]
+        here = self.graphs[t]
+        return [(i, int(j)) for i in range(N) for j in here.members[i][here.mask[i]]]
 
     def counted(self, client: int, t: int, i: int) -> int | None:
         """The version of a report that counts with a client."""
@@ -105,18 +104,18 @@ class Oracle:
     def phi(self, client: int) -> np.ndarray:
         phi = np.zeros((N, N))
         for t in range(ROUNDS):
-            here = self.topology.at(t)
+            here = self.graphs[t]
             lcvs, weights = [], []
             for i in range(N):
-                version, mask = self.counted(client, t, i), np.asarray(here.mask[i])
+                version, mask = self.counted(client, t, i), here.mask[i]
                 if version is None:
                     lcvs.append({i: 0.0})
                     weights.append({i: 1.0})
                     continue
-                members = np.asarray(here.members[i])[mask].tolist()
+                members = here.members[i][mask].tolist()
                 told = dict(zip(members, self.reported[t, i][mask].tolist(), strict=True))
                 lcvs.append(told | {i: told[i] + RAISED * version})
-                share = np.asarray(here.shares[i])[mask].tolist()
+                share = here.weights[i][mask].tolist()
                 weights.append(dict(zip(members, share, strict=True)))
             if self.defence.c2:
                 chosen = self.defence.calibrated()
