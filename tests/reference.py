@@ -332,6 +332,46 @@ def update_contributions(
     return new
 
 
+def flood(
+    neighbours: Sequence[Collection[int]],
+    owner: int,
+    tells: Callable[[int], bool],
+    passes: Callable[[int], Literal["as it is", "altered", "not"]],
+    lost: Callable[[int, int], bool],
+    hops: int | None = None,
+) -> tuple[dict[int, int], int, int]:
+    """One report on its way from neighbour to neighbour, hop by hop.
+
+    Args:
+        tells: whether the owner sends it to that neighbour.
+        passes: how a client passes it on to all but the first (of the smallest number) who told it.
+        lost: whether it is lost from one client to another.
+        hops: None, or how often it is passed on at the most.
+
+    Returns:
+        after how many hops each client has it that ever does, how often it was sent, altered or
+        not, and how often an altered one arrived.
+    """
+    hop, parent, messages, refused, now = {owner: 0}, {owner: -1}, 0, 0, [owner]
+    while now and (hops is None or hop[now[0]] < hops):
+        told: dict[int, list[int]] = {}
+        for client in now:
+            for other in neighbours[client]:
+                if client == owner:
+                    how = "as it is" if tells(other) else "not"
+                else:
+                    how = passes(client) if other != parent[client] else "not"
+                messages += how != "not"
+                if how != "not" and not lost(client, other):
+                    refused += how == "altered"
+                    if how == "as it is" and other not in hop:
+                        told.setdefault(other, []).append(client)
+        for other, tellers in told.items():
+            hop[other], parent[other] = hop[now[0]] + 1, min(tellers)
+        now = list(told)
+    return hop, messages, refused
+
+
 @dataclass
 class Channel:
     """How models are compressed on their way; `left` and `copies` are what is remembered of j."""

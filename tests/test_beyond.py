@@ -9,6 +9,7 @@ import pandas
 import pytest
 
 from experiments.beyond.asynchrony import asynchrony
+from experiments.beyond.broadcast import broadcast
 from experiments.beyond.compression import SIZES, compression
 from experiments.beyond.incentives import TRUSTS, incentives
 from experiments.beyond.participation import participation
@@ -80,3 +81,16 @@ def test_every_epsilon_is_judged_by_its_own_truth(tmp_path: Path) -> None:
     assert (plain.moved.abs() < 1e-6).all() and (plain.truth_moved.abs() < 1e-6).all()
     assert found.truth_moved.nunique() == 3
     assert (found.distance.between(-1e-6, 2) & found.accuracy.between(0, 1)).all()
+
+
+@pytest.mark.thorough
+def test_broadcasts_lose_and_lie(tmp_path: Path) -> None:
+    few = ("n_clients=12", "rounds=2", "seeds=1", "draws=3", "degree=4")
+    broadcast([*few, "drop=0,0.4", "liars=0,0.2", f"out={tmp_path}"])
+    (table,) = tmp_path.glob("*.csv")
+    found = pandas.read_csv(table)
+    assert found["drop"].tolist() == [0, 0.4, 0, 0, 0]
+    assert found.behaviour.fillna("").tolist() == ["", "", "withhold", "forge", "equivocate"]
+    assert found.agree[0] == found.complete[0] == found.rows_known[0] == 1 > found.rows_known[1]
+    assert found.forged[3] > 0 and found.proved[4] == 1
+    assert (tmp_path / f"{table.stem}.png").exists()

@@ -87,7 +87,8 @@ def test_every_group_belongs_to_the_schema() -> None:
 def test_every_choice_composes(group: str, choice: str) -> None:
     plus = "+" if group == "experiment" else ""
     config = composed(f"{plus}{group}={choice}", *needed(group, choice))
-    if group in ("distribution", "topology", "model", "adversary", "channel", "trust", "privacy"):
+    named = {"distribution", "topology", "model", "adversary", "channel", "trust", "privacy"}
+    if group in named | {"protocol", "schedule"}:
         assert getattr(config, group).kind == choice
     if group == "contribution":
         assert config.contribution.estimator == choice

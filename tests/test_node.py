@@ -38,7 +38,7 @@ class NumPyAlone:
 sys.meta_path.insert(0, NumPyAlone())
 import numpy as np
 import trip_jax
-import trip_jax.node.sending, trip_jax.node.signing
+import trip_jax.node.sending, trip_jax.node.signing, trip_jax.node.tracing
 from trip_jax.node import LocalEvaluator
 
 models = {j: [np.full(2, float(j))] for j in range(3)}

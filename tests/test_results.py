@@ -11,6 +11,7 @@ from PIL import Image
 from experiments.benchmarks.borders import asked
 from experiments.benchmarks.coverage import SETTINGS
 from experiments.beyond.asynchrony import AsynchronyStudy
+from experiments.beyond.broadcast import SETTINGS as OF_BROADCAST
 from experiments.beyond.compression import CompressionStudy
 from experiments.beyond.incentives import IncentiveStudy
 from experiments.beyond.methods import MethodStudy
@@ -54,6 +55,8 @@ def report_of(command: str) -> Report:
         for name, default in (("dataset", "fashion_mnist"), ("model", "cnn")):
             request.one(name, default)
         return Report.of(request, FILES)
+    elif experiment == "broadcast":
+        return Report.of(Request(experiment, arguments, OF_BROADCAST), FILES)
     elif experiment == "coverage":
         request = Request(experiment, arguments, SETTINGS)
         request.one("scale", "cpu")

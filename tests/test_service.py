@@ -27,10 +27,10 @@ with warnings.catch_warnings():  # of its own dependencies
 
 from trip_jax.config import Defence
 from trip_jax.coordinate import main
-from trip_jax.deployment.admission import KEYS, MOST_BYTES, Federation, order_to_close
 from trip_jax.deployment.ledger import AHEAD, Ledger, Received
 from trip_jax.deployment.service import Service, application
 from trip_jax.node import Report
+from trip_jax.node.admission import KEYS, MOST_BYTES, Federation, order_to_close
 from trip_jax.node.sending import SIGNATURE, send
 from trip_jax.node.signing import Signer
 from trip_jax.settings.errors import InvalidSetting

@@ -23,6 +23,7 @@ from .protocol.coordinator import trace as trace
 from .protocol.exchange import Exchange as Exchange
 from .protocol.messages import Record as Record
 from .protocol.messages import State as State
+from .protocol.reporting import Reporting as Reporting
 from .protocol.reports import Reports as Reports
 from .protocol.weighing import Trust as Trust
 from .runs.directory import save_run as save_run

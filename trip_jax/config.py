@@ -18,6 +18,7 @@ from trip_jax.protocol.aggregation import AGGREGATIONS
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.protocol.exchange import Exchange
+from trip_jax.protocol.reporting import Reporting
 from trip_jax.protocol.weighing import Trust
 from trip_jax.settings import EXECUTION, above_zero, choice, count, execution, require
 from trip_jax.settings.declared import check_types, seed_of
@@ -66,6 +67,7 @@ class Config:
     channel: Exchange = field(default_factory=Exchange)
     trust: Trust = field(default_factory=Trust)
     privacy: Privacy = field(default_factory=Privacy)
+    protocol: Reporting = field(default_factory=Reporting)
 
     def __post_init__(self) -> None:
         check_types("", self)

@@ -27,8 +27,8 @@ import pandas
 from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.report import Report
-from trip_jax.deployment.admission import KEYS
 from trip_jax.node import Report as Told
+from trip_jax.node.admission import KEYS
 from trip_jax.node.sending import SIGNATURE
 from trip_jax.node.signing import Signer
 from trip_jax.settings.errors import InvalidSetting

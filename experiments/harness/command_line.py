@@ -25,6 +25,7 @@ CHOSEN_BY_GROUP = {
         ("channel", "kind"),
         ("trust", "kind"),
         ("privacy", "kind"),
+        ("protocol", "kind"),
     )
 }
 """Settings under which runs are named, which would be misnamed by a second choice."""

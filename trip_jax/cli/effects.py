@@ -49,6 +49,11 @@ def _noise(config: Config) -> str | None:
     return _kind("privacy", "none")(config) or (found if config.privacy.epsilon else None)
 
 
+def _behaviour(config: Config) -> str | None:
+    honest = None if config.protocol.liars else "protocol.liars=0"
+    return _kind("protocol", "coordinator")(config) or honest
+
+
 def _redraw_every(config: Config) -> str | None:
     if config.topology.kind == "file" and len(config.topology.files) < 2:
         return "one graph in topology.files"
@@ -115,6 +120,10 @@ SWITCHES: dict[str, Switch] = {
     "privacy.noise": _noise,
     "privacy.epsilon": _kind("privacy", "none"),
     "privacy.delta": _kind("privacy", "none"),
+    "protocol.drop": _kind("protocol", "coordinator"),
+    "protocol.hops": _kind("protocol", "coordinator"),
+    "protocol.liars": _kind("protocol", "coordinator"),
+    "protocol.behaviour": _behaviour,
     "topology.degree": _kind("topology", *PLAIN_GRAPHS, "erdos_renyi", "barabasi_albert"),
     "topology.probability": _kind("topology", *PLAIN_GRAPHS, "regular", "barabasi_albert"),
     "topology.attachments": _kind(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trip_jax.deployment.admission import Federation, Refused
+from trip_jax.node.admission import Federation, Refused
 from trip_jax.node.report import Report
 from trip_jax.settings.errors import InvalidSetting
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import uvicorn
 from filelock import FileLock, Timeout
 
-from trip_jax.deployment.admission import Federation
 from trip_jax.deployment.ledger import Ledger
 from trip_jax.deployment.service import Service, application
+from trip_jax.node.admission import Federation
 from trip_jax.protocol.defences import Defence
 from trip_jax.settings import above_zero
 from trip_jax.settings.errors import InvalidSetting

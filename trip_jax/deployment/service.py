@@ -24,9 +24,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trip_jax.deployment.admission import MOST_BYTES, Federation, Refused
 from trip_jax.deployment.ledger import Ledger, Received
 from trip_jax.deployment.tracing import Traced, after, nothing_yet
+from trip_jax.node.admission import MOST_BYTES, Federation, Refused
 from trip_jax.node.report import COLUMNS
 from trip_jax.node.sending import SIGNATURE
 from trip_jax.protocol.defences import Defence

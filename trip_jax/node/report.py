@@ -16,6 +16,9 @@ SCHEMA = "trip_jax.report/1"
 COLUMNS = ("round", "client", "member", "weight", "lcv", "standard_error", "schema")
 """Of the table; `trip-jax coordinate` reads the first five."""
 
+SIGNATURE_BYTES = 64
+"""Of Ed25519; between peers they stand before a report."""
+
 FARTHEST_ROUND = 2**62
 LARGEST = 1e15
 """Of contributions; the coordinator refuses what lies beyond (`protocol.coordinator.LARGEST`)."""

@@ -225,11 +225,22 @@ def choose_liars(adversary: Adversary, n: int, seed: int) -> np.ndarray:
             )
     if adversary.clients:
         return np.unique(adversary.clients)
-    count = round(adversary.fraction * n)
-    if adversary.fraction > 0 and count == 0:
-        raise InvalidSetting(
-            f"adversary.fraction={adversary.fraction} of n_clients={n} is less than one client: "
-            "raise it, name adversary.clients, or set adversary=none."
-        )
+    mend = "raise it, name adversary.clients, or set adversary=none"
+    return drawn_liars("adversary.fraction", adversary.fraction, n, seed, mend)
+
+
+def drawn_liars(
+    setting: str, share: float, n: int, seed: int, mend: str = "raise it, or set it to 0"
+) -> np.ndarray:
+    """So many of n clients, drawn by seed: the more there are, the others stay among them.
+
+    Raises:
+        InvalidSetting: less than one client.
+    """
+    count = round(share * n)
+    require(
+        count > 0 or share == 0,
+        f"{setting}={share} of n_clients={n} is less than one client: {mend}.",
+    )
     drawn = np.random.default_rng([seed, 3]).permutation(n)
     return np.sort(drawn[:count])

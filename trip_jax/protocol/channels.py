@@ -10,6 +10,8 @@ from jaxtyping import Float
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.model import FlatModel
 from trip_jax.protocol.messages import Messages, Round
+from trip_jax.settings import require
+from trip_jax.topology import Topology
 
 BYTES = 4  # of a float32 parameter
 
@@ -58,3 +60,12 @@ class Lossless(Channel):
         self, sent: Messages, here: Round, memory: Any, learner: Learner
     ) -> tuple[Messages, Any]:
         return sent, memory
+
+
+def require_arrivals(channel: Channel, topology: Topology) -> None:
+    """Refuse a channel whose messages do not all arrive, but must."""
+    require(
+        not channel.needs_everyone or (topology.present is None and not topology.lossy),
+        "channel.learning=true needs every message to arrive: set channel.learning=false, or "
+        "participation=always, schedule=synchronous and topology.drop=0.",
+    )

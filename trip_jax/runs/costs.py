@@ -3,7 +3,9 @@
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
+from trip_jax.node.report import SIGNATURE_BYTES, Report
 from trip_jax.protocol.channels import BYTES
 from trip_jax.protocol.methods.whole_run import WholeRun
 from trip_jax.simulation.history import Result, Timing
@@ -37,6 +39,9 @@ def costs(result: Result) -> dict[str, Any]:
     it says. What a message takes is the channel's. One of the whole run sends a client's update of
     each round to whoever concludes, and no reports; what is evaluated when the run is over is not
     counted, nor are gradients.
+
+    To a coordinator a report is a number for each member. Between clients it is what
+    `trip_jax.node` writes and signs, each time that it is sent.
     """
     rounds, n = len(result.timings), len(result.models)
     to_learn, to_tell = result.message_bytes
@@ -58,7 +63,7 @@ def costs(result: Result) -> dict[str, Any]:
         "bytes_sent": {
             "learning": received * to_learn,
             "contributions": told * to_tell,
-            "reports": 0 if at_the_end else int(members.sum()) * BYTES,
+            "reports": 0 if at_the_end else _of_reports(result, members.reshape(rounds, n)),
         },
         "coalitions_evaluated": timing.coalitions,
         "client_and_round": {
@@ -69,3 +74,19 @@ def costs(result: Result) -> dict[str, Any]:
             "times_training": 1 + evaluations * evaluate / train,
         },
     }
+
+
+def _of_reports(result: Result, members: Int[np.ndarray, "T n"]) -> int:
+    """Bytes of reports on their way."""
+    if result.broadcast is None:
+        return int(members.sum()) * BYTES
+    sizes = {m: packet_bytes(m, members.shape[1]) for m in np.unique(members).tolist()}
+    return int((result.broadcast.messages * np.vectorize(sizes.__getitem__)(members)).sum())
+
+
+def packet_bytes(m: int, n: int) -> int:
+    """Of a signed report on m members of n clients, as nodes send it to each other."""
+    names = tuple(str(n - 1 - j) for j in range(m))
+    digits = (0.0123456789012345,) * m
+    report = Report(names[0], 10, names, (600.0,) * m, digits, (0.0,) * m, 2 ** min(m, 10))
+    return SIGNATURE_BYTES + len(report.to_json())

@@ -8,6 +8,7 @@ import numpy as np
 from trip_jax.data.partition import Federation
 from trip_jax.learning.evaluation import ACCURACY, LOSS, THIRD
 from trip_jax.learning.utilities import columns
+from trip_jax.runs.agreement import arrays
 from trip_jax.runs.meaning import NAT, NUMBER, TRIP, method, of_models, units
 from trip_jax.runs.standard_errors import standard_errors
 from trip_jax.simulation.history import Result
@@ -121,6 +122,9 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
         sent = np.arange(1, n_rounds + 1)[:, None, None] - lag
         said = "wave in which the model that the slot mixes was sent"
         data["sent_in_round"] = named(of_slot, sent, said)
+    if result.broadcast is not None:
+        for name, what in arrays(result.broadcast).items():
+            data[name] = named(*what)
     if errors := standard_errors(data):
         said = "standard error, from sampled coalitions, of"
         of_phi, of_score = errors

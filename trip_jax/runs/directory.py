@@ -20,6 +20,7 @@ import numpy as np
 from trip_jax.data.partition import Federation
 from trip_jax.learning.memory import peak_bytes
 from trip_jax.learning.utilities import columns
+from trip_jax.runs.agreement import summarised
 from trip_jax.runs.costs import costs
 from trip_jax.runs.dataset import to_dataset
 from trip_jax.runs.lock import locked
@@ -162,6 +163,7 @@ def summarise(result: Result) -> dict[str, Any]:
         "flagged_reports": int(result.records.flagged.sum()),
         **_sampling(result),
         **({"privacy": asdict(result.guarantee)} if result.guarantee else {}),
+        **({"broadcast": summarised(result.broadcast)} if result.broadcast else {}),
         "seconds": {"compilation": result.compile_seconds}
         | {phase: getattr(timing, phase) for phase in ("training", "evaluation", "coordination")},
         "per_second": {

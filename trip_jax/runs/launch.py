@@ -16,6 +16,7 @@ from flax.traverse_util import flatten_dict
 from trip_jax.config import Config
 from trip_jax.learning.devices import available, join
 from trip_jax.learning.memory import PlannedMemory
+from trip_jax.runs.agreement import in_words
 from trip_jax.runs.checkpoints import refuse_changes
 from trip_jax.runs.directory import REPORT, draw_figures, summarise, write_report, write_run
 from trip_jax.runs.interruption import Interruption
@@ -211,13 +212,14 @@ def _say_results(folder: Path, config: Config, summary: dict[str, Any]) -> None:
     """What came out, at more length on a terminal."""
     told = config.contribution
     what = in_a_sentence(told.utility, told.scaling, told.method)
+    broadcast = in_words(summary["broadcast"]) + "\n" if "broadcast" in summary else ""
     if not sys.stdout.isatty():
         print(what)
         print(describe_scores(summary["scores"], summary["liars"]))
-        print(f"results in {folder}")
+        print(f"{broadcast}results in {folder}")
         return
     print(f"\n{textwrap.fill(what, columns())}\n\n{score_table(load_run(folder).data)}\n")
-    print(f"results in {folder}")
+    print(f"{broadcast}results in {folder}")
     if (report := folder / "report.html").exists():
         print(f"to explore them, open {report}")
     print(f"beside another run: trip-jax compare {folder} DIR")

@@ -38,6 +38,7 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         channel=config.channel,
         trust=config.trust,
         privacy=config.privacy,
+        protocol=config.protocol,
         seed=config.seed,
         devices=devices,
         precision=config.precision,
@@ -107,6 +108,8 @@ def describe(config: Config) -> str:
         parts.append(f"trust {config.trust.kind}")
     if config.privacy.kind != "none":
         parts.append(f"privacy {config.privacy.kind}")
+    if config.protocol.kind != "coordinator":
+        parts.append(f"protocol {config.protocol.kind}")
     if config.adversary.kind != "none":
         parts.append(f"liars {config.adversary.kind}")
     defences = [name for name in ("c1", "c2") if getattr(config.defence, name)]

@@ -14,6 +14,7 @@ from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.privacy import Guarantee
 from trip_jax.protocol import traced_back
 from trip_jax.protocol.algorithm import Programs
+from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.messages import Record, State
 from trip_jax.settings.declared import clients_of
@@ -95,6 +96,7 @@ class Result:
     precision: str  # of products in training and evaluation
     message_bytes: tuple[int, int]  # of a model to learn from, and of what tells contributions
     guarantee: Guarantee | None  # of privacy, for the client that took part most often
+    broadcast: Outcome | None = None  # what clients find without a coordinator; None: there is one
 
     @cached_property
     def scores(self) -> np.ndarray:

@@ -25,12 +25,14 @@ from trip_jax.protocol import algorithm, mailbox
 from trip_jax.protocol.adversaries import Adversary, choose_liars
 from trip_jax.protocol.aggregation import AGGREGATIONS, WeightedMean
 from trip_jax.protocol.algorithm import Programs
+from trip_jax.protocol.channels import require_arrivals
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.protocol.exchange import Exchange
 from trip_jax.protocol.messages import Liars, Record, Schedule, State
 from trip_jax.protocol.methods.trip import ByCoalitions
 from trip_jax.protocol.methods.whole_run import Keeping, WholeRun, with_updates
+from trip_jax.protocol.reporting import Reporting, require_for_broadcast
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.rules import (
     Rules,
@@ -66,6 +68,7 @@ class Prepared:
         channel: what becomes of models on their way, or its kind alone.
         trust: how mixing weights follow contributions, or its kind alone.
         privacy: what of a client's training leaves it, or its kind alone.
+        protocol: how reports reach whoever traces them, or its kind alone.
         rules: fields of `Rules` that stand for what the settings before them say.
         seed: decides the initial model, minibatch order, sampled coalitions, the liars and their
             fakes.
@@ -98,6 +101,7 @@ class Prepared:
         channel: Exchange | str = Exchange(),
         trust: Trust | str = Trust(),
         privacy: Privacy | str = Privacy(),
+        protocol: Reporting | str = Reporting(),
         rules: Mapping[str, Any] | None = None,
         seed: int = 0,
         devices: Sequence[jax.Device] | None = None,
@@ -146,21 +150,13 @@ class Prepared:
         self._rules |= require_rules(rules)
         schedule = Schedule(topology, topology.arcs(), work=None, liars=None, key=key)
         self.schedule = jax.device_put(schedule, replicated(mesh))
-        self._require_its_channel()
+        self.broadcast = named("protocol", protocol, Reporting).build()
+        require_arrivals(self._rules["channel"], topology)
         self._set_adversary(adversary, defence)
         n_phi = self.keeps_phi * self.n**2
         if require_least(self.n * self.learner.model.theta.size, n_phi, mesh, memory_limit):
             self.plan()
         self.learner = replace(self.learner, model=self.learner.model.drawn(init_key))
-
-    def _require_its_channel(self) -> None:
-        """Refuse a channel whose messages do not all arrive, but must."""
-        require(
-            not self._rules["channel"].needs_everyone
-            or (self.topology.present is None and not self.topology.lossy),
-            "channel.learning=true needs every message to arrive: set channel.learning=false, or "
-            "participation=always, schedule=synchronous and topology.drop=0.",
-        )
 
     def _set_adversary(self, adversary: Adversary | str, defence: Defence) -> None:
         adversary, c = named("adversary", adversary, Adversary), self.contribution
@@ -187,16 +183,12 @@ class Prepared:
 
     def _work(self) -> tuple[np.ndarray, Any]:
         """How many models a round evaluates [G], and which."""
-        n_members, method = (
-            np.asarray(self.topology.graphs.mask).sum(axis=-1),
-            self.rules.contribute,
-        )
+        method = self.rules.contribute
+        n_members = np.asarray(self.topology.graphs.mask).sum(axis=-1)
         given = n_members, self.learner.evaluation_batch
         plays = method.method if isinstance(method, Keeping) else method
-        if isinstance(plays, ByCoalitions) and plays_by_the_graph(self.rules):
-            work: Any = plays.work(*given, self.topology.alike())
-        else:
-            work = method.work(*given)
+        shared = isinstance(plays, ByCoalitions) and plays_by_the_graph(self.rules)
+        work: Any = plays.work(*given, self.topology.alike()) if shared else method.work(*given)
         return method.n_models(work, n_members), work
 
     def _require_its_method(self) -> None:
@@ -205,6 +197,9 @@ class Prepared:
             self.keeps_phi or not isinstance(self.rules.weigh, ByPhi),
             "Weights that follow contributions need all of them: set keep_phi=true or trust=none.",
         )
+        if self.broadcast:
+            self.broadcast.who_lies(self.n, self.seed)
+            require_for_broadcast(self.rules, self.topology, self.keeps_phi)
         if not self.keeps_updates:
             return
         method = f"contribution.method={self.contribution.method}"
@@ -220,10 +215,8 @@ class Prepared:
         )
         honest = self.adversary.kind == "none" and not (self.defence.c1 or self.defence.c2)
         require(honest, f"{method} is of honest federations: leave out adversary and defence.")
-        require(
-            jax.process_count() == 1,
-            f"{method} keeps all updates in one process: leave out distributed.",
-        )
+        alone = jax.process_count() == 1
+        require(alone, f"{method} keeps all updates in one process: leave out distributed.")
 
     @property
     def keeps_updates(self) -> bool:

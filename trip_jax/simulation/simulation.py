@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from trip_jax.attribution import Journal, Updates
@@ -13,6 +14,7 @@ from trip_jax.learning.devices import placed
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.learning.privacy import Guarantee
 from trip_jax.protocol import algorithm
+from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.messages import Record
 from trip_jax.protocol.methods.whole_run import WholeRun
 from trip_jax.settings import require
@@ -89,6 +91,8 @@ class Simulation(Prepared):
 
         def concluded(result: Result) -> Result:
             method = self.rules.contribute
+            if self.broadcast:
+                return replace(result, broadcast=self._without_coordinator(result.records))
             if not isinstance(method, WholeRun):
                 return result
             if len(result.timings) < self.training.rounds:  # more than it is worth
@@ -121,6 +125,15 @@ class Simulation(Prepared):
         present = self.topology.present
         most = rounds if present is None else int(present[:rounds].sum(axis=0).max())
         return self.learner.mechanism.guarantee(most, self.privacy.delta)
+
+    def _without_coordinator(self, records: Record) -> Outcome:
+        """What clients find from their reports of all rounds."""
+        assert self.broadcast
+        reported = np.array(records.reported)
+        for t, arrived in enumerate(np.asarray(records.arrived)):  # of other models nothing is told
+            reported[t][np.asarray(self.topology.at(t).lost(jnp.asarray(~arrived)))] = 0
+        shares = np.asarray(records.shares)
+        return self.broadcast(self.topology, reported, shares, self.rules.audit, self.seed)
 
     def _records(
         self, past: Past | None, planned: PlannedMemory | None, folder: Path | None

@@ -40,6 +40,7 @@ SCRIPTS = (
     "clients.js",
     "run.js",
 )
+REPORTS = ("Reports to the coordinator", "Reports between clients")
 NEEDED = ("adopted", "flagged", "filtered", "level", "examples", "weights", "accuracy")
 
 
@@ -265,6 +266,7 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
         "Adversary": "adversary.kind",
         "Channel": "channel.kind",
         "Trust": "trust.kind",
+        "Protocol": "protocol.kind",
     }
     facts = [[label, settings[name]] for label, name in named.items() if name in settings]
     if settings:
@@ -293,13 +295,18 @@ def _costs(summary: Mapping[str, Any], told_by: str) -> list[list[str]]:
                 "Models sent to tell contributions",
                 f"{sent['contributions']:,}, {_megabytes(size['contributions'])}",
             ],
-            ["Reports to the coordinator", _megabytes(size["reports"])],
+            [REPORTS["broadcast" in summary], _megabytes(size["reports"])],
             [
                 "Coalition models evaluated" if told_by == meaning.TRIP else "Models evaluated",
                 f"{costs['coalitions_evaluated']:,}",
             ],
             ["Evaluations, a client and round", f"{each['evaluations']:,.1f}"],
             ["Time of a client's round, training alone = 1", f"{each['times_training']:,.2f}"],
+        ]
+    if broadcast := summary.get("broadcast"):
+        rows += [
+            ["Honest clients with the same contributions", f"{100 * broadcast['agree']:.0f} %"],
+            ["Honest clients with those of all reports", f"{100 * broadcast['complete']:.0f} %"],
         ]
     rows += [
         [name.capitalize(), str(summary[name])] for name in ("device", "host") if name in summary

@@ -1,4 +1,4 @@
-"""Which messages the service takes: signed by a registered key, whole, and of this federation."""
+"""Which messages count: signed by a registered key, whole, and of this federation."""
 
 import json
 from dataclasses import dataclass

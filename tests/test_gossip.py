@@ -1,0 +1,199 @@
+"""Reports between peers: what comes of them is the same in whatever order they arrive."""
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import reference as ref
+
+pytest.importorskip("cryptography", reason="pip install trip-jax[serve]")
+
+from trip_jax.node import Report
+from trip_jax.node.admission import MOST_BYTES, Federation, Refused
+from trip_jax.node.gossip import Gossip, Signed, verify_proof
+from trip_jax.node.signing import Signer
+from trip_jax.node.tracing import trace
+from trip_jax.settings.errors import InvalidSetting
+
+NAMES = ("ann", "bob", "cleo", "dora", "emil")
+SIGNERS = {name: Signer(bytes([k + 1]) * 32) for k, name in enumerate(NAMES)}
+KEYS = {name: base64.b64decode(signer.public) for name, signer in SIGNERS.items()}
+FEDERATION = Federation("f", KEYS, operator=None, first_round=1)
+ROUNDS = 3
+
+
+def report(client: str, round: int, version: int = 0, **changed: Any) -> Report:
+    rng = np.random.default_rng([round, NAMES.index(client)])
+    members = (client, *(name for name in NAMES if name != client and rng.random() < 0.5))
+    weights, lcv = rng.uniform(0.5, 3, len(members)), rng.normal(0.1, 0.05, len(members))
+    numbers = tuple(weights.tolist()), tuple((lcv + version).tolist()), (0.0,) * len(members)
+    return replace(Report(client, round, members, *numbers, 8, federation="f"), **changed)
+
+
+def packet(told: Report, signer: Signer | None = None) -> bytes:
+    message = told.to_json().encode()
+    signature = (signer or SIGNERS[told.client]).sign(message)
+    return Signed(message, base64.b64decode(signature)).to_bytes()
+
+
+HONEST = [packet(report(name, t)) for t in range(1, ROUNDS + 1) for name in NAMES]
+
+
+def peer() -> Gossip:
+    return Gossip(FEDERATION, ROUNDS)
+
+
+def flood(
+    graph: nx.Graph, given: list[tuple[int, bytes]], rng: np.random.Generator, silent: set[int]
+) -> list[Gossip]:
+    """Packets passed on between peers, always the next by chance, until nothing is on its way."""
+    peers = [peer() for _ in graph]
+    on_their_way = list(given)
+    while on_their_way:
+        to, what = on_their_way.pop(rng.integers(len(on_their_way)))
+        if peers[to].take(what) and to not in silent:
+            on_their_way += [(other, what) for other in graph[to]]
+    return peers
+
+
+@given(st.randoms(use_true_random=False), st.sets(st.integers(0, len(HONEST) - 1), max_size=4))
+def test_any_order_gives_the_same_phi(random: Any, left_out: set[int]) -> None:
+    packets = [one for k, one in enumerate(HONEST) if k not in left_out]
+    twice = packet(report("dora", 2, version=1))
+    first, second = (list(rows) for rows in ([*packets, twice],) * 2)
+    random.shuffle(second)
+    found = []
+    for order in (first, second + second):
+        here = peer()
+        for one in order:
+            here.take(one)
+        found.append((trace(here), here.proofs()))
+    (one, proofs), (other, others) = found
+    assert one.phi.tobytes() == other.phi.tobytes() and one.whole.tolist() == other.whole.tolist()
+    assert proofs == others
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_what_one_honest_peer_has_all_connected_ones_have(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = nx.gnp_random_graph(7, 0.4, seed=seed % 1000)
+    silent = set(rng.choice(7, 2, replace=False).tolist())  # they pass nothing on
+    given = [(int(rng.integers(7)), one) for one in HONEST if rng.random() < 0.8]
+    for version in range(int(rng.integers(1, 5))):  # emil signs many reports for one round
+        given.append((int(rng.integers(7)), packet(report("emil", 2, version=version))))
+    peers = flood(graph, given, rng, silent)
+    honest = graph.subgraph(set(graph) - silent)
+    for one in peers:  # of whichever part
+        other = next(other for other in peers if other.digest() == one.digest())
+        assert trace(other).phi.tobytes() == trace(one).phi.tobytes()
+    for part in nx.connected_components(honest):
+        told = [peers[i] for i in part]
+        assert len({trace(one).phi.tobytes() for one in told}) == 1
+        assert len({tuple(trace(one).whole) for one in told}) == 1
+        assert len({one.digest() for one in told}) == 1
+        for t in range(1, ROUNDS + 1):
+            assert len({frozenset(one.equivocators(t)) for one in told}) == 1
+        for one in told:
+            for proof in one.proofs():
+                assert verify_proof(json.dumps(proof), FEDERATION) == (2, "emil")
+
+
+def altered(told: bytes, place: int, change: int) -> bytes:
+    return told[:place] + bytes([told[place] ^ change]) + told[place + 1 :]
+
+
+@given(st.integers(0, len(HONEST) - 1), st.data(), st.integers(1, 255))
+def test_no_forged_report_ever_enters(which: int, data: Any, change: int) -> None:
+    here, told = peer(), HONEST[which]
+    place = data.draw(st.integers(0, len(told) - 1))
+    with pytest.raises(Refused):
+        here.take(altered(told, place, change))
+    signed, named = data.draw(st.permutations(NAMES))[:2]
+    with pytest.raises(Refused, match="not that of client"):
+        here.take(packet(report(named, 1), SIGNERS[signed]))
+    assert not here.packets()
+
+
+def test_what_is_refused_has_a_reason() -> None:
+    here = peer()
+    for wrong, reason in (
+        (b"", "oversized"),
+        (bytes(64), "oversized"),
+        (bytes(65 + MOST_BYTES), "oversized"),
+        (packet(report("ann", 1, federation="g")), "malformed"),
+        (packet(report("ann", 0)), "late"),
+        (packet(report("ann", ROUNDS + 1)), "early"),
+    ):
+        with pytest.raises(Refused) as refused:
+            here.take(wrong)
+        assert refused.value.reason == reason
+    assert here.take(HONEST[0]) and not here.take(HONEST[0])
+    assert here.packets() == [HONEST[0]]
+
+
+def test_a_proof_holds_only_for_what_was_signed() -> None:
+    here = peer()
+    for version in range(4):
+        assert here.take(packet(report("bob", 1, version=version))) == (version < 2)
+    assert len(here.packets()) == 2 and not here.reports(1)
+    (proof,) = here.proofs()
+    assert verify_proof(proof, FEDERATION) == (1, "bob")
+    first, second = proof["messages"]
+    wrong: list[Any] = [
+        b"{",
+        [],
+        {},
+        {**proof, "schema": "x"},
+        {**proof, "client": "ann"},
+        {**proof, "round": 2},
+        {**proof, "messages": [first, first]},
+        {**proof, "messages": [first, first], "signatures": proof["signatures"][:1] * 2},
+        {**proof, "messages": [first, second.replace("bob", "ann")]},
+        {**proof, "messages": [first, 2]},
+    ]
+    for one in wrong:
+        with pytest.raises(InvalidSetting, match="proof"):
+            verify_proof(one, FEDERATION)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_phi_and_causal_pasts_are_the_oracles(seed: int) -> None:
+    """phi by Eq. 3 in loops; a past by walking back from it, report by report."""
+    rng = np.random.default_rng(seed)
+    here, place = peer(), {name: i for i, name in enumerate(NAMES)}
+    for one in HONEST:
+        if rng.random() < 0.9:
+            here.take(one)
+    if rng.random() < 0.5:
+        here.take(packet(report("cleo", 2, version=1)))
+        here.take(packet(report("cleo", 2, version=2)))
+    phi = np.zeros((5, 5))
+    for t in here.rounds:
+        told = here.reports(t)
+        lcvs, weights = [], []
+        for i, name in enumerate(NAMES):
+            one = told.get(name)
+            members = [place[j] for j in one.members] if one else [i]
+            lcvs.append(dict(zip(members, one.lcv if one else [0.0], strict=True)))
+            weights.append(dict(zip(members, one.weights if one else [1.0], strict=True)))
+        phi = ref.update_contributions(phi, lcvs, weights)
+
+    def known(name: str, t: int) -> bool:
+        """Whether the past of a client's row after round t is known."""
+        if t == 0:
+            return True
+        if name in here.missing(t):
+            return False
+        one = here.reports(t).get(name)
+        return all(known(member, t - 1) for member in (one.members if one else [name]))
+
+    rows = trace(here)
+    np.testing.assert_allclose(rows.phi, phi, atol=1e-12)
+    assert rows.whole.tolist() == [known(name, ROUNDS) for name in NAMES]
