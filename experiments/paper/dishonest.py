@@ -151,7 +151,7 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario], defence: Defence) -> panda
         chosen = replace(adversary, kind="d1d2")  # who would lie is known in honest runs, too
         liars = choose_liars(chosen, simulation.n, config.seed)
         found = evaluations[scenario.evaluation]
-        judged = replace(defence, c2=scenario.defended)
+        judged = defence.with_c2(scenario.defended)
         scores, flagged = score(found["lcv"], liars, adversary, judged)
         if scenario == wanted[0]:
             honest = scores

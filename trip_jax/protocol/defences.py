@@ -120,6 +120,12 @@ class Defence:
             distance=distance if self.distance is None else self.distance,
         )
 
+    def with_c2(self, c2: bool) -> "Defence":
+        """The same with C2 under its thresholds, or without it and them."""
+        return (
+            replace(self, c2=True) if c2 else replace(self, c2=False, penalty=None, distance=None)
+        )
+
     def filter(self) -> Filter:
         """What receivers accept."""
         return FilterByAccuracy(self.v_threshold) if self.c1 else AcceptAll()

@@ -1,6 +1,6 @@
 """A configuration made into a federation that is ready to run."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
     devices = available(config.devices)
     parts = lay_out(config)
     # What one job of a sweep sets for another, cli/effects.py has let pass.
-    lies, audits = config.adversary.kind != "none", config.defence.c2
+    lies = config.adversary.kind != "none"
     simulation = Simulation(
         parts.model,
         parts.federation.data,
@@ -33,7 +33,7 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         training=config.training,
         contribution=config.contribution,
         adversary=config.adversary if lies else Adversary(),
-        defence=config.defence if audits else replace(config.defence, penalty=None, distance=None),
+        defence=config.defence.with_c2(config.defence.c2),
         aggregation=config.aggregation,
         channel=config.channel,
         trust=config.trust,

@@ -184,12 +184,13 @@ class Prepared:
     def _work(self) -> tuple[np.ndarray, Any]:
         """How many models a round evaluates [G], and which."""
         method = self.rules.contribute
-        n_members = np.asarray(self.topology.graphs.mask).sum(axis=-1)
-        given = n_members, self.learner.evaluation_batch
+        given = np.asarray(self.topology.graphs.mask).sum(axis=-1), self.learner.evaluation_batch
         plays = method.method if isinstance(method, Keeping) else method
-        shared = isinstance(plays, ByCoalitions) and plays_by_the_graph(self.rules)
-        work: Any = plays.work(*given, self.topology.alike()) if shared else method.work(*given)
-        return method.n_models(work, n_members), work
+        if isinstance(plays, ByCoalitions) and plays_by_the_graph(self.rules):
+            work: Any = plays.work(*given, self.topology.alike())
+        else:
+            work = method.work(*given)
+        return method.n_models(work, given[0]), work
 
     def _require_its_method(self) -> None:
         """Refuse rules that ask for what is not kept, or that a method of the end can't follow."""
