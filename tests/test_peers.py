@@ -1,5 +1,7 @@
 """Other frameworks are measured by turns, or left out with a reason; stand-ins answer for them."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,11 @@ json.dump(told, open(task["answer"], "w"))
 
 def stand_in(first: float = 5, seconds: float = 2, less: int = 0, accuracy: float = 0.5) -> str:
     return STAND_IN.format(first=first, seconds=seconds, less=less, accuracy=accuracy)
+
+
+def test_environments_of_other_frameworks_need_nothing_of_ours() -> None:
+    nothing_installed = [sys.executable, "-S", "-c", "import experiments.frameworks.task"]
+    subprocess.run(nothing_installed, check=True, cwd=Path(__file__).parents[1])
 
 
 def test_peers_are_compared_by_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas
 from PIL import Image
 
+from experiments.benchmarks import benchmark, scaling
 from experiments.benchmarks.borders import asked
 from experiments.benchmarks.coverage import SETTINGS
 from experiments.beyond.asynchrony import AsynchronyStudy
@@ -35,6 +36,7 @@ BEYOND: dict[str, Callable[[list[str]], CellStudy]] = {
     "participation": ParticipationStudy,
     "stability": StabilityStudy,
 }
+OF_SPEED = {"benchmark": benchmark.SETTINGS, "scaling": scaling.SETTINGS}
 TABLES = sorted(set(FILES.glob("*.md")) - {FILES / "index.md"})
 
 
@@ -50,8 +52,8 @@ def report_of(command: str) -> Report:
         study = CellStudy(experiment, arguments, topologies=columns)
     elif experiment in BEYOND:
         study = BEYOND[experiment](arguments)
-    elif experiment == "scaling":
-        request = Request(experiment, arguments, ("dataset", "model"))
+    elif experiment in OF_SPEED:
+        request = Request(experiment, arguments, OF_SPEED[experiment])
         for name, default in (("dataset", "fashion_mnist"), ("model", "cnn")):
             request.one(name, default)
         return Report.of(request, FILES)

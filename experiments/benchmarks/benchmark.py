@@ -58,6 +58,7 @@ WORKS: Mapping[str, str] = {
 }
 """What is timed, and the unit of its rate."""
 
+SETTINGS = ("clients", "dataset", "model", "works", "repeats", "examples", "out")
 OF_COALITIONS = ("coalitions", "round")
 UNBATCHED, WHOLE = "trip_jax, one model a call", "PyTorch, whole arrays"
 LARGE, FEW_IMAGES = 100, 20  # beyond so many clients a round has so many test images
@@ -68,8 +69,7 @@ def benchmark(arguments: Sequence[str]) -> None:
     """Measure, print and write."""
     if any(argument.startswith("peers=") for argument in arguments):
         return peers(arguments)
-    names = ("clients", "dataset", "model", "works", "repeats", "examples", "out")
-    request = Request("benchmark", arguments, names)
+    request = Request("benchmark", arguments, SETTINGS)
     works = request.among("works", tuple(WORKS))
     repeats = request.number("repeats", 3, least=1)
     examples = request.number("examples", 32, least=1)

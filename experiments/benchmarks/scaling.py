@@ -36,14 +36,14 @@ from trip_jax.runs.interruption import EXIT_CODE
 from trip_jax.settings.errors import Interrupted, InvalidSetting
 from trip_jax.settings.plurals import counted
 
+SETTINGS = ("clients", "devices", "examples", "dataset", "model", "out")
 ROUNDS = ("training.rounds=2", "training.local_epochs=1", "dataset.test_size=50")
 GIB = 2**30
 
 
 def scaling(arguments: Sequence[str]) -> None:
     """Measure, print, draw and write."""
-    names = ("clients", "devices", "examples", "dataset", "model", "out")
-    request = Request("scaling", arguments, names)
+    request = Request("scaling", arguments, SETTINGS)
     examples = request.number("examples", 50, least=1)
     dataset, model = request.one("dataset", "fashion_mnist"), request.one("model", "cnn")
     folder = request.folder("outputs/scaling")
