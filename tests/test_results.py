@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas
 from PIL import Image
 
-from experiments.benchmarks import benchmark, scaling
+from experiments.benchmarks import benchmark, peers, scaling
 from experiments.benchmarks.borders import asked
 from experiments.benchmarks.coverage import SETTINGS
 from experiments.beyond.asynchrony import AsynchronyStudy
@@ -36,7 +36,7 @@ BEYOND: dict[str, Callable[[list[str]], CellStudy]] = {
     "participation": ParticipationStudy,
     "stability": StabilityStudy,
 }
-OF_SPEED = {"benchmark": benchmark.SETTINGS, "scaling": scaling.SETTINGS}
+OF_SPEED = {"benchmark": benchmark.SETTINGS, "scaling": scaling.SETTINGS, "peers": peers.SETTINGS}
 TABLES = sorted(set(FILES.glob("*.md")) - {FILES / "index.md"})
 
 
@@ -56,6 +56,8 @@ def report_of(command: str) -> Report:
         request = Request(experiment, arguments, OF_SPEED[experiment])
         for name, default in (("dataset", "fashion_mnist"), ("model", "cnn")):
             request.one(name, default)
+        if experiment == "peers":
+            request.number("examples", 64)
         return Report.of(request, FILES)
     elif experiment == "broadcast":
         return Report.of(Request(experiment, arguments, OF_BROADCAST), FILES)

@@ -59,14 +59,18 @@ LEARNING = ("training.learning_rate=0.1", "training.momentum=0", "topology=ring"
 Answer = dict[str, Any]
 
 
+SETTINGS = tuple(
+    ["peers", "protocols", "clients", "examples", "rounds", "turns", "dataset", "model", "out"]
+)
+
+
 class LeftOut(Exception):
     """Why a framework has no figures."""
 
 
 def peers(arguments: Sequence[str]) -> None:
     """Measure, print and write."""
-    own = ("peers", "protocols", "clients", "examples", "rounds", "turns", "dataset", "model")
-    request = Request("peers", arguments, (*own, "out"))
+    request = Request("peers", arguments, SETTINGS)
     chosen = request.among("peers", PEERS)
     protocols = request.among("protocols", tuple(PROTOCOLS))
     clients = request.numbers("clients", 8, 100)
