@@ -56,12 +56,10 @@ PROTOCOLS = {"fedavg": PEERS, "gossip": ("fluke",)}
 APART = 0.1  # of accuracy, beyond which two have not learned the same
 LEARNING = ("training.learning_rate=0.1", "training.momentum=0", "topology=ring")
 
+COMPARED = ("peers", "protocols", "clients", "examples", "rounds", "turns")
+SETTINGS = (*COMPARED, "dataset", "model", "out")
+
 Answer = dict[str, Any]
-
-
-SETTINGS = tuple(
-    ["peers", "protocols", "clients", "examples", "rounds", "turns", "dataset", "model", "out"]
-)
 
 
 class LeftOut(Exception):
