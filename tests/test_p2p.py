@@ -88,6 +88,31 @@ def test_interrupted_nodes_leave_nothing_running(tmp_path: Path) -> None:
     assert not "".join(path.read_text() for path in tmp_path.glob("*/log.txt"))
 
 
+def test_nothing_is_expected_of_a_neighbour_that_died_before_it_was_met(tmp_path: Path) -> None:
+    neighbours = {"a": ["b", "c"], "b": ["a"], "c": ["a"]}
+    settings = Settings(1, 0, "numpy", 0.5, dict.fromkeys(neighbours, 1), neighbours, "", 2)
+    prepare(tmp_path, settings, [{}, {}, {}])
+
+    async def calling() -> tuple[set[str], set[str]]:
+        async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+        (tmp_path / "b" / "port.json").write_text(str(port))  # where nobody listens any more
+        gone = asyncio.Event()
+
+        async def lost() -> None:
+            gone.set()
+
+        keys = Federation.read(tmp_path / "keys.json"), Signer.at(tmp_path / "a" / "key")
+        links = Links("a", *keys, neighbours["a"], tmp_path, 0.5, lambda *_: lost(), lost)
+        async with links.open():
+            await asyncio.wait_for(gone.wait(), 5)
+            soon = links.expected()
+            await asyncio.sleep(0.6)  # c never came
+            return soon, links.expected()
+
+    assert asyncio.run(calling()) == ({"c"}, set())
+
+
 @pytest.mark.thorough
 def test_the_others_go_on_without_a_node_that_is_killed(tmp_path: Path) -> None:
     names, graph = [f"node{i}" for i in range(6)], nx.circulant_graph(6, [1, 2])

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -36,10 +37,11 @@ class Links:
     Args:
         patience: seconds in which anything must happen.
         got: called with each frame, in the order of a neighbour's frames.
-        lost: called when a neighbour's connection has ended.
+        lost: called when a neighbour has gone.
 
     Attributes:
-        gone: neighbours whose connection has ended.
+        came: neighbours that have proved who they are.
+        gone: those whose connection has ended, or could not be had.
     """
 
     name: str
@@ -50,10 +52,12 @@ class Links:
     patience: float
     got: Got
     lost: Callable[[], Awaitable[None]]
+    came: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     bytes_sent: int = 0
     frames_sent: int = 0
     broken: int = 0  # connections that were closed for what came over them
+    _opened: float = 0.0
     _queues: dict[str, asyncio.Queue[bytes | None]] = field(init=False)  # None: the end
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -64,6 +68,7 @@ class Links:
     async def open(self) -> AsyncIterator[None]:
         """Listen on a port that the system chooses, and call neighbours; at the end send all."""
         server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        self._opened = time.monotonic()
         try:
             port = server.sockets[0].getsockname()[1]
             _write(self.folder / self.name / "port.json", port)
@@ -80,6 +85,11 @@ class Links:
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def expected(self) -> set[str]:
+        """Neighbours that may send yet: not who has gone, nor who has not come in time."""
+        late = time.monotonic() > self._opened + self.patience
+        return (self.came if late else {*self.neighbours}) - self.gone
 
     def send(self, kind: bytes, content: bytes, besides: str = "") -> None:
         """To all neighbours but one, as soon as they take it."""
@@ -103,6 +113,8 @@ class Links:
                     await asyncio.sleep(POLL)
                 ends = await asyncio.open_connection("127.0.0.1", json.loads(path.read_text()))
             await self._serve(*ends, other)
+        self.gone.add(other)
+        await self.lost()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._start(self._serve(reader, writer, None))
@@ -116,6 +128,7 @@ class Links:
                 other = await self._hello(reader, writer)
             if called not in (None, other) or other not in self.neighbours:
                 raise Broken(f"{other} instead of a neighbour")
+            self.came.add(other)
             sending = asyncio.ensure_future(self._send(writer, other))
             try:
                 while True:

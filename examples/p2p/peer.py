@@ -105,7 +105,7 @@ class Peer:
             self._models[round, self.name, when] = theta
             about = About(self._federation.name, self.name, round, when)
             self._links.send(MODEL, sealed(self._signer, MODEL_SCHEMA, about, to_bytes(theta)))
-        await self._until(lambda: self._awaited() <= {*self._members(round)})
+        await self._until(lambda: self._links.expected() <= {*self._members(round)})
         members = self._members(round)  # who is late is left out
         self._left_out += 1 + len(self._links.neighbours) - len(members)
         models = {when: {j: [self._models[round, j, when]] for j in members} for when in WHEN}
@@ -121,10 +121,6 @@ class Peer:
     def _members(self, round: int) -> list[str]:
         there = [self.name, *self._links.neighbours]
         return [j for j in there if all((round, j, when) in self._models for when in WHEN)]
-
-    def _awaited(self) -> set[str]:
-        """Whose models may come yet."""
-        return {*self._links.neighbours} - self._links.gone
 
     def _evaluator(self) -> LocalEvaluator:
         return LocalEvaluator(

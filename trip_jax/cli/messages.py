@@ -130,7 +130,7 @@ def _unknown(name: str) -> str:
     names = _names(asdict(Config()))
     meant = {full.rpartition(".")[2]: full for full in names} | {full: full for full in names}
     close = nearest(name, meant)
-    hint = f"did you mean {meant[close[0]]}?" if close else f"there are {', '.join(names)}."
+    hint = f"did you mean {meant[close[0]]}?" if close else "trip-jax settings lists what there is."
     return f"There is no setting {name}: {hint}"
 
 
