@@ -142,9 +142,11 @@ def two_processes(folder: Path, *more: str, interrupted: bool = False) -> list[i
             process.kill()
 
 
-def test_two_processes_equal_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shard_models", ["false", rarely("true")])
+def test_two_processes_equal_one(tmp_path: Path, shard_models: str) -> None:
     run(config_of(*SHARED, "training.rounds=2", "devices=1"), tmp_path / "alone")
-    assert two_processes(tmp_path, "training.rounds=2") == [0, 0]
+    given = "training.rounds=2", f"shard_models={shard_models}"
+    assert two_processes(tmp_path, *given) == [0, 0]
     assert not list((tmp_path / "1").glob("*"))  # the first writes for all
     one, two = (load_run(tmp_path / name) for name in ("alone", "0"))
     np.testing.assert_allclose(two.data.phi, one.data.phi, atol=1e-6)
@@ -152,12 +154,13 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     assert "2 of them" in two.summary["device"]
 
 
-def test_two_processes_go_on_together(tmp_path: Path, thorough: bool) -> None:
+@pytest.mark.thorough
+@pytest.mark.parametrize("shard_models", ["false", "true"])
+def test_two_processes_go_on_together(tmp_path: Path, shard_models: str) -> None:
     """Wherever the signal comes: both end after the same round."""
-    if not thorough:
-        pytest.skip("four processes: make test-all")
     many = ["training.rounds=400", "checkpoint.every=2"]
     run(config_of(*SHARED, *many, "devices=1"), tmp_path / "alone")
+    many.append(f"shard_models={shard_models}")
     assert two_processes(tmp_path, *many, interrupted=True) == [75, 75]
     assert load_run(tmp_path / "0").summary["status"] == "interrupted"
     assert two_processes(tmp_path, *many, "resume=auto") == [0, 0]

@@ -46,6 +46,7 @@ class Config:
     n_clients: int = 8
     seed: int = 0
     devices: int | str | None = execution("all")  # None: all
+    shard_models: bool = execution(False)  # each device holds a part of the models, not all
     precision: str = "float32"  # of matrix products in training and evaluation
     resume: str | None = execution(None)  # the directory of a run to go on with, or "auto"
     checkpoint: Checkpoint = field(default_factory=Checkpoint, metadata=EXECUTION)

@@ -29,10 +29,14 @@ from trip_jax.settings.errors import InvalidSetting
 PRECISIONS = {"float32": "highest", "tensorfloat32": "high", "bfloat16": "BF16_BF16_F32"}
 """The setting `precision`, and JAX's word for it."""
 
-_AXIS = "device"
+AXIS = "device"
+"""The name of the axis of a mesh."""
 
 MAX_CORES = 8
 """Cores of a CPU that become devices unless more are asked for: each holds a copy of all models."""
+
+ROWS_AT_ONCE = 16
+"""Of every device, that are sent to all in one go."""
 
 MAX_DEVICES = 256
 """That a CPU is divided into at most."""
@@ -177,7 +181,7 @@ def mesh_of(devices: Any) -> Mesh:
         listed and all(isinstance(device, jax.Device) for device in devices),
         f"devices must be a list of devices, such as jax.devices()[:2], not {told(devices)}.",
     )
-    return Mesh(np.asarray(devices), (_AXIS,))
+    return Mesh(np.asarray(devices), (AXIS,))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -185,15 +189,46 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
-def placed(tree: Any, mesh: Mesh) -> Any:
-    """The same arrays, which all processes have alike, whole on every device."""
-    return _placed(tree, mesh)
+def divided(mesh: Mesh) -> NamedSharding:
+    """The d-th part of an array's rows on the d-th device."""
+    return NamedSharding(mesh, PartitionSpec(AXIS))
+
+
+def placed(tree: Any, where: NamedSharding) -> Any:
+    """The same arrays, which all processes have alike, on the devices."""
+    return _placed(tree, where)
+
+
+@partial(jax.jit, static_argnames="where")
+def _placed(tree: Any, where: NamedSharding) -> Any:
+    # Not by device_put, which takes no keys to devices of other processes.
+    return lax.with_sharding_constraint(tree, where)
+
+
+def on_host(rows: Array, mesh: Mesh) -> np.ndarray:
+    """Divided rows [R, P] as all processes get them; a few at a time, where there are several."""
+    if not mesh.is_multi_process:
+        return np.asarray(rows)
+    found = np.empty(rows.shape, rows.dtype)
+    of_device = found.reshape(mesh.size, -1, *rows.shape[1:])
+    for start in range(0, of_device.shape[1], ROWS_AT_ONCE):
+        some = np.asarray(_some_of_each(rows, start, mesh))
+        of_device[:, start : start + ROWS_AT_ONCE] = some[:, : of_device.shape[1] - start]
+    return found
 
 
 @partial(jax.jit, static_argnames="mesh")
-def _placed(tree: Any, mesh: Mesh) -> Any:
-    # Not by device_put, which takes no keys to devices of other processes.
-    return lax.with_sharding_constraint(tree, replicated(mesh))
+def _some_of_each(rows: Array, start: Array, mesh: Mesh) -> Array:
+    """Rows [D, few, P] of every device, on all of them."""
+
+    def share(rows: Array, start: Array) -> Array:
+        padded = jnp.pad(rows, [(0, ROWS_AT_ONCE), *[(0, 0)] * (rows.ndim - 1)])
+        return lax.all_gather(lax.dynamic_slice_in_dim(padded, start, ROWS_AT_ONCE), AXIS)
+
+    part, whole = PartitionSpec(AXIS), PartitionSpec()
+    return jax.shard_map(
+        share, mesh=mesh, in_specs=(part, whole), out_specs=whole, check_vma=False
+    )(rows, start)
 
 
 def shapes_of(program: Any, mesh: Mesh, *arguments: Any) -> Any:
@@ -214,8 +249,8 @@ def gathered_map(mesh: Mesh, work: Callable[..., Any], *arguments: Any) -> Any:
         return jax.tree.map(lambda x: x[None], work(0, *arguments))
 
     def share(*arguments: Any) -> Any:
-        results = work(lax.axis_index(_AXIS), *arguments)
-        return jax.tree.map(lambda x: lax.all_gather(x, _AXIS), results)
+        results = work(lax.axis_index(AXIS), *arguments)
+        return jax.tree.map(lambda x: lax.all_gather(x, AXIS), results)
 
     # JAX does not infer that an all_gather's results are the same everywhere: no check_vma.
     whole = PartitionSpec()
@@ -263,7 +298,7 @@ def sharded_map(mesh: Mesh, work: Callable[[Any, Any], Any], rows: Any, shared: 
     """
     if mesh.size == 1:
         return work(rows, shared)
-    part, whole = PartitionSpec(_AXIS), PartitionSpec()
+    part, whole = PartitionSpec(AXIS), PartitionSpec()
     divided = jax.shard_map(
         work, mesh=mesh, in_specs=(part, whole), out_specs=part, check_vma=False
     )

@@ -109,9 +109,9 @@ class FalseReports(Honest):
     divided: bool  # the amount, by m, as the entries are
 
     def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
-        nearby, lying = here.neighbourhoods, here.liars.mask
-        lies = lying[:, None] & nearby.mask
-        raised = lying[nearby.members] if self.collude else nearby.itself
+        nearby = here.neighbourhoods
+        lies = here.lying[:, None] & nearby.mask
+        raised = here.liars.mask[nearby.members] if self.collude else nearby.itself
         m = nearby.mask.sum(axis=1, keepdims=True)
         amount = self.amount / (m if self.divided else 1)
         others = -amount if self.lower_others else 0
@@ -141,12 +141,12 @@ class Garbage:
         return replace(
             own,
             before=own.before.at[who].set(jnp.nan),
-            arrived=own.arrived & ~here.liars.mask,
+            arrived=own.arrived & ~here.lying,
             altered=who,
         )
 
     def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
-        return jnp.where(here.liars.mask[:, None], jnp.nan, lcv)
+        return jnp.where(here.lying[:, None], jnp.nan, lcv)
 
 
 LIES("none")(lambda settings, v_threshold, divided: Honest())

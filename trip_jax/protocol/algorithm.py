@@ -29,27 +29,27 @@ from trip_jax.protocol.messages import (
 )
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.rules import Rules
+from trip_jax.protocol.shards import exchanged
 
 
 @jax.jit
 def learn(learner: Learner, rules: Rules, schedule: Schedule, state: State) -> Learned:
     """What clients do in order to learn."""
     here = rules.weigh(schedule.at(state.round), state)
-    clients = jnp.arange(here.n_clients)
-    keys = round_keys(state.key, clients, state.round)
-    trained, loss = learner.train(state.models, clients, keys)  # line 4
+    keys = round_keys(state.key, here.numbers, state.round)
+    trained, loss = learner.train(state.models, here.numbers, keys)  # line 4
     trained = here.of_present(trained, state.models)
     loss = here.of_present(loss, jnp.zeros_like(loss))
     finite = jnp.isfinite(trained).all(axis=1)
     if len(here.liars.numbers):  # a liar whose training fails goes on with what it had
-        failed = here.liars.mask & ~finite
+        failed = here.lying & ~finite
         trained = jnp.where(failed[:, None], state.models, trained)
     own = _messages(state, trained, finite)
     given = rules.adversary.send(own, here, learner)
     now, _ = rules.channel(given, here, state.channel, learner)  # lines 5 and 6
-    sent = mailbox.with_earlier(now, state.earlier)
+    sent = exchanged(now, state.earlier, here)
     nearby = here.of_those_that(sent.arrived).neighbourhoods
-    models = aggregate(rules.aggregate, sent.trained, nearby, own.trained_unlike(sent))  # line 7
+    models = aggregate(rules.aggregate, sent.trained, nearby, own.trained_unlike(now))  # line 7
     # A last step that overflows shows in no loss but those of the models it is mixed into.
     return Learned(models, trained, jnp.where(finite, loss, jnp.nan), now.arrived)
 
@@ -70,7 +70,9 @@ def assess(
     now, remembered = rules.channel(given, here, state.channel, learner)
     remembered = here.of_present(remembered, state.channel)
     earlier = mailbox.with_these(state.earlier, now, here)
-    sent = mailbox.with_earlier(now, state.earlier)
+    sent = exchanged(now, state.earlier, here)
+    if own.trained_unlike(now) is None:
+        own = replace(own, trained=sent.trained)  # where they come first
     here = here.of_those_that(sent.arrived)
     nearby = here.neighbourhoods
     sent, readable = sent.readable()

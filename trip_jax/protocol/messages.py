@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,29 @@ class Liars:
     """Who lies in a federation; F of n clients."""
 
     numbers: Array  # [F] int32, ascending
-    mask: Array  # [n] bool
+    mask: Any  # [n] bool; [b + H] where models are divided, of those whose messages a device has
+
+
+@struct.dataclass
+class Share:
+    """What one of D devices has of a federation whose models are divided, see sharding.py.
+
+    Everything else of a round is that of its b clients then; messages are theirs and H more. Fields
+    but the first have a leading axis G in a schedule.
+    """
+
+    clients: Array  # [b] int32 their numbers among all n, n where padded
+    sends: tuple[Array, ...]  # for each shift the rows [h] whose messages go so many devices on
+    lying: Array  # [b + H] bool, whose messages are a liar's
+    altered: Array  # [F] int32 their rows, b + H where padded
+    shifts: tuple[int, ...] = struct.field(pytree_node=False)
+    n_devices: int = struct.field(pytree_node=False)
+    n_clients: int = struct.field(pytree_node=False)  # n
+
+    def of_graph(self, g: Array) -> "Share":
+        """The same with those fields of the g-th graph."""
+        fields = {"sends": self.sends, "lying": self.lying, "altered": self.altered}
+        return replace(self, **jax.tree.map(lambda field: field[g], fields))
 
 
 @struct.dataclass
@@ -35,19 +57,35 @@ class Round:
     work: Any  # what the rule of contributions evaluates, as it lists it
     liars: Any  # Liars
     present: Any = None  # [n] bool, who takes part; None: everyone
+    share: Any = None  # Share; None: a device has all models
 
     @property
     def n_clients(self) -> int:
         return len(self.neighbourhoods.members)
 
+    @property
+    def numbers(self) -> Array:
+        """Of its clients [n], among all there are."""
+        return jnp.arange(self.n_clients) if self.share is None else self.share.clients
+
+    @property
+    def lying(self) -> Array:
+        """Which of its clients [n] lie."""
+        mask: Array = self.liars.mask
+        return mask[: self.n_clients]
+
     def keys(self, clients: Array) -> Array:
         """A key of this round for each of the clients [F]; numbers from n on are nobody's."""
+        if self.share is not None:
+            nobody = self.share.n_clients
+            clients = self.numbers.at[clients].get(mode="fill", fill_value=nobody)
         return round_keys(self.key, clients, self.t)
 
     def keys_beside(self, number: int) -> Array:
         """Other keys of this round for all clients [n], others for each number."""
-        key = jax.random.fold_in(self.key, self.n_clients + number)
-        return round_keys(key, jnp.arange(self.n_clients), self.t)
+        everyone = self.n_clients if self.share is None else self.share.n_clients
+        key = jax.random.fold_in(self.key, everyone + number)  # no liar has this number
+        return round_keys(key, self.numbers, self.t)
 
     def of_present(self, then: Any, before: Any) -> Any:
         """Arrays [n, ...] in which those who are away have what they had before."""
@@ -68,13 +106,14 @@ class Round:
 
 @struct.dataclass
 class Schedule:
-    """What all rounds are made of; graphs, arcs and work have a leading axis G."""
+    """What all rounds are made of; graphs, arcs, work and share have a leading axis G."""
 
     topology: Topology
     arcs: Arcs
     work: Any
     liars: Any  # Liars
     key: Any  # []
+    share: Any = None  # Share
 
     @property
     def of_learning(self) -> "Schedule":
@@ -90,8 +129,11 @@ class Schedule:
         """Round t."""
         g = self.topology.graph_of(t)
         arcs, work = jax.tree.map(lambda field: field[g], (self.arcs, self.work))
-        present = self.topology.present_at(t)
-        return Round(t, self.key, self.topology.at(t), arcs, work, self.liars, present)
+        present, liars, share = self.topology.present_at(t), self.liars, self.share
+        if share is not None:
+            share = share.of_graph(g)
+            liars = replace(liars, mask=share.lying)
+        return Round(t, self.key, self.topology.at(t), arcs, work, liars, present, share)
 
 
 @struct.dataclass
@@ -166,6 +208,10 @@ class State:
     weighing: Any = None  # what receivers remember of members, likewise
     earlier: Any = None  # messages of earlier waves that may yet be mixed, see mailbox.py
     earlier_phi: Any = None  # [K, n, n] the rows of phi that belong to them
+
+    def with_models(self, models: Any) -> "State":
+        """The same with other models, their shape, or None."""
+        return cast(State, replace(cast(Any, self), models=models))
 
 
 @struct.dataclass

@@ -16,10 +16,15 @@ from trip_jax.settings.declared import instance
 from trip_jax.settings.errors import InvalidSetting
 
 
+def follows_the_graph(rules: "Rules") -> bool:
+    """Whether models are exchanged as they are, by the weights of the graph."""
+    return rules.channel == Lossless() and rules.weigh == AsScheduled()
+
+
 def require_plain_exchange(rules: "Rules", who: str) -> None:
     """Refuse rules by which the models of a round depend on more than models and graph."""
     require(
-        rules.channel == Lossless() and rules.weigh == AsScheduled(),
+        follows_the_graph(rules),
         f"{who} exchange models as they are, by the weights of the graph: set channel=none and "
         "trust=none.",
     )
@@ -36,12 +41,7 @@ def require_plain_learning(rules: "Rules", who: str) -> None:
 
 def plays_by_the_graph(rules: "Rules") -> bool:
     """Whether clients with the same neighbourhood have the same models of it, and the same game."""
-    return (
-        rules.weigh == AsScheduled()
-        and rules.adversary == Honest()
-        and rules.channel == Lossless()
-        and rules.filter == AcceptAll()
-    )
+    return follows_the_graph(rules) and rules.adversary == Honest() and rules.filter == AcceptAll()
 
 
 @jax.tree_util.register_static

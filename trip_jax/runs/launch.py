@@ -76,11 +76,19 @@ def run(
             with given_up(folder):
                 return _run_alone_or_first(config, folder, name, tracker, on_begun)
     simulation, _ = prepare(config)
+    rounds = config.training.rounds
     with Interruption("the round") as interruption:  # the first process prints and writes
         past = shared(None, simulation)
-        result = simulation.run(lambda _: anyone(interruption.asked), past=past)
-    assert past  # which only a process that is alone may lack
-    if int(past.state.round) + len(result.timings) < config.training.rounds:
+
+        def on_round(past: Past) -> bool:
+            ends, due = anyone(interruption.asked, False)
+            ends &= int(past.state.round) < rounds
+            if ends or due:
+                simulation.placement.collected(past.state)  # for the first, which saves it
+            return ends
+
+        result = simulation.run(on_round, past=past)
+    if (int(past.state.round) if past else 0) + len(result.timings) < rounds:
         raise Interrupted("interrupted: the first process says what is kept.")
     return summarise(result)
 
@@ -144,9 +152,10 @@ def _run_alone_or_first(
             log.write(*news)
             progress.report(*news)
             tracked.round(len(past.records), numbers_of(*news[1:]))
-            ends = anyone(interruption.asked) and len(past.records) < rounds
             more = len(past.records) < rounds or simulation.keeps_updates
-            if ends or (checkpoints.due(past) and more):
+            ends, due = anyone(interruption.asked, checkpoints.due(past) and more)
+            ends &= len(past.records) < rounds
+            if ends or due:
                 checkpoints.save(past)
             return ends
 

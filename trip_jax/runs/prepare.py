@@ -42,6 +42,7 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
         seed=config.seed,
         devices=devices,
         precision=config.precision,
+        shard_models=config.shard_models,
         keep_phi=config.keep_phi,
         memory_limit=config.memory_limit,
     )

@@ -28,6 +28,7 @@ class RunCheckpoints:
     """The checkpoints of a run, in its directory."""
 
     def __init__(self, folder: Path, config: Config, simulation: Simulation):
+        self._collected = simulation.placement.collected
         settings = result_settings(config.calibrated())
         about = {"settings": settings, "inputs": inputs_hash(simulation)}
         self._rounds = folder / ROUNDS
@@ -43,7 +44,8 @@ class RunCheckpoints:
 
     def save(self, past: Past) -> None:
         """Keep a run as it is after its last round."""
-        self._checkpoints.save(len(past.records), _to_arrays(past))
+        whole = replace(past, state=self._collected(past.state))
+        self._checkpoints.save(len(past.records), _to_arrays(whole))
         self._saved = time.monotonic()
 
     def newest(self) -> Past | None:
@@ -101,20 +103,21 @@ def shared(past: Past | None, simulation: Simulation) -> Past | None:
 
     The others get no records of the rounds before, which the first alone writes.
     """
-    if jax.process_count() == 1:
+    (begun,) = anyone(past is not None)
+    if not begun or jax.process_count() == 1:
         return past
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
-    start = Past(simulation.start(), [], [])  # which all processes compute together
-    past = past or start
+    start = simulation.placement.collected(simulation.start())  # by all processes together
+    past = past or Past(start, [], [])
     arrays = broadcast_one_to_all(arrays_of(past.state))
     return replace(past, state=state_of(jax.tree.map(np.asarray, arrays)))
 
 
-def anyone(asked: bool) -> bool:
-    """Whether any of the processes that share a run is asked to end it, told to all alike."""
+def anyone(*asked: bool) -> tuple[bool, ...]:
+    """What any of the processes that share a run is asked for, told to all alike."""
     if jax.process_count() == 1:
         return asked
     from jax.experimental.multihost_utils import process_allgather
 
-    return bool(np.any(process_allgather(np.array(asked))))
+    return tuple(process_allgather(np.array(asked)).any(axis=0).tolist())

@@ -11,9 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.sharding import NamedSharding
 
 from trip_jax.data.federation import ClientData, as_client_data, as_seen
-from trip_jax.learning.devices import mesh_of, placed, replicated, require_precision, shapes_of
+from trip_jax.learning.devices import (
+    mesh_of,
+    placed,
+    replicated,
+    require_precision,
+    shapes_of,
+)
 from trip_jax.learning.learner import Learner, default_batches
 from trip_jax.learning.memory import PlannedMemory, bytes_of, planned_memory, require_least
 from trip_jax.learning.model import Model
@@ -23,29 +30,22 @@ from trip_jax.learning.training import Training
 from trip_jax.learning.utilities import columns
 from trip_jax.protocol import algorithm, mailbox
 from trip_jax.protocol.adversaries import Adversary, choose_liars
-from trip_jax.protocol.aggregation import AGGREGATIONS, WeightedMean
+from trip_jax.protocol.aggregation import AGGREGATIONS
 from trip_jax.protocol.algorithm import Programs
 from trip_jax.protocol.channels import require_arrivals
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.protocol.exchange import Exchange
 from trip_jax.protocol.messages import Liars, Record, Schedule, State
-from trip_jax.protocol.methods.trip import ByCoalitions
 from trip_jax.protocol.methods.whole_run import Keeping, WholeRun, with_updates
-from trip_jax.protocol.reporting import Reporting, require_for_broadcast
+from trip_jax.protocol.reporting import Reporting
 from trip_jax.protocol.reports import Reports
-from trip_jax.protocol.rules import (
-    Rules,
-    are_ours,
-    is_rule,
-    plays_by_the_graph,
-    require_plain_exchange,
-    require_rules,
-)
-from trip_jax.protocol.weighing import ByPhi, Trust
-from trip_jax.settings import require
+from trip_jax.protocol.rules import Rules, are_ours, is_rule, require_rules
+from trip_jax.protocol.weighing import Trust
 from trip_jax.settings.declared import instance, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.simulation.placement import Divided, OnAll
+from trip_jax.simulation.requirements import require_that_fits
 from trip_jax.topology import Topology
 
 MAX_FEDERATIONS = 64
@@ -77,6 +77,7 @@ class Prepared:
         precision: of the matrix products in training and evaluation, see `Learner`. Averages and
             the coordinator are float32 throughout; XLA's own convolutions, which `cnn` takes on a
             CPU alone, choose for themselves below float32.
+        shard_models: whether each of several devices holds a part of the models in place of all.
         keep_phi: whether contributions [n, n] are kept, or scores alone, with contributions to
             chosen clients on demand; None: of up to `MAX_KEPT` clients.
         memory_limit: GiB that may be taken, of this process on a CPU, else of each device; None:
@@ -106,6 +107,7 @@ class Prepared:
         seed: int = 0,
         devices: Sequence[jax.Device] | None = None,
         precision: str = "float32",
+        shard_models: bool = False,
         keep_phi: bool | None = None,
         memory_limit: float | None = None,
     ):
@@ -122,10 +124,13 @@ class Prepared:
         mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
         require_precision(precision, mesh.devices.flat[0])
         self.training, self.contribution, self.seed = training, contribution, seed
+        self.shards_models = shard_models and mesh.size > 1
         self.privacy = named("privacy", privacy, Privacy)
         self.keeps_phi = self.n <= MAX_KEPT if keep_phi is None else keep_phi
         self.memory_limit, image = memory_limit, as_seen(data.images[:1])
-        self.root, init_key, key = placed(tuple(jax.random.split(jax.random.key(seed), 3)), mesh)
+        self.root, init_key, key = placed(
+            tuple(jax.random.split(jax.random.key(seed), 3)), replicated(mesh)
+        )
         client_batch, coalition_batch = default_batches(jax.default_backend())
         utilities = columns(contribution.utility)
         self.learner = Learner(
@@ -153,8 +158,8 @@ class Prepared:
         self.broadcast = named("protocol", protocol, Reporting).build()
         require_arrivals(self._rules["channel"], topology)
         self._set_adversary(adversary, defence)
-        n_phi = self.keeps_phi * self.n**2
-        if require_least(self.n * self.learner.model.theta.size, n_phi, mesh, memory_limit):
+        of_least = self.placement.n_held * self.learner.model.theta.size, self.keeps_phi * self.n**2
+        if require_least(*of_least, mesh, memory_limit):
             self.plan()
         self.learner = replace(self.learner, model=self.learner.model.drawn(init_key))
 
@@ -176,48 +181,11 @@ class Prepared:
         ours = self.learner.model.model.ours and are_ours(*varied)
         self.rules = Rules(own=None if ours else object(), **rules)
         self.learner = replace(self.learner, own=self.rules.own)
-        self._require_its_method()
-        self.coalitions, work = self._work()
-        work = jax.device_put(work, replicated(self.learner.mesh))
-        self.schedule = replace(self.schedule, work=work, liars=liars)
-
-    def _work(self) -> tuple[np.ndarray, Any]:
-        """How many models a round evaluates [G], and which."""
-        method = self.rules.contribute
-        given = np.asarray(self.topology.graphs.mask).sum(axis=-1), self.learner.evaluation_batch
-        plays = method.method if isinstance(method, Keeping) else method
-        if isinstance(plays, ByCoalitions) and plays_by_the_graph(self.rules):
-            work: Any = plays.work(*given, self.topology.alike())
-        else:
-            work = method.work(*given)
-        return method.n_models(work, given[0]), work
-
-    def _require_its_method(self) -> None:
-        """Refuse rules that ask for what is not kept, or that a method of the end can't follow."""
-        require(
-            self.keeps_phi or not isinstance(self.rules.weigh, ByPhi),
-            "Weights that follow contributions need all of them: set keep_phi=true or trust=none.",
-        )
-        if self.broadcast:
-            self.broadcast.who_lies(self.n, self.seed)
-            require_for_broadcast(self.rules, self.topology, self.keeps_phi)
-        if not self.keeps_updates:
-            return
-        method = f"contribution.method={self.contribution.method}"
-        require(self.keeps_phi, f"{method} tells phi as a whole: set keep_phi=true.")
-        require_plain_exchange(self.rules, f"Runs with {method}")
-        require(
-            isinstance(self.rules.aggregate, WeightedMean),
-            f"{method} follows models that are mixed linearly: set aggregation=weighted_mean.",
-        )
-        require(
-            self.topology.wave is None or self.topology.present is None,
-            f"{method} follows clients from round to round: set schedule=synchronous.",
-        )
-        honest = self.adversary.kind == "none" and not (self.defence.c1 or self.defence.c2)
-        require(honest, f"{method} is of honest federations: leave out adversary and defence.")
-        alone = jax.process_count() == 1
-        require(alone, f"{method} keeps all updates in one process: leave out distributed.")
+        require_that_fits(self)
+        place = Divided if self.shards_models else OnAll
+        schedule = replace(self.schedule, work=None, liars=liars)
+        self.placement = place(schedule, self.rules, self.learner, c.max_coalitions)
+        self.schedule, self.coalitions = self.placement.schedule, self.placement.coalitions
 
     @property
     def keeps_updates(self) -> bool:
@@ -257,28 +225,29 @@ class Prepared:
     # differ in nothing else share them.
 
     @property
-    def _starting(self) -> tuple[Learner, Rules, Array, bool, int]:
+    def _starting(self) -> tuple[Learner, Rules, Array, bool, int, int, NamedSharding]:
         rules = self.rules.alone("channel", "weigh")
-        return self.learner, rules, self.root, self.keeps_phi, self.depth
+        where = self.placement.n_rows, self.placement.models
+        return self.learner, rules, self.root, self.keeps_phi, self.depth, *where
 
     @property
-    def learning(self) -> tuple[Learner, Rules, Schedule]:
-        """For `algorithm.learn`."""
+    def learning(self) -> tuple[Any, ...]:
+        """For the first program of a round."""
         rules = self.rules.alone("weigh", "adversary", "channel", "aggregate")
-        return self.learner, rules, self.schedule.of_learning
+        return self.learner, rules, *self.placement.learning
 
     @property
-    def assessing(self) -> tuple[Learner, Rules, Schedule]:
-        """For `algorithm.assess`."""
+    def assessing(self) -> tuple[Any, ...]:
+        """For the second."""
         rules = self.rules.alone(
             *("weigh", "adversary", "channel", "filter"),
             *("aggregate", "contribute", "utility"),
         )
-        return self.learner, rules, self.schedule
+        return self.learner, rules, *self.placement.assessing
 
     @property
     def coordinating(self) -> tuple[Rules, Schedule]:
-        """For `algorithm.coordinate`."""
+        """For the third."""
         return self.rules.alone("audit"), self.schedule.public
 
     def compile(self, state: State) -> Programs:
@@ -288,21 +257,25 @@ class Prepared:
         arrived, reports = np.ones(self.n, bool), Reports.none(self.schedule.arcs.client.shape[1])
         trained = state.models, arrived
         reported = state.phi, reports, state.round, state.earlier_phi
+        programs: Any = self.placement.programs
         return Programs(
-            learn=algorithm.learn.lower(*self.learning, state).compile(),
-            assess=algorithm.assess.lower(*self.assessing, state, *trained).compile(),
-            coordinate=algorithm.coordinate.lower(*self.coordinating, *reported).compile(),
+            learn=programs.learn.lower(*self.learning, state).compile(),
+            assess=programs.assess.lower(*self.assessing, state, *trained).compile(),
+            coordinate=programs.coordinate.lower(*self.coordinating, *reported).compile(),
         )
 
     def plan(self) -> tuple[Programs, PlannedMemory | None]:
         """The programs of a run, and the memory that it takes; InvalidSetting if there is less."""
-        shapes: State = shapes_of(_start, self.learner.mesh, *self._starting)
-        programs = self.compile(shapes)
-        waiting, mesh = (shapes.models, shapes.phi), self.learner.mesh
+        shapes: State = shapes_of(_start, mesh := self.learner.mesh, *self._starting)
+        models, placement = shapes.models, self.placement
+        there = jax.ShapeDtypeStruct(models.shape, models.dtype, sharding=placement.models)
+        programs = self.compile(shapes := shapes.with_models(there))
+        held = jax.ShapeDtypeStruct((placement.n_held, models.shape[1]), models.dtype)
+        waiting = held, shapes.phi
         records = self._record_bytes(programs, shapes)
         limits = self.memory_limit, bytes_of((shapes.earlier, shapes.earlier_phi))
         planned = planned_memory(programs, *waiting, records, mesh, *limits)
-        shape = self.training.rounds, *shapes.models.shape
+        shape = self.training.rounds, self.n, models.shape[1]
         return programs, with_updates(planned, self.rules.contribute, shape, self.memory_limit)
 
     def _record_bytes(self, programs: Programs, state: State) -> int:
@@ -321,8 +294,7 @@ class Prepared:
 
     def step(self, state: State) -> tuple[State, Record]:
         """One round of Algorithm 1, a pure function of the state."""
-        programs = Programs(algorithm.learn, algorithm.assess, algorithm.coordinate)
-        return algorithm.step(self.on_its_data(programs), state)
+        return algorithm.step(self.on_its_data(self.placement.programs), state)
 
 
 def _shapes_of_results(program: Any, *_: Any) -> Any:
@@ -332,10 +304,18 @@ def _shapes_of_results(program: Any, *_: Any) -> Any:
 _evaluate = jax.jit(Learner.evaluate)
 
 
-@partial(jax.jit, static_argnames=("keeps_phi", "depth"))
-def _start(learner: Learner, rules: Rules, key: Array, keeps_phi: bool, depth: int) -> State:
-    n, theta = len(learner.data.sizes), learner.model.theta
-    models = jnp.tile(theta, (n, 1))
+@partial(jax.jit, static_argnames=("keeps_phi", "depth", "n_rows", "where"))
+def _start(
+    learner: Learner,
+    rules: Rules,
+    key: Array,
+    keeps_phi: bool,
+    depth: int,
+    n_rows: int,
+    where: NamedSharding,
+) -> State:
+    n, theta, mesh = len(learner.data.sizes), learner.model.theta, learner.mesh
+    models = jnp.tile(theta, (n_rows, 1))
     state = State(
         models=models,
         utility=jnp.tile(learner.evaluate(theta[None]), (n, 1)),
@@ -347,4 +327,5 @@ def _start(learner: Learner, rules: Rules, key: Array, keeps_phi: bool, depth: i
         earlier=mailbox.empty(models, depth),
         earlier_phi=jnp.zeros((depth, n, n)) if keeps_phi and depth else None,
     )
-    return lax.with_sharding_constraint(state, replicated(learner.mesh))
+    state = lax.with_sharding_constraint(state.with_models(None), replicated(mesh))
+    return state.with_models(lax.with_sharding_constraint(models, where))

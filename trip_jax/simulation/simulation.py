@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from trip_jax.attribution import Journal, Updates
-from trip_jax.learning.devices import placed
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.learning.privacy import Guarantee
 from trip_jax.protocol import algorithm
@@ -65,7 +64,7 @@ class Simulation(Prepared):
             "Model.init draws, what Model.apply computes, and the scale of the examples.",
         )
         if past:
-            state = placed(past.state, mesh)
+            state = self.placement.placed(past.state)
         kept = Updates(updates, len(records)) if self.keeps_updates else None
         if on_start:
             on_start(planned)
@@ -75,7 +74,7 @@ class Simulation(Prepared):
             return Result(
                 phi=None if state.phi is None else np.asarray(state.phi),
                 initial=initial,
-                models=state.models,
+                models=self.placement.collected(state).models,
                 records=replace(of_rounds, kept=kept) if kept is not None else of_rounds,
                 topology=self.topology,
                 contribution=self.contribution,

@@ -23,7 +23,6 @@ from jaxtyping import Bool, Float, Int
 from trip_jax.learning.devices import gathered_map
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
-from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import (
     Rule,
     WeightedMean,
@@ -71,8 +70,7 @@ class ByCoalitions:
 
     def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
         nearby, rows = here.neighbourhoods, here.work
-        key = jax.random.fold_in(here.key, here.n_clients)  # no liar has this number
-        keys = round_keys(key, rows.sampled, here.t)
+        keys = here.keys_beside(0)[rows.sampled]
         drawn = rows.draw(keys, nearby.mask.sum(axis=1), slots=nearby.mask.shape[1])
         table = coalition_utilities(inbox, nearby, rows, rows.masks(drawn), mix, learner)
         lcv, error = local_contributions(table, drawn, rows, nearby, self.normalization)

@@ -1,0 +1,225 @@
+"""Models divided among simulated devices: what one device gives, with a part of what it holds."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import config_of, rarely, tiny, tiny_data
+from tests.test_devices import told_by
+from trip_jax import Adversary, Contribution, Defence, InvalidSetting, load_run, topology
+from trip_jax.protocol.messages import Liars, Schedule
+from trip_jax.protocol.shards import Shards, divide
+from trip_jax.runs.launch import run
+from trip_jax.runs.prepare import prepare
+from trip_jax.simulation.history import Past
+from trip_jax.simulation.placement import Divided
+
+FOUR = jax.devices()[:4]
+
+CASES: list[Any] = [
+    (
+        FOUR,  # two clients each, and none on the last
+        {
+            "graphs": [nx.path_graph(6), nx.cycle_graph(6)],
+            "adversary": Adversary("d1d2", 0.34, collude=True),
+            "defence": Defence(c1=True, c2=True),
+        },
+    ),
+    rarely(FOUR, {"adversary": "garbage", "defence": Defence(c1=True)}),
+    rarely(
+        FOUR[:3],
+        {
+            "graphs": nx.star_graph(5),
+            "contribution": Contribution(estimator="kernelshap", budget=40),
+        },
+    ),
+    rarely(
+        FOUR,
+        {"graphs": nx.star_graph(5), "contribution": Contribution("loss", method="second_order")},
+    ),
+    rarely(FOUR, {"privacy": "dp"}),
+    rarely(
+        FOUR[:3], {"drop": 0.3, "present": np.array([[1, 1, 0, 1, 1, 1], [1, 0, 1, 1, 1, 0]]) > 0}
+    ),
+]
+
+
+@pytest.mark.parametrize(("devices", "settings"), CASES)
+def test_parts_equal_the_whole(devices: list[jax.Device], settings: dict[str, Any]) -> None:
+    whole = tiny(**settings).run()
+    parts = tiny(devices=devices, shard_models=True, **settings).run()
+    np.testing.assert_array_equal(parts.models, whole.models)
+    np.testing.assert_array_equal(parts.records.flagged, whole.records.flagged)
+    np.testing.assert_array_equal(parts.records.accepted, whole.records.accepted)
+    np.testing.assert_allclose(parts.phi, whole.phi, atol=1e-6)
+    for found, expected in zip(
+        jax.tree.leaves(parts.records), jax.tree.leaves(whole.records), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-6)  # XLA rounds differently
+
+
+def divided(graphs: Any, n: int, n_devices: int, liars: Any = ()) -> tuple[Schedule, Shards]:
+    built = topology.build(graphs, np.ones(n))
+    lying = jnp.isin(jnp.arange(n), jnp.asarray(liars))
+    who = Liars(jnp.asarray(liars, jnp.int32), lying)
+    schedule = Schedule(built, built.arcs(), work=None, liars=who, key=jax.random.key(0))
+    return schedule, divide(schedule, n_devices)
+
+
+@given(
+    st.sampled_from([1, 5, 12]),
+    st.sampled_from([1, 2, 5, 9]),
+    st.floats(0, 1),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_devices_get_what_their_clients_mix(
+    n: int, n_devices: int, density: float, directed: bool, seed: int
+) -> None:
+    """By the numbers of clients, sent along as messages are."""
+    rng = np.random.default_rng(seed)
+    graphs = [nx.gnp_random_graph(n, density, seed=int(k), directed=directed) for k in range(2)]
+    liars = np.flatnonzero(rng.random(n) < 0.3)
+    schedule, shards = divided(graphs, n, n_devices, liars)
+    share, part = shards.schedule.share, shards.schedule.topology.graphs
+    whole = schedule.topology.graphs
+    clients = np.asarray(share.clients)
+    np.testing.assert_array_equal(clients.ravel()[shards.place], np.arange(n))
+    assert sorted(clients[clients < n]) == list(range(n))
+    for g in range(2):
+        # Rows that a device has are its own, and by each shift those of a device before it.
+        has = [[*own] for own in clients]
+        for shift, sends in zip(share.shifts, share.sends, strict=True):
+            for d in range(n_devices):
+                has[d] += [*clients[(d - shift) % n_devices][sends[(d - shift) % n_devices, g]]]
+        for d, rows in enumerate(np.array(has)):
+            mine = clients[d] < n
+            mask = part.mask[d, g][mine]
+            np.testing.assert_array_equal(mask, whole.mask[g][clients[d][mine]])
+            np.testing.assert_array_equal(
+                rows[part.members[d, g][mine]][mask], whole.members[g][clients[d][mine]][mask]
+            )
+            assert set(rows[share.altered[d, g][share.altered[d, g] < len(rows)]]) <= set(liars)
+            used = np.unique(part.members[d, g][mine][mask])
+            assert set(rows[used]) & set(liars) <= set(rows[np.flatnonzero(share.lying[d, g])])
+            padding = part.members[d, g][~mine]
+            assert (padding == np.flatnonzero(~mine)[:, None]).all()
+
+
+def models_sent(program: Any, size: int) -> int:
+    """Models of so many parameters that a device is sent in a compiled program."""
+    shapes = re.findall(r"f32\[(\d+),(\d+)\]\S* collective-permute\(", program.as_text())
+    return sum(int(rows) for rows, width in shapes if int(width) == size)
+
+
+@pytest.mark.parametrize("n_devices", [2, rarely(4)])
+def test_a_device_holds_its_part_and_is_sent_what_it_mixes(n_devices: int) -> None:
+    """Eight clients in a ring: two others' models, whatever the number of devices."""
+    data = tiny_data((3, 4, 5, 3, 4, 5, 3, 4))
+    simulation = tiny(nx.cycle_graph(8), data=data, devices=FOUR[:n_devices], shard_models=True)
+    state, size = simulation.start(), simulation.learner.model.theta.size
+    assert {shard.data.shape for shard in state.models.addressable_shards} == {
+        (8 // n_devices, size)
+    }
+    programs = simulation.compile(state)
+    assert models_sent(programs.learn, size) == 2
+    assert models_sent(programs.assess, size) == 4  # before training, and after it
+    for program in (programs.learn, programs.assess):
+        gathered = re.findall(r"(\S+) all-gather\(", program.as_text())
+        assert not any(str(size) in shape for shape in gathered)
+    trained = programs.learn(*simulation.learning, state).trained
+    assert {shard.data.shape[0] for shard in trained.addressable_shards} == {8 // n_devices}
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_what_a_device_has_and_is_sent_falls_with_their_number(shuffled: bool) -> None:
+    """In a small world whose links of chance are a tenth; a shuffled grid is put in order."""
+    n = 2048
+    graph: Any = nx.watts_strogatz_graph(n, 4, 0.1, seed=0)
+    if shuffled:
+        grid = nx.convert_node_labels_to_integers(nx.grid_2d_graph(32, 64))
+        order = np.random.default_rng(0).permutation(n).tolist()
+        graph = nx.relabel_nodes(grid, dict(enumerate(order)))
+    held, sent = [], []
+    for n_devices in (4, 8, 16):
+        share = divided(graph, n, n_devices)[1].schedule.share
+        held.append(share.clients.shape[1])
+        sent.append(share.lying.shape[-1] - held[-1])
+    assert held == [512, 256, 128]
+    most = [66, 66, 66] if shuffled else [260, 150, 110]
+    assert all(np.array(sent) <= most), sent
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"channel": "top_k"},
+        {"trust": "own"},
+        {"contribution": Contribution(method="surrogate", budget=64)},
+    ],
+)
+def test_what_needs_all_models_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSetting, match="or shard_models=false"):
+        tiny(devices=FOUR[:2], shard_models=True, **settings)
+
+
+@pytest.mark.parametrize("parts", [True, rarely(False)])
+def test_a_run_goes_on_however_its_models_were_divided(parts: bool) -> None:
+    first = tiny(devices=FOUR, shard_models=parts)
+    pasts: list[Past] = []
+    first.run(on_round=lambda past: pasts.append(past) or True)
+    (past,) = pasts
+    past = replace(past, state=first.placement.collected(past.state))
+    then = tiny(devices=FOUR, shard_models=not parts).run(past=past)
+    np.testing.assert_array_equal(np.asarray(then.models), tiny().run().models)
+
+
+EIGHT_DEVICES = """
+import jax
+jax.config.update("jax_num_cpu_devices", 8)
+import networkx as nx, numpy as np, trip_jax as tj
+
+dataset = tj.load_dataset("digits")
+federation = tj.distribute(dataset, n_clients=20, distribution="sizes")
+graph = tj.topology.build(nx.watts_strogatz_graph(20, 4, 0.2, seed=1), federation.data.sizes)
+model, training = tj.mlp(widths=(8,)), tj.Training(rounds=2)
+given = {"training": training, "adversary": "d1d2", "defence": tj.Defence(c1=True, c2=True)}
+one, eight = (
+    tj.Simulation(model, federation.data, graph, devices=devices, shard_models=True, **given).run()
+    for devices in (jax.devices()[:1], jax.devices())
+)
+print(eight.n_devices, abs(eight.models - one.models).max(), abs(eight.phi - one.phi).max())
+"""
+
+
+@pytest.mark.thorough
+def test_eight_devices_equal_one() -> None:
+    n_devices, models, phi = told_by(EIGHT_DEVICES).split()
+    assert int(n_devices) == 8 and float(models) < 1e-6 and float(phi) < 1e-5
+
+
+def test_a_setting_divides_models() -> None:
+    (simulation, _) = prepare(config_of(*SMALL, "devices=2", "shard_models=true"))
+    assert isinstance(simulation.placement, Divided)
+
+
+SMALL = ("dataset=synthetic", "dataset.train_size=64", "dataset.test_size=40", "n_clients=5")
+SMALL += ("model.hidden=[8]", "training.rounds=2")
+
+
+@pytest.mark.thorough
+def test_the_command_line_divides_models(tmp_path: Path) -> None:
+    run(config_of(*SMALL, "devices=1"), tmp_path / "whole")
+    run(config_of(*SMALL, "devices=2", "shard_models=true"), tmp_path / "parts")
+    whole, parts = (load_run(tmp_path / name) for name in ("whole", "parts"))
+    np.testing.assert_allclose(parts.data.phi, whole.data.phi, atol=1e-6)
+    assert parts.summary["devices"] == 2

@@ -1,0 +1,191 @@
+"""A federation divided among devices: each has its own clients' models, and what they mix.
+
+Clients stand in an order in which neighbours are close to each other, cut into D parts of b: as
+they are numbered, or by reverse Cuthill-McKee (A. George, "Computer implementation of the finite
+element method", 1971), whichever sends less. The messages that a device has are those of its b
+clients, and H that come from other devices by shifts: by shift s every device sends to the s-th
+after it what is mixed there, and nothing else.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array, lax
+from jaxtyping import Bool, Int
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+from trip_jax.learning.devices import AXIS
+from trip_jax.protocol import mailbox
+from trip_jax.protocol.messages import Liars, Messages, Round, Schedule, Share
+from trip_jax.topology import Arcs, Neighbourhoods
+
+
+def exchanged(now: Messages, earlier: mailbox.Mailbox | None, here: Round) -> Messages:
+    """All messages that may be mixed: a device's own, then earlier ones, or other devices'."""
+    if here.share is None:
+        return mailbox.with_earlier(now, earlier)
+    share: Share = here.share
+
+    def arriving(values: Array) -> Array:
+        parts = [values]
+        for shift, rows in zip(share.shifts, share.sends, strict=True):
+            ways = [(d, (d + shift) % share.n_devices) for d in range(share.n_devices)]
+            parts.append(lax.ppermute(values[rows], AXIS, ways))
+        return jnp.concatenate(parts)
+
+    fields = {name: arriving(getattr(now, name)) for name in mailbox.KEPT}
+    return Messages(**fields, altered=share.altered if len(now.altered) else now.altered)
+
+
+@struct.dataclass
+class Shards:
+    """The parts of a federation of n clients.
+
+    Attributes:
+        schedule: of every device's part, all fields with a leading axis D.
+        place: [n] int32, where each client stands among the D b.
+    """
+
+    schedule: Schedule
+    place: Array
+
+    @property
+    def of_learning(self) -> "Shards":
+        """What is needed to learn."""
+        return replace(self, schedule=self.schedule.of_learning)
+
+
+def divide(schedule: Schedule, n_devices: int) -> Shards:
+    """A schedule without work as each of the devices has it."""
+    graphs = jax.tree.map(np.asarray, schedule.topology.graphs)
+    n_graphs, n, slots = graphs.mask.shape
+    orders = np.arange(n, dtype=np.int32), _close_together(graphs)
+    exchanges = [_Exchange(graphs.members, order, n_devices) for order in orders]
+    exchange = min(exchanges, key=lambda one: one.n_rows)
+    clients, b = exchange.clients, exchange.clients.shape[1]
+    lies = np.asarray(schedule.liars.mask)
+    shape = n_devices, n_graphs, b, slots
+    members: Any = np.broadcast_to(np.arange(b, dtype=np.int32)[:, None], shape).copy()
+    mask: Any = np.zeros(shape, bool)
+    mask[..., : graphs.mask.sum(axis=-1).min()] = True  # where padded, of what is itself
+    weights: Any = mask.astype(np.float32)
+    lying: Any = np.zeros((n_devices, n_graphs, exchange.n_rows), bool)
+    for d, numbers in enumerate(clients):
+        own = numbers[numbers < n]
+        for g in range(n_graphs):
+            who, rows = exchange.messages(d, g)
+            row_of = np.zeros(n, np.int32)
+            row_of[who] = rows
+            lying[d, g, rows] = lies[who]
+            members[d, g, : len(own)] = row_of[graphs.members[g, own]]
+            mask[d, g, : len(own)] = graphs.mask[g, own]
+            weights[d, g, : len(own)] = graphs.weights[g, own]
+
+    present = schedule.topology.present
+    if present is not None:
+        there = np.pad(np.asarray(present), [(0, 0), (0, 1)])[:, clients]  # [T, D, b]
+        present = np.ascontiguousarray(there.swapaxes(0, 1))
+    neighbourhoods = Neighbourhoods(members, mask, weights)
+    pairs: Any = np.divmod(np.arange(b * slots, dtype=np.int32), slots)
+    pairs = np.broadcast_to(np.stack(pairs)[:, None, None], (2, *shape[:2], b * slots))
+    share = Share(
+        clients=clients,
+        sends=tuple(exchange.sends),
+        lying=lying,
+        altered=_numbers(lying),
+        shifts=exchange.shifts,
+        n_devices=n_devices,
+        n_clients=n,
+    )
+    of_devices = Schedule(
+        topology=replace(schedule.topology, graphs=neighbourhoods, present=present),
+        arcs=Arcs(pairs[0], pairs[1], mask.reshape(*shape[:2], -1)),
+        work=None,
+        liars=Liars(_numbers(np.append(lies, False)[clients]), mask=None),
+        key=jnp.broadcast_to(schedule.key, n_devices),
+        share=share,
+    )
+    return Shards(of_devices, exchange.place)
+
+
+class _Exchange:
+    """What devices send each other where clients stand in some order.
+
+    Attributes:
+        clients: [D, b], padded with n.
+        place: [n] int32, where each stands among them.
+        shifts: those by which anything is sent.
+        sends: by shift, [D, G, h] rows of a device's clients, padded with its first.
+        n_rows: b + H, messages that a device has.
+    """
+
+    def __init__(
+        self,
+        members: Int[np.ndarray, "G n M"],
+        order: Int[np.ndarray, " n"],
+        n_devices: int,
+    ):
+        self._n, b, graphs = len(order), -(-len(order) // n_devices), range(len(members))
+        self.clients: Any = np.full((n_devices, b), self._n, np.int32)
+        self.clients.ravel()[: self._n] = order
+        self.place: Any = np.empty(self._n, np.int32)
+        self.place[order] = np.arange(self._n)
+        owner, row = np.divmod(self.place, b)
+        self._coming = [
+            [self._from_others(d, graph, owner) for graph in members] for d in range(n_devices)
+        ]
+        lengths = np.array([[[len(come) for come in one] for one in some] for some in self._coming])
+        most = lengths.max(axis=(0, 1))
+        self.shifts = tuple(int(s) for s in np.flatnonzero(most))
+        self._first = b + np.cumsum(most) - most
+        self.n_rows = int(b + most.sum())
+        self.sends: list[Any] = [
+            np.zeros((n_devices, len(members), most[s]), np.int32) for s in self.shifts
+        ]
+        for s, sent in zip(self.shifts, self.sends, strict=True):
+            for d in range(n_devices):
+                for g in graphs:
+                    come = self._coming[d][g][s]
+                    sent[(d - s) % n_devices, g, : len(come)] = row[come]
+
+    def _from_others(
+        self, d: int, members: Int[np.ndarray, "n M"], owner: Int[np.ndarray, " n"]
+    ) -> list[Int[np.ndarray, " H"]]:
+        """By shift, the clients whose messages device d needs of those who stand so far before."""
+        own = self.clients[d][self.clients[d] < self._n]
+        needed = np.unique(members[own])
+        n_devices = len(self.clients)
+        shift = (d - owner[needed]) % n_devices
+        return [needed[shift == s] if s else needed[:0] for s in range(n_devices)]
+
+    def messages(self, d: int, g: int) -> tuple[Int[np.ndarray, " R"], Int[np.ndarray, " R"]]:
+        """Whose messages a device has, and in which rows."""
+        own = self.clients[d][self.clients[d] < self._n]
+        come = [self._coming[d][g][s] for s in self.shifts]
+        rows = [
+            self._first[s] + np.arange(len(one)) for s, one in zip(self.shifts, come, strict=True)
+        ]
+        return np.concatenate([own, *come]), np.concatenate([np.arange(len(own)), *rows])
+
+
+def _close_together(graphs: Neighbourhoods) -> Int[np.ndarray, " n"]:
+    """All clients, neighbours of any round close to each other."""
+    n = graphs.mask.shape[1]
+    _, client, _ = np.nonzero(graphs.mask)
+    member = graphs.members[graphs.mask]
+    ones = np.ones(len(client), np.int8)
+    return np.asarray(reverse_cuthill_mckee(csr_array((ones, (client, member)), (n, n))))
+
+
+def _numbers(mask: Bool[np.ndarray, "*K R"]) -> Any:
+    """The numbers [*K, F] of those that are True, padded with R."""
+    most = int(mask.sum(axis=-1).max(initial=0))
+    order = np.argsort(~mask, axis=-1, kind="stable")[..., :most]
+    return np.where(np.take_along_axis(mask, order, axis=-1), order, mask.shape[-1]).astype(
+        np.int32
+    )

@@ -1,0 +1,117 @@
+"""Where the models of a federation are: all of them on every device, or on each its part."""
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+from jaxtyping import Int
+
+from trip_jax.learning.devices import divided, on_host, placed, replicated
+from trip_jax.learning.learner import Learner
+from trip_jax.protocol import algorithm, sharded
+from trip_jax.protocol.algorithm import Programs
+from trip_jax.protocol.messages import Schedule, State
+from trip_jax.protocol.methods.trip import ByCoalitions
+from trip_jax.protocol.methods.whole_run import Keeping
+from trip_jax.protocol.rules import Rules, plays_by_the_graph
+from trip_jax.protocol.shards import Shards, divide
+from trip_jax.settings import require
+
+
+class Placement(ABC):
+    """How the programs of a round, and a state, are laid out.
+
+    Attributes:
+        schedule: of all clients.
+        coalitions: how many models a round evaluates, by graph.
+        programs: of a round.
+        learning, assessing: what they are given of the schedule.
+        models: where those of a state are.
+        n_rows: how many these are, n unless there is padding.
+        n_held: how many of them a device has.
+    """
+
+    schedule: Schedule
+    coalitions: Int[np.ndarray, " G"]
+    programs: Any  # jitted, as `Programs`
+    learning: tuple[Any, ...]
+    assessing: tuple[Any, ...]
+    models: NamedSharding
+    n_rows: int
+    n_held: int
+
+    @abstractmethod
+    def placed(self, state: State) -> State:
+        """A state whose models are [n, P], on the devices."""
+
+    @abstractmethod
+    def collected(self, state: State) -> State:
+        """The inverse of `placed`; on the host, unless every device has all models."""
+
+
+class OnAll(Placement):
+    """Every device has all models."""
+
+    programs = Programs(algorithm.learn, algorithm.assess, algorithm.coordinate)
+
+    def __init__(self, schedule: Schedule, rules: Rules, learner: Learner, limit: int):
+        method, graphs = rules.contribute, schedule.topology.graphs
+        given = np.asarray(graphs.mask).sum(axis=-1), learner.evaluation_batch
+        plays = method.method if isinstance(method, Keeping) else method
+        if isinstance(plays, ByCoalitions) and plays_by_the_graph(rules):
+            work: Any = plays.work(*given, schedule.topology.alike())
+        else:
+            work = method.work(*given)
+        self.coalitions = method.n_models(work, given[0])
+        self.models = replicated(learner.mesh)
+        self.schedule = replace(schedule, work=jax.device_put(work, self.models))
+        self.learning, self.assessing = (self.schedule.of_learning,), (self.schedule,)
+        self.n_rows = self.n_held = graphs.mask.shape[1]
+
+    def placed(self, state: State) -> State:
+        there: State = placed(state, self.models)
+        return there
+
+    def collected(self, state: State) -> State:
+        return state
+
+
+class Divided(Placement):
+    """Every device has the models of its own clients."""
+
+    programs = Programs(sharded.learn, sharded.assess, algorithm.coordinate)
+
+    def __init__(self, schedule: Schedule, rules: Rules, learner: Learner, limit: int):
+        method, self._mesh = rules.contribute, learner.mesh
+        parts = divide(schedule, self._mesh.size)
+        n_members = np.asarray(parts.schedule.topology.graphs.mask).sum(axis=-1)  # [D, G, b]
+        shape, self.n_held = n_members.shape[:2], n_members.shape[2]
+        # A device's part of a graph is to the method as a graph of its own.
+        graphs = n_members.reshape(-1, self.n_held)
+        work = method.work(graphs, learner.evaluation_batch)
+        self.coalitions = method.n_models(work, graphs).reshape(shape).sum(axis=0)
+        require(
+            (most := int(self.coalitions.max())) <= limit,
+            f"A round would evaluate {most:,} models, above contribution.max_coalitions={limit:,}: "
+            "raise it, or choose a topology with smaller neighbourhoods.",
+        )
+        work = jax.tree.map(lambda field: field.reshape(*shape, *field.shape[1:]), work)
+        self.models, self.schedule = divided(self._mesh), schedule
+        shards = Shards(
+            placed(replace(parts.schedule, work=work), self.models),
+            placed(parts.place, replicated(self._mesh)),
+        )
+        self.learning, self.assessing = (shards.of_learning,), (shards, schedule.public)
+        self._place, self.n_rows = parts.place, self.n_held * self._mesh.size
+
+    def placed(self, state: State) -> State:
+        models = np.zeros((self.n_rows, state.models.shape[1]), np.float32)
+        models[self._place] = state.models
+        small: State = placed(state.with_models(None), replicated(self._mesh))
+        return small.with_models(jax.device_put(models, self.models))
+
+    def collected(self, state: State) -> State:
+        return state.with_models(on_host(state.models, self._mesh)[self._place])

@@ -1,0 +1,56 @@
+"""Rules and methods that a federation can't follow together."""
+
+from typing import TYPE_CHECKING
+
+import jax
+
+from trip_jax.protocol.aggregation import WeightedMean
+from trip_jax.protocol.reporting import require_for_broadcast
+from trip_jax.protocol.rules import follows_the_graph, require_plain_exchange
+from trip_jax.protocol.weighing import ByPhi
+from trip_jax.settings import require
+
+if TYPE_CHECKING:
+    from trip_jax.simulation.prepared import Prepared
+
+
+def require_that_fits(federation: "Prepared") -> None:
+    """Refuse rules that ask for what is not kept or not at hand, or that no method can follow.
+
+    Raises:
+        InvalidSetting: with what to set instead.
+    """
+    rules, topology, keeps_phi = federation.rules, federation.topology, federation.keeps_phi
+    require(
+        keeps_phi or not isinstance(rules.weigh, ByPhi),
+        "Weights that follow contributions need all of them: set keep_phi=true or trust=none.",
+    )
+    if federation.broadcast:
+        federation.broadcast.who_lies(federation.n, federation.seed)
+        require_for_broadcast(rules, topology, keeps_phi)
+    method = f"contribution.method={federation.contribution.method}"
+    if federation.shards_models:
+        plain = follows_the_graph(rules) and topology.wave is None
+        require(
+            plain and not federation.keeps_updates,
+            "shard_models=true is for models that are exchanged as they are, by the weights of the "
+            "graph, and contributions that are told in each round: set channel=none, trust=none, "
+            "schedule=synchronous and contribution.method=trip, or shard_models=false.",
+        )
+    if not federation.keeps_updates:
+        return
+    require(keeps_phi, f"{method} tells phi as a whole: set keep_phi=true.")
+    require_plain_exchange(rules, f"Runs with {method}")
+    require(
+        isinstance(rules.aggregate, WeightedMean),
+        f"{method} follows models that are mixed linearly: set aggregation=weighted_mean.",
+    )
+    require(
+        topology.wave is None or topology.present is None,
+        f"{method} follows clients from round to round: set schedule=synchronous.",
+    )
+    defence = federation.defence
+    honest = federation.adversary.kind == "none" and not (defence.c1 or defence.c2)
+    require(honest, f"{method} is of honest federations: leave out adversary and defence.")
+    alone = jax.process_count() == 1
+    require(alone, f"{method} keeps all updates in one process: leave out distributed.")
