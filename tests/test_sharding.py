@@ -191,7 +191,7 @@ import networkx as nx, numpy as np, trip_jax as tj
 dataset = tj.load_dataset("digits")
 federation = tj.distribute(dataset, n_clients=20, distribution="sizes")
 graph = tj.topology.build(nx.watts_strogatz_graph(20, 4, 0.2, seed=1), federation.data.sizes)
-model, training = tj.mlp(widths=(8,)), tj.Training(rounds=2)
+model, training = tj.mlp(10, (8,)), tj.Training(rounds=2)
 given = {"training": training, "adversary": "d1d2", "defence": tj.Defence(c1=True, c2=True)}
 one, eight = (
     tj.Simulation(model, federation.data, graph, devices=devices, shard_models=True, **given).run()

@@ -1,6 +1,7 @@
 """Work divided among devices.
 
-Models, data and graphs are on all devices. Each works on its share of a list of rows (models to
+Data and graphs are on all devices, and so are models unless they are divided, see
+protocol/sharded.py. Where they are not, each device works on its share of a list of rows (models to
 train, coalitions to evaluate), and an all_gather gives every device all results, so that averaging
 and tracing need no communication.
 """
