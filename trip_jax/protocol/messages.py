@@ -26,7 +26,7 @@ class Liars:
 
 @struct.dataclass
 class Share:
-    """What one of D devices has of a federation whose models are divided, see sharding.py.
+    """What one of D devices has of a federation whose models are divided, see shards.py.
 
     Everything else of a round is that of its b clients then; messages are theirs and H more. Fields
     but the first have a leading axis G in a schedule.

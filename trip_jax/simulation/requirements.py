@@ -1,6 +1,6 @@
 """Rules and methods that a federation can't follow together."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import jax
 
@@ -10,12 +10,12 @@ from trip_jax.protocol.rules import follows_the_graph, require_plain_exchange
 from trip_jax.protocol.weighing import ByPhi
 from trip_jax.settings import require
 
-if TYPE_CHECKING:
-    from trip_jax.simulation.prepared import Prepared
 
-
-def require_that_fits(federation: "Prepared") -> None:
+def require_that_fits(federation: Any) -> None:
     """Refuse rules that ask for what is not kept or not at hand, or that no method can follow.
+
+    Args:
+        federation: `Prepared`, but for where its models are.
 
     Raises:
         InvalidSetting: with what to set instead.
