@@ -1,5 +1,6 @@
 """A federation small enough to be followed by the oracle, and the command line."""
 
+import copy
 import gc
 import logging
 import os
@@ -17,10 +18,13 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
+import xarray
 from filelock import FileLock
 from hydra import compose, initialize_config_dir
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.plugins.config_source import ConfigResult
 from hypothesis import settings
 from jax._src.lru_cache import LRUCache
 
@@ -38,6 +42,7 @@ from trip_jax.protocol.algorithm import step
 from trip_jax.protocol.compression import Compressed, LowRank, Quantised, RandomK, TopK
 from trip_jax.protocol.messages import Record, State
 from trip_jax.protocol.weighing import ByOwn, ByPhi
+from trip_jax.runs import figures
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.simulation import Simulation
 
@@ -61,6 +66,19 @@ LRUCache._evict_if_needed = lambda *_, **__: None  # type: ignore[method-assign]
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"  # of commands, which do look
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands compile modules once for all
 jax.config.update("jax_num_cpu_devices", 4)  # commands that tests start take the cores there are
+
+# Hydra parses its files and ours for each command, which takes a third of composing: here once.
+_load_config, _PARSED = ConfigRepository.load_config, {}  # type: ignore[var-annotated]
+
+
+def _parsed(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
+    key = (*(source.path for source in repository.sources), config_path)
+    if key not in _PARSED:
+        _PARSED[key] = _load_config(repository, config_path)
+    return copy.deepcopy(_PARSED[key])  # composing changes it
+
+
+ConfigRepository.load_config = _parsed  # type: ignore[method-assign]
 
 settings.register_profile("usual", max_examples=25, deadline=None)
 settings.register_profile("thorough", max_examples=500, deadline=None)
@@ -130,6 +148,19 @@ def fresh_programs() -> Iterator[None]:
     jax.clear_caches()
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def quick_figures() -> Iterator[None]:
+    """Figures take as long as all else of a small run, and others test them."""
+
+    def draw(_: xarray.Dataset, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "phi.png").touch()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "draw_all", draw)
+        yield
 
 
 TINY = (

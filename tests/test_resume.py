@@ -6,7 +6,6 @@ import pickle
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -22,7 +21,6 @@ import trip_jax
 from tests.conftest import TINY, Command, Once, config_of, tiny
 from trip_jax import Adversary, Contribution, Defence, Exchange, InvalidSetting
 from trip_jax.config import Training
-from trip_jax.runs import figures
 from trip_jax.runs.launch import run
 from trip_jax.runs.lock import locked
 from trip_jax.runs.progress import RoundProgress
@@ -36,29 +34,17 @@ RUN = (*TINY, "training.rounds=6", "adversary=d1d2", "defence=both", "n_clients=
 SAVED = (*RUN, "checkpoint.every=2")
 
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
+
 def assert_same(found: Path, expected: Path) -> None:
     """Results are the same, bit for bit; but for seconds, so are the rounds' lines and scores."""
-    one, other = (xarray.load_dataset(folder / "results.nc") for folder in (found, expected))
-    xarray.testing.assert_identical(one, other)
-    rounds = [trip_jax.load_run(folder).rounds for folder in (found, expected)]
-    columns = [name for name in rounds[0] if not name.startswith("seconds")]
-    assert rounds[0][columns].equals(rounds[1][columns])
-    summaries = [trip_jax.load_run(folder).summary for folder in (found, expected)]
+    one, other = (trip_jax.load_run(folder) for folder in (found, expected))
+    xarray.testing.assert_identical(one.data, other.data)
+    columns = [name for name in one.rounds if not name.startswith("seconds")]
+    assert one.rounds[columns].equals(other.rounds[columns])
     for name in ("status", "rounds", "scores", "final_accuracy", "liars", "settings_sha256"):
-        assert summaries[0][name] == summaries[1][name]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_figures() -> Iterator[None]:
-    """Figures take as long as all else, and others test them."""
-
-    def draw(_: xarray.Dataset, folder: Path) -> None:
-        folder.mkdir()
-        (folder / "phi.png").touch()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "draw_all", draw)
-        yield
+        assert one.summary[name] == other.summary[name]
 
 
 @pytest.fixture(scope="module")
