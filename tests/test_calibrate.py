@@ -13,6 +13,8 @@ from trip_jax.protocol.coordinator import trace
 from trip_jax.runs.reports import recorded_reports
 from trip_jax.settings.errors import InvalidSetting
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 
 @pytest.fixture(scope="module")
 def runs(once: Once) -> list[str]:

@@ -23,6 +23,8 @@ from trip_jax.learning.devices import all_devices
 from trip_jax.runs.launch import run
 from trip_jax.settings.errors import Notice
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 
 @pytest.fixture(scope="module")
 def whole(once: Once) -> Path:

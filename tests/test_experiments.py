@@ -49,6 +49,8 @@ from trip_jax.truth import reexecution
 from trip_jax.truth.metrics import cosine_distance
 from trip_jax.truth.reexecution import Progress
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 FEW = ("n_clients=3", "topology=star", "training.rounds=2", "dataset.train_size=60", "devices=1")
 FEW += ("dataset.test_size=50", "dataset=digits", "model=mlp", "training.learning_rate=0.05")
 

@@ -24,6 +24,8 @@ from trip_jax.runs.lock import LOCK, locked
 from trip_jax.runs.taken import refuse_taken
 from trip_jax.settings.errors import InvalidSetting
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 
 @pytest.fixture(scope="module")
 def whole(once: Once) -> Path:

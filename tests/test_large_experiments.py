@@ -38,6 +38,8 @@ from trip_jax.runs.checkpoints import Checkpoints
 from trip_jax.settings.errors import Interrupted
 from trip_jax.truth.reexecution import Executor, mixing_rule
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 FEW = ("scale=smoke", "n_clients=6", "dataset.train_size=120", "dataset.test_size=60")
 FEW += ("training.rounds=2", "model.hidden=[8]", "training.learning_rate=0.2")
 FEW += ("training.local_epochs=1", "devices=1")
