@@ -229,7 +229,7 @@ def test_a_tracker_of_ones_own_hears_of_an_interrupted_run_and_of_its_end(
     tmp_path: Path,
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("trip_jax.runs.launch.anyone", lambda asked: True)
+        patch.setattr("trip_jax.runs.launch.anyone", lambda *asked: (True, True))
         assert command(*RECORDED, "training.rounds=2").code == 75
     title, *_, (_, *interrupted, scores) = heard()[0][1], heard()[-1]
     assert interrupted[0] == "interrupted" and "after round 1 of 2" in interrupted[1]
