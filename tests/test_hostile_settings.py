@@ -1,7 +1,8 @@
 """Settings that change nothing beside others are refused, and no others."""
 
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict, fields, is_dataclass, replace
+from re import escape
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -127,3 +128,21 @@ def test_what_is_said_to_change_nothing_does_not(group: str, kind: str) -> None:
             changed = replace(getattr(config, group), **{last: value})
             after = drawn(replace(config, **{group: changed}))
             assert (after == before) == (SWITCHES[name](config) is not None), name
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300, 1e-300])
+def test_numbers_that_computations_do_not_see_are_refused(value: float) -> None:
+    """In float32 they are 0 or infinite."""
+    default = Config()
+    sections = {one.name: getattr(default, one.name) for one in fields(default)}
+    sections = {name: one for name, one in sections.items() if is_dataclass(one)} | {"": default}
+    tried = 0
+    for settings in sections.values():
+        for name, hint in get_type_hints(type(settings)).items():
+            if hint in (float, float | None):
+                with pytest.raises(
+                    InvalidSetting, match=f"{name} must be .*not {escape(str(value))}"
+                ):
+                    replace(settings, **{name: value})
+                tried += 1
+    assert tried > 20

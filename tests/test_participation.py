@@ -122,7 +122,7 @@ def test_events_and_traces_by_hand(tmp_path: Path) -> None:
     assert there is not None
     assert there.astype(int).T.tolist() == [[1, 0, 0, 1], [0, 0, 1, 1], [1, 1, 1, 1]]
     trace = tmp_path / "trace.txt"
-    trace.write_text("# a client, and when\n0 1 2\n0 4 -\n2 3 3\n")
+    trace.write_text("# a client, and when\n0 1 2\n0 4 -\n2 3 3\n", encoding="utf-8-sig")
     there = Participation("trace", file=str(trace)).present(4, 3, seed=0)
     assert there is not None
     assert there.astype(int).T.tolist() == [[1, 1, 0, 1], [1, 1, 1, 1], [0, 0, 1, 0]]
@@ -161,7 +161,7 @@ def test_a_run_says_who_was_there_and_whom_they_trusted(command: Command) -> Non
         (("topology.drop=1",), "topology.drop must be at least 0 and below 1"),
         (("participation=bernoulli", "participation.probability=0"), "participation.probability"),
         (("participation.file=x",), "participation.file must name the trace"),
-        (("participation=trace", "participation.file=none.txt"), "can't be read"),
+        (("participation=trace", "participation.file=none.txt"), "read (No such file or dir"),
         (("participation=events", 'participation.events=["come 1 2"]'), "of the form"),
         (("participation=events", 'participation.events=["join 9 2"]'), "clients are 0..2"),
         (("participation=events", 'participation.events=["join 1 0"]'), "rounds count from 1"),

@@ -56,8 +56,8 @@ class Updates:
             _save(self._path(t), updates)
         except OSError as error:
             raise InvalidSetting(
-                f"The updates of round {t + 1} can't be written to {self.folder} ({error}): mend "
-                "the cause, and go on with resume=auto."
+                f"The updates of round {t + 1} can't be written to {self.folder} "
+                f"({error.strerror or error}): mend the cause, and go on with resume=auto."
             ) from error
         self.n_rounds = t + 1
 

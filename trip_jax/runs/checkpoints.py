@@ -62,8 +62,8 @@ class Checkpoints:
         except OSError as error:
             shutil.rmtree(unfinished, ignore_errors=True)  # it takes space
             raise InvalidSetting(
-                f"The checkpoint can't be written to {self.folder} ({error}); those before are "
-                "kept: mend the cause and go on from them."
+                f"The checkpoint can't be written to {self.folder} ({error.strerror or error}); "
+                "those before are kept: mend the cause and go on from them."
             ) from error
         newest = sorted((one for one in self._steps() if one <= step), reverse=True)[: self._keep]
         for other in self.folder.iterdir():  # older ones, damaged ones, what a kill left unfinished

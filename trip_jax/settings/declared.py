@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from functools import cache
+from math import isfinite
 from numbers import Real
 from operator import index
 from os import PathLike, fspath
@@ -31,6 +32,9 @@ TYPES |= {tuple[int, ...]: "a list of integers", tuple[str, ...]: "a list"}
 MAX_TOLD = 60
 """Characters of a wrong value that are shown."""
 
+SMALLEST, GREATEST = (float(getattr(np.finfo(np.float32), name)) for name in ("tiny", "max"))
+"""Sizes of the numbers that computations see."""
+
 
 class Undeclared(TypeError):
     """A value is not of the declared type."""
@@ -43,16 +47,19 @@ def check_types(section: str, settings: Any) -> None:
         section: its name on the command line; empty for a whole run.
 
     Raises:
-        InvalidSetting: one is of another type.
+        InvalidSetting: one is of another type, or a number that float32 turns into 0 or infinity.
     """
     declared: Any = type(settings)
     for name, hint in _hints(declared).items():
         value = getattr(settings, name)
+        setting = f"{section}.{name}" if section else name
         try:
-            object.__setattr__(settings, name, _as(hint, value))
+            value = _as(hint, value)
         except Undeclared:
-            setting = f"{section}.{name}" if section else name
             require(False, f"{setting} must be {in_words(hint)}, not {told(value)}.")
+        held = not isinstance(value, float) or _in_float32(value)
+        require(held, f"{setting} must be 0 or of a size from 1.2e-38 to 3.4e38, not {value}.")
+        object.__setattr__(settings, name, value)
 
 
 def integer(name: str, value: Any, minimum: int | None = None) -> int:
@@ -196,6 +203,11 @@ def _as(hint: Any, value: Any) -> Any:
             if isinstance(kind, type) and kind is not int and isinstance(value, kind):
                 return value
     raise Undeclared
+
+
+def _in_float32(value: float) -> bool:
+    """Whether it stays what it is; what is not finite is left to other checks."""
+    return value == 0 or not isfinite(value) or SMALLEST <= abs(value) <= GREATEST
 
 
 def _is_list(value: Any) -> bool:

@@ -78,7 +78,7 @@ class FiledRounds(Sequence[Record]):
         except OSError as error:
             raise InvalidSetting(
                 f"The records of round {self._n_rounds + 1} can't be written to {self.folder} "
-                f"({error}): mend the cause, and go on with resume=auto."
+                f"({error.strerror or error}): mend the cause, and go on with resume=auto."
             ) from error
         self._n_rounds += 1
 

@@ -16,7 +16,6 @@ Times are whole thousandths of the unit, so that the same instant is the same nu
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +25,7 @@ from jaxtyping import Bool, Float, Int
 from trip_jax.settings import Registry, at_least, choice, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.listed import lines_of
 from trip_jax.settings.room import require_room
 from trip_jax.topology.graphs import Topology
 from trip_jax.topology.participation import left_over
@@ -229,16 +229,9 @@ def exponential(
 
 def _of_file(settings: Clocks, n: int) -> Float[np.ndarray, "n 2"]:
     """Duration and latency of each client, of the lines of the file."""
-    path = Path(str(settings.file))
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, ValueError) as error:
-        raise InvalidSetting(f"schedule.file={path} can't be read ({error}).") from error
     found = np.full((n, 2), np.nan)
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        words, where = line.split(), f"Line {number} of schedule.file={path}"
+    for where, line in lines_of("schedule.file", str(settings.file)):
+        words = line.split()
         try:
             name, (duration, latency) = words[0], map(float, words[1:])
         except ValueError:
@@ -255,7 +248,7 @@ def _of_file(settings: Clocks, n: int) -> Float[np.ndarray, "n 2"]:
         require(np.isnan(found[int(name), 0]), f"{where} names client {name} again.")
         found[int(name)] = duration, latency
     for client in np.flatnonzero(np.isnan(found[:, 0]))[:1]:
-        raise InvalidSetting(f"schedule.file={path} lacks a line for client {client}.")
+        raise InvalidSetting(f"schedule.file={settings.file} lacks a line for client {client}.")
     return found
 
 

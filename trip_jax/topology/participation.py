@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,7 +19,7 @@ from jaxtyping import Bool
 
 from trip_jax.settings import LARGEST, Registry, choice, require
 from trip_jax.settings.declared import check_types
-from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.listed import lines_of
 from trip_jax.topology.graphs import Neighbourhoods, Topology
 
 Presence = Callable[["Participation", int, int, int], Bool[np.ndarray, "T n"]]
@@ -79,17 +78,9 @@ def bernoulli(settings: Participation, rounds: int, n: int, seed: int) -> np.nda
 @PARTICIPATIONS("trace")
 def trace(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray:
     """A client without a line is always there."""
-    path = Path(str(settings.file))
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, ValueError) as error:
-        raise InvalidSetting(f"participation.file={path} can't be read ({error}).") from error
     named, there = set(), np.zeros((rounds, n), bool)
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.startswith("#"):
-            continue
+    for where, line in lines_of("participation.file", str(settings.file)):
         match = re.fullmatch(r"\s*(\d+)\s+(\d+)\s+(\d+|-)\s*", line)
-        where = f"Line {number} of participation.file={path}"
         require(
             match is not None,
             f"{where} must be 'client first last', rounds from 1, last or - for the end.",
