@@ -58,6 +58,10 @@ def report_of(command: str) -> Report:
             request.one(name, default)
         if experiment == "peers":
             request.number("examples", 64)
+        else:
+            request.number("repeats", 3)
+            request.number("examples", 32)
+            request.numbers("clients", 8, 100, 1000)
         return Report.of(request, FILES)
     elif experiment == "broadcast":
         return Report.of(Request(experiment, arguments, OF_BROADCAST), FILES)
