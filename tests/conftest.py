@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.plugins.config_source import ConfigResult
 from hypothesis import settings
+from jax._src.interpreters import mlir
 from jax._src.lru_cache import LRUCache
 
 import trip_jax.cli.run
@@ -63,6 +65,8 @@ for name, value in (
     os.environ[name.upper()] = str(value)
 # Before it keeps a program, JAX looks at all that it keeps: a third of a second for thousands.
 LRUCache._evict_if_needed = lambda *_, **__: None  # type: ignore[method-assign]
+# Each lowering, also of a single operation, loads MLIR's dialects anew: here once.
+mlir.make_ir_context = cache(mlir.make_ir_context)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"  # of commands, which do look
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands compile modules once for all
 jax.config.update("jax_num_cpu_devices", 4)  # commands that tests start take the cores there are

@@ -90,8 +90,10 @@ def test_devices_get_what_their_clients_mix(
     graphs = [nx.gnp_random_graph(n, density, seed=int(k), directed=directed) for k in range(2)]
     liars = np.flatnonzero(rng.random(n) < 0.3)
     schedule, shards = divided(graphs, n, n_devices, liars)
-    share, part = shards.schedule.share, shards.schedule.topology.graphs
-    whole = schedule.topology.graphs
+    share, part, whole = jax.tree.map(
+        np.asarray,
+        (shards.schedule.share, shards.schedule.topology.graphs, schedule.topology.graphs),
+    )
     clients = np.asarray(share.clients)
     np.testing.assert_array_equal(clients.ravel()[shards.place], np.arange(n))
     assert sorted(clients[clients < n]) == list(range(n))

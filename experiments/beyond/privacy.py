@@ -116,8 +116,7 @@ def _honest_flagged(cell: Cell) -> Arrays:
     """Which part of honest clients' models C1 refuses, and of their reports C2."""
     defended = cell.simulation.with_liars(Adversary(), Defence(c1=True, c2=True))
     result = defended.run()
-    rounds = range(len(result.timings))
-    mask = np.stack([np.asarray(result.topology.at(t).mask) for t in rounds])
+    mask = result.topology.masks(len(result.timings))
     others = mask.sum() - mask.shape[0] * mask.shape[1]
     return {
         "filtered": np.asarray((~result.records.accepted).sum() / others),

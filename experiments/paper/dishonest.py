@@ -141,7 +141,7 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario], defence: Defence) -> panda
     evaluations = evaluated(run, lies)
     rounds = range(config.training.rounds)
     members = np.stack([np.asarray(simulation.topology.at(t).members) for t in rounds])
-    mask = np.stack([np.asarray(simulation.topology.at(t).mask) for t in rounds])
+    mask = simulation.topology.masks(len(rounds))
     received = mask & (members != np.arange(simulation.n)[:, None])
     score = partial(scored, simulation.topology, contribution=config.contribution)
     rows = []

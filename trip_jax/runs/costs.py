@@ -45,9 +45,7 @@ def costs(result: Result) -> dict[str, Any]:
     """
     rounds, n = len(result.timings), len(result.models)
     to_learn, to_tell = result.message_bytes
-    members = np.concatenate(
-        [np.asarray(result.topology.at(t).mask).sum(axis=1) for t in range(rounds)]
-    )
+    members = result.topology.masks(rounds).sum(axis=2)
     sent = _sent(result.topology, rounds)
     received = int((members - 1).sum()) if sent is None else sent
     method = result.contribution.build()
@@ -63,7 +61,7 @@ def costs(result: Result) -> dict[str, Any]:
         "bytes_sent": {
             "learning": received * to_learn,
             "contributions": told * to_tell,
-            "reports": 0 if at_the_end else _of_reports(result, members.reshape(rounds, n)),
+            "reports": 0 if at_the_end else _of_reports(result, members),
         },
         "coalitions_evaluated": timing.coalitions,
         "client_and_round": {

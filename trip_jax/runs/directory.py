@@ -201,8 +201,7 @@ def _waves(result: Result) -> dict[str, Any]:
 
 def _sampling(result: Result) -> dict[str, Any]:
     """How many contribution vectors were estimated, and how well; nothing if none was."""
-    rounds = range(len(result.records.lcv))
-    mask = np.stack([np.asarray(result.topology.at(t).mask) for t in rounds])  # [T, n, M]
+    mask = result.topology.masks(len(result.records.lcv))
     sampled = result.contribution.samples(mask.sum(axis=-1))
     if not sampled.any():
         return {}

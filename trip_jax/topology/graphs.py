@@ -104,6 +104,10 @@ class Topology:
         """The neighbourhoods of round t."""
         return jax.tree.map(lambda graphs: graphs[self.graph_of(t)], self.graphs)
 
+    def masks(self, n_rounds: int) -> Bool[np.ndarray, "T n M"]:
+        """The slots that are used in each of the first rounds."""
+        return np.asarray(self.graphs.mask)[self.graph_of(np.arange(n_rounds))]
+
     def alike(self) -> Int[np.ndarray, "G n"]:
         """The first client that mixes the same models, with the same weights, of every client."""
         members = np.where(self.graphs.mask, self.graphs.members, -1).astype(np.int32)
