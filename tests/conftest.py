@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ from trip_jax.protocol.messages import Record, State
 from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.runs import figures
 from trip_jax.runs.schema import CONF, config_from, register
-from trip_jax.simulation import Simulation
+from trip_jax.simulation import Simulation, prepared
 
 # Compilation takes most of the tests' time: programs are kept for other tests, in all of pytest's
 # processes, and for the commands that they start; and compiled with little effort, as they run for
@@ -95,9 +96,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Half as many again as there are cores, since tests wait for processes that they start."""
+    """Twice as many as there are cores, since tests wait for processes that they start."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, 3 * (cores or 1) // 2)
+    return 2 * (cores or 1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -147,8 +148,9 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 
 @pytest.fixture
-def fresh_programs() -> Iterator[None]:
+def fresh_programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing that is changed for a test hides behind programs of others, or stays in them."""
+    monkeypatch.setattr(prepared, "_compilations", count(1))  # none are forgotten within a test
     jax.clear_caches()
     yield
     jax.clear_caches()

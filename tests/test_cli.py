@@ -153,6 +153,7 @@ def test_completion_knows_the_commands(
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of the shell, into a new program
+@pytest.mark.thorough
 def test_completion_in_bash(tmp_path: Path) -> None:
     """As the shell does it: Hydra's script, whose function calls the command."""
     pexpect = pytest.importorskip("pexpect")

@@ -67,17 +67,15 @@ def while_results_are_written(run: Path, chance: random.Random) -> Callable[[], 
 MOMENTS = (in_its_rounds, in_a_save, while_results_are_written)
 
 
-def test_kills_lose_nothing(whole: Path, tmp_path: Path, thorough: bool) -> None:
-    """Runs killed three times each go on, and end with what one that is left alone finds.
-
-    In short one is killed once, while results are written.
-    """
+@pytest.mark.thorough
+def test_kills_lose_nothing(whole: Path, tmp_path: Path) -> None:
+    """Runs killed three times each go on, and end with what one that is left alone finds."""
     chance, missed = random.Random(0), 0
-    for number in range(10 if thorough else 1):
+    for number in range(10):
         run = tmp_path / str(number)
         command = [sys.executable, "-m", "trip_jax.run", *RUN, "resume=auto"]
         command.append(f"hydra.run.dir={run}")
-        for moment in (*MOMENTS[0 if thorough else 2 :], None):
+        for moment in (*MOMENTS, None):
             with subprocess.Popen(
                 command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
             ) as process:
