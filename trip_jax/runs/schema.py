@@ -18,8 +18,9 @@ _PACKAGE = Path(__file__).parent.parent
 CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
 
 
+@cache
 def register() -> None:
-    """Make `Config` known to Hydra as the schema `config_schema`."""
+    """Make `Config` known to Hydra as the schema `config_schema`, once a process."""
     ConfigStore.instance().store(name="config_schema", node=_schema())
 
 
