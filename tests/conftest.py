@@ -1,9 +1,9 @@
 """A federation small enough to be followed by the oracle, and the command line."""
 
+import copy
 import gc
 import logging
 import os
-import pickle
 import shutil
 import subprocess
 import sys
@@ -79,8 +79,8 @@ _load_config, _PARSED = ConfigRepository.load_config, {}  # type: ignore[var-ann
 def _parsed(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
     key = (*(source.path for source in repository.sources), config_path)
     if key not in _PARSED:
-        _PARSED[key] = pickle.dumps(_load_config(repository, config_path))
-    return pickle.loads(_PARSED[key])  # composing changes it; a copy takes seven times as long
+        _PARSED[key] = _load_config(repository, config_path)
+    return copy.deepcopy(_PARSED[key])  # composing changes it
 
 
 ConfigRepository.load_config = _parsed  # type: ignore[method-assign]
