@@ -104,6 +104,7 @@ def test_a_list_of_graphs_takes_turns() -> None:
     line, star = (adjacency(build(graph, SIZES)).tolist() for graph in graphs)
     seen = [adjacency(topology, t).tolist() for t in range(7)]
     assert seen == [line] * 3 + [star] * 3 + [line]
+    np.testing.assert_array_equal(topology.masks(7), [topology.at(t).mask for t in range(7)])
 
 
 def test_weights() -> None:

@@ -139,9 +139,9 @@ def _scored(run: KeptRun, wanted: Sequence[Scenario], defence: Defence) -> panda
         adversary = replace(scenario.adversary(config.adversary), kind=about_models)
         lies[scenario.evaluation] = adversary, replace(config.defence, c1=scenario.defended)
     evaluations = evaluated(run, lies)
-    rounds = range(config.training.rounds)
-    members = np.stack([np.asarray(simulation.topology.at(t).members) for t in rounds])
-    mask = simulation.topology.masks(len(rounds))
+    topology, rounds = simulation.topology, config.training.rounds
+    members = np.asarray(topology.graphs.members)[topology.graph_of(np.arange(rounds))]
+    mask = topology.masks(rounds)
     received = mask & (members != np.arange(simulation.n)[:, None])
     score = partial(scored, simulation.topology, contribution=config.contribution)
     rows = []
