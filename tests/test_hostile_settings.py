@@ -9,9 +9,9 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from tests.conftest import TINY, Command, config_of
-from trip_jax.cli.effects import SWITCHES, WITHOUT_ESTIMATOR, refuse_idle
+from trip_jax.cli.effects import refuse_idle, switches
 from trip_jax.config import Config
-from trip_jax.protocol.contributions import BY_COALITIONS, METHODS
+from trip_jax.protocol.contributions import BY_COALITIONS, METHODS, WITHOUT_ESTIMATOR
 from trip_jax.runs.prepare import lay_out
 from trip_jax.runs.provenance import arrays_hash
 from trip_jax.runs.schema import CONF
@@ -79,7 +79,7 @@ def test_a_sweep_may_leave_a_setting_to_its_other_jobs() -> None:
 
 
 def test_no_default_and_no_experiment_is_refused() -> None:
-    assert SWITCHES.keys() <= flatten_dict(asdict(Config()), sep=".").keys()
+    assert switches(Config()).keys() <= flatten_dict(asdict(Config()), sep=".").keys()
     for experiment in sorted((CONF / "experiment").glob("*.yaml")):
         name = f"+experiment={experiment.stem}"
         refuse_idle(config_of(name), [name], in_sweep=False)
@@ -127,7 +127,7 @@ def test_what_is_said_to_change_nothing_does_not(group: str, kind: str) -> None:
         if section == group:
             changed = replace(getattr(config, group), **{last: value})
             after = drawn(replace(config, **{group: changed}))
-            assert (after == before) == (SWITCHES[name](config) is not None), name
+            assert (after == before) == (switches(config)[name] is not None), name
 
 
 @pytest.mark.parametrize("value", [1e300, -1e300, 1e-300])

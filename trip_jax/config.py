@@ -5,7 +5,7 @@ Hydra checks configuration files and the command line against. A wrong value rai
 `InvalidSetting`.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from trip_jax.data.partition import Distribution
 from trip_jax.data.sources import DatasetConfig
@@ -96,6 +96,12 @@ class Config:
             f"participation={self.participation.kind}, or set schedule=synchronous.",
         )
         seed_of(self.seed)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """What was chosen for each section that is one of several kinds."""
+        sections = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: one.kind for name, one in sections.items() if hasattr(one, "kind")}
 
     def calibrated(self) -> "Config":
         """The same with C2's penalty and distance filled in where they are None."""

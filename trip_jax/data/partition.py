@@ -12,7 +12,11 @@ from trip_jax.data.federation import ClientData
 from trip_jax.data.sources import Dataset
 from trip_jax.settings import Registry, above_zero, at_least, choice, fraction, require
 from trip_jax.settings.declared import check_types, instance, integer, named, seed_of
+from trip_jax.settings.idle import unread_by
 from trip_jax.settings.plurals import counted
+
+NOISE = ("noisy_images", "noisy_labels")
+WITHOUT_NOISE = ("iid", "non_iid", "dirichlet", "sizes")
 
 
 @dataclass(frozen=True)
@@ -20,11 +24,16 @@ class Distribution:
     """How training examples fall to clients; levels run linearly from 0 to their maximum."""
 
     kind: str = "iid"
-    order: str = "random"  # how levels are given to clients: by a seeded permutation, or sorted
-    owned_share: float = 0.4  # non_iid: share of a client's data from each of its two classes
-    alpha: float = 0.5  # dirichlet: concentration; smaller is less even
-    max_noise: float = 0.5  # noisy_images: largest sigma on [0, 1] pixels
-    max_label_noise: float = 0.2  # noisy_labels: largest fraction of labels moved
+    # how levels are given to clients: by a seeded permutation, or sorted
+    order: str = unread_by("random", kind=("iid", "non_iid", "dirichlet"))
+    # non_iid: share of a client's data from each of its two classes
+    owned_share: float = unread_by(0.4, kind=("iid", "dirichlet", "sizes", *NOISE))
+    # dirichlet: concentration; smaller is less even
+    alpha: float = unread_by(0.5, kind=("iid", "non_iid", "sizes", *NOISE))
+    # noisy_images: largest sigma on [0, 1] pixels
+    max_noise: float = unread_by(0.5, kind=(*WITHOUT_NOISE, "noisy_labels"))
+    # noisy_labels: largest fraction of labels moved
+    max_label_noise: float = unread_by(0.2, kind=(*WITHOUT_NOISE, "noisy_images"))
 
     def __post_init__(self) -> None:
         check_types("distribution", self)

@@ -16,6 +16,7 @@ from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.model import Model, Params, Split
 from trip_jax.settings import Registry, choice, count, require
 from trip_jax.settings.declared import check_types, instance, integer
+from trip_jax.settings.idle import unread_by
 
 
 class _Block(nn.Module):
@@ -76,7 +77,8 @@ class ModelConfig:
 
     kind: str = "mlp"
     hidden: tuple[int, ...] = (64,)  # widths of the dense hidden layers; the cnn takes one
-    channels: tuple[int, ...] = (32, 64)  # cnn: features of its 3x3 convolutions
+    # cnn: features of its 3x3 convolutions
+    channels: tuple[int, ...] = unread_by((32, 64), kind=("mlp",))
 
     def __post_init__(self) -> None:
         check_types("model", self)

@@ -29,6 +29,7 @@ from jaxtyping import Float, Key
 from trip_jax.settings import Registry, choice, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.idle import unread_by
 
 NOISE = np.uint32(2**32 - 1)
 """What the key of a client's training in a round folds in to draw noise; no epoch has it."""
@@ -131,10 +132,13 @@ class Privacy:
     """What of a client's training leaves it, as settings."""
 
     kind: str = "none"
-    clip: float = 1.0  # L2 norm that an update has at most
-    noise: float = 1.0  # standard deviation of what every parameter gets, in clips
-    epsilon: float | None = None  # or what all rounds spend, whatever the noise
-    delta: float = 1e-5
+    # L2 norm that an update has at most
+    clip: float = unread_by(1.0, kind=("none",))
+    # standard deviation of what every parameter gets, in clips
+    noise: float = unread_by(1.0, lambda own: own._told_by_epsilon(), kind=("none",))
+    # or what all rounds spend, whatever the noise
+    epsilon: float | None = unread_by(None, kind=("none",))
+    delta: float = unread_by(1e-5, kind=("none",))
 
     def __post_init__(self) -> None:
         check_types("privacy", self)
@@ -146,6 +150,9 @@ class Privacy:
                 f"privacy.{name} must lie between {LEAST:g} and {MOST:g}, not {value}.",
             )
         require(0 < self.delta < 1, f"privacy.delta must be above 0 and below 1, not {self.delta}.")
+
+    def _told_by_epsilon(self) -> str | None:
+        return f"privacy.epsilon={self.epsilon}, which finds it" if self.epsilon else None
 
     def build(self, rounds: int) -> Mechanism:
         """What clients send instead of what they have trained, in a run of so many rounds.

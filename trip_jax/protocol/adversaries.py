@@ -16,6 +16,7 @@ from trip_jax.protocol.messages import Messages, Round
 from trip_jax.settings import Registry, at_least, choice, fraction, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.idle import unread_by
 
 
 @runtime_checkable
@@ -50,12 +51,18 @@ class Adversary:
     """
 
     kind: str = "none"
-    fraction: float = 0.2  # of the clients, drawn by seed
-    clients: tuple[int, ...] = ()  # or these clients, whatever the fraction
-    fake: str = "reinitialised"  # D1: what the fake model is
-    amount: float = 0.1  # D2: added to the liar's own entry (divided by m under "efficient")
-    lower_others: bool = False  # D2: take as much from every other entry
-    collude: bool = False  # D2: treat the entries of other liars as one's own
+    # of the clients, drawn by seed
+    fraction: float = unread_by(0.2, lambda own: own._listed(), kind=("none",))
+    # or these clients, whatever the fraction
+    clients: tuple[int, ...] = unread_by((), kind=("none",))
+    # D1: what the fake model is
+    fake: str = unread_by("reinitialised", kind=("none", "d2", "garbage"))
+    # D2: added to the liar's own entry (divided by m under "efficient")
+    amount: float = unread_by(0.1, kind=("none", "d1", "garbage"))
+    # D2: take as much from every other entry
+    lower_others: bool = unread_by(False, kind=("none", "d1", "garbage"))
+    # D2: treat the entries of other liars as one's own
+    collude: bool = unread_by(False, kind=("none", "d1", "garbage"))
 
     def __post_init__(self) -> None:
         check_types("adversary", self)
@@ -63,6 +70,9 @@ class Adversary:
         choice("adversary.fake", self.fake, tuple(FAKES))
         fraction("adversary.fraction", self.fraction)
         at_least("adversary.amount", self.amount, 0)
+
+    def _listed(self) -> str | None:
+        return "adversary.clients, which say who lies" if self.clients else None
 
     def lie(self, v_threshold: float, normalization: str) -> Lie:
         """What the liars do.

@@ -31,6 +31,7 @@ from trip_jax.protocol.methods.weights import Weights
 from trip_jax.protocol.methods.whole_run import WholeRun
 from trip_jax.settings import Registry, choice, count, execution, require
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.idle import unread_by
 from trip_jax.shapley import ESTIMATORS, SEMIVALUES
 from trip_jax.shapley.coalitions import EXACT, is_sampled
 
@@ -69,16 +70,26 @@ NET_GAIN = "net_gain"
 BY_COALITIONS = (TRIP, NET_GAIN)
 """Those that play games of coalitions, of a neighbourhood in a round."""
 
+WITHOUT_COALITIONS = (
+    *("weights", "gain", "second_order", "dice", "dice_multi_hop", "cgsv", "shapfed", "fedif"),
+)
+"""Those that play no game."""
+
+WITHOUT_ESTIMATOR = (*WITHOUT_COALITIONS, "reconstruction", "surrogate")
+"""The others play a game of the whole run, and have an estimator of their own."""
+
 
 @dataclass(frozen=True)
 class Contribution:
     """How local contribution vectors (Eq. 4) are computed, as settings."""
 
     utility: str = "accuracy"
-    normalization: str = "paper"  # Eq. 4 as printed; "efficient" divides by m
-    semivalue: str = "shapley"
-    estimator: str = "auto"
-    budget: int = 1024  # a neighbourhood and round; more coalitions than these are sampled
+    # Eq. 4 as printed; "efficient" divides by m
+    normalization: str = unread_by("paper", method=(NET_GAIN, *WITHOUT_ESTIMATOR))
+    semivalue: str = unread_by("shapley", method=(NET_GAIN, *WITHOUT_ESTIMATOR))
+    estimator: str = unread_by("auto", method=WITHOUT_ESTIMATOR)
+    # a neighbourhood and round; more coalitions than these are sampled
+    budget: int = unread_by(1024, lambda own: own._whole(), method=WITHOUT_COALITIONS)
     method: str = TRIP  # most others use the utility alone
     max_coalitions: int = execution(2**20)  # a round, over all clients
     coalition_batch: int | None = execution(None)  # evaluated in one vmap; None: by backend
@@ -98,6 +109,10 @@ class Contribution:
             f"contribution.semivalue={self.semivalue} is of contribution.method=trip: leave it "
             f"out with method={self.method}.",
         )
+
+    def _whole(self) -> str | None:
+        whole = self.method in BY_COALITIONS and self.estimator == EXACT
+        return f"contribution.estimator={EXACT}" if whole else None
 
     @property
     def scaling(self) -> str:

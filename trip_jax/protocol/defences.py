@@ -13,6 +13,7 @@ from trip_jax.protocol.outliers import DetectOutliers
 from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.settings import above_zero, at_least, choice, require
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.idle import unread_by
 from trip_jax.shapley import SEMIVALUES
 
 
@@ -81,10 +82,13 @@ class Defence:
 
     c1: bool = False
     c2: bool = False
-    v_threshold: float = 0.065  # C1: tolerated loss of accuracy against one's own model
-    penalty: float | None = None  # C2: lambda of the outlier objective; None: calibrated
-    distance: float | None = None  # C2: tolerated L2 distance to the reference; None: calibrated
-    thresholding: str = "soft"
+    # C1: tolerated loss of accuracy against one's own model
+    v_threshold: float = 0.065
+    # C2: lambda of the outlier objective; None: calibrated
+    penalty: float | None = unread_by(None, c2=(False,))
+    # C2: tolerated L2 distance to the reference; None: calibrated
+    distance: float | None = unread_by(None, c2=(False,))
+    thresholding: str = unread_by("soft", c2=(False,))
 
     def __post_init__(self) -> None:
         check_types("defence", self)

@@ -14,6 +14,7 @@ from trip_jax.protocol.compression import (
 )
 from trip_jax.settings import Registry, choice, count, require
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.idle import unread_by
 
 CHANNELS: Registry[Callable[["Exchange"], Channel]] = Registry("channel.kind")
 
@@ -23,11 +24,16 @@ class Exchange:
     """What becomes of models on their way, as settings."""
 
     kind: str = "none"
-    share: float = 0.05  # top_k, random_k: of the parameters that are sent
-    bits: int = 3  # quantised: of a parameter
-    rank: int = 2  # low_rank: of a kernel
-    error_feedback: bool = True  # what was left out is added to what is sent next
-    learning: bool = False  # models after training are compressed, too
+    # top_k, random_k: of the parameters that are sent
+    share: float = unread_by(0.05, kind=("none", "quantised", "low_rank"))
+    # quantised: of a parameter
+    bits: int = unread_by(3, kind=("none", "top_k", "random_k", "low_rank"))
+    # low_rank: of a kernel
+    rank: int = unread_by(2, kind=("none", "top_k", "random_k", "quantised"))
+    # what was left out is added to what is sent next
+    error_feedback: bool = unread_by(True, kind=("none",))
+    # models after training are compressed, too
+    learning: bool = unread_by(False, kind=("none",))
 
     def __post_init__(self) -> None:
         check_types("channel", self)

@@ -9,6 +9,7 @@ from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.settings import Registry, choice, count, fraction, require
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.idle import unread_by
 from trip_jax.topology import Topology
 
 PROTOCOLS: Registry[Callable[["Reporting"], Broadcast | None]] = Registry("protocol.kind")
@@ -20,10 +21,14 @@ class Reporting:
     """How reports reach whoever traces them, as settings."""
 
     kind: str = "coordinator"
-    drop: float = 0.0  # the probability that a report is lost between two neighbours
-    hops: int | None = None  # that a report is passed on in its round; None: until all have it
-    liars: float = 0.0  # of the clients, drawn by seed
-    behaviour: str = "withhold"  # of liars
+    # the probability that a report is lost between two neighbours
+    drop: float = unread_by(0.0, kind=("coordinator",))
+    # that a report is passed on in its round; None: until all have it
+    hops: int | None = unread_by(None, kind=("coordinator",))
+    # of the clients, drawn by seed
+    liars: float = unread_by(0.0, kind=("coordinator",))
+    # of liars
+    behaviour: str = unread_by("withhold", lambda own: own._honest(), kind=("coordinator",))
 
     def __post_init__(self) -> None:
         check_types("protocol", self)
@@ -34,6 +39,9 @@ class Reporting:
         require(
             0 <= self.drop < 1, f"protocol.drop must be at least 0 and below 1, not {self.drop}."
         )
+
+    def _honest(self) -> str | None:
+        return None if self.liars else "protocol.liars=0"
 
     def build(self) -> Broadcast | None:
         """What clients find without a coordinator; None: there is one."""

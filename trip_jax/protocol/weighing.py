@@ -19,6 +19,7 @@ from jaxtyping import Float
 from trip_jax.protocol.messages import Round, State
 from trip_jax.settings import Registry, at_least, choice, fraction, require
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.idle import unread_by
 
 
 class Weighing(ABC):
@@ -106,9 +107,12 @@ class Trust:
     """How mixing weights follow contributions, as settings."""
 
     kind: str = "none"
-    beta: float = 1.0  # the power of contributions; 0: weights stay
-    floor: float = 0.1  # of the largest contribution, that everyone counts for; 0: may be shut out
-    memory: float = 0.5  # own: the part of a moving average that stays in a round
+    # the power of contributions; 0: weights stay
+    beta: float = unread_by(1.0, kind=("none",))
+    # of the largest contribution, that everyone counts for; 0: may be shut out
+    floor: float = unread_by(0.1, kind=("none",))
+    # own: the part of a moving average that stays in a round
+    memory: float = unread_by(0.5, kind=("none", "phi"))
 
     def __post_init__(self) -> None:
         check_types("trust", self)

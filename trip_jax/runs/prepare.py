@@ -1,6 +1,8 @@
 """A configuration made into a federation that is ready to run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from inspect import getfullargspec
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,11 @@ from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology, from_config, with_events
 from trip_jax.topology.asynchrony import EVENTS, SYNCHRONOUS
 
+GIVEN = {one.name for one in fields(Config)}.intersection(getfullargspec(Simulation).kwonlyargs)
+"""Settings that a simulation takes by the name that they have in a configuration."""
+
+ALWAYS_TOLD = ("distribution", "topology", "model")
+
 
 def prepare(config: Config) -> tuple[Simulation, Federation]:
     """Load the data, divide it, draw the graphs.
@@ -24,28 +31,12 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
     """
     devices = available(config.devices)
     parts = lay_out(config)
+    given: dict[str, Any] = {name: getattr(config, name) for name in GIVEN}
     # What one job of a sweep sets for another, cli/effects.py has let pass.
-    lies = config.adversary.kind != "none"
-    simulation = Simulation(
-        parts.model,
-        parts.federation.data,
-        parts.topology,
-        training=config.training,
-        contribution=config.contribution,
-        adversary=config.adversary if lies else Adversary(),
-        defence=config.defence.with_c2(config.defence.c2),
-        aggregation=config.aggregation,
-        channel=config.channel,
-        trust=config.trust,
-        privacy=config.privacy,
-        protocol=config.protocol,
-        seed=config.seed,
-        devices=devices,
-        precision=config.precision,
-        shard_models=config.shard_models,
-        keep_phi=config.keep_phi,
-        memory_limit=config.memory_limit,
-    )
+    if config.adversary.kind == "none":
+        given["adversary"] = Adversary()
+    given |= {"defence": config.defence.with_c2(config.defence.c2), "devices": devices}
+    simulation = Simulation(parts.model, parts.federation.data, parts.topology, **given)
     return simulation, parts.federation
 
 
@@ -97,22 +88,11 @@ def describe(config: Config) -> str:
         parts.append(config.precision)
     if config.contribution.method != TRIP:
         parts.append(f"by {config.contribution.method}")
-    if config.channel.kind != "none":
-        parts.append(f"channel {config.channel.kind}")
-    if config.participation.kind != "always":
-        parts.append(f"participation {config.participation.kind}")
-    if config.schedule.kind != SYNCHRONOUS:
-        parts.append(f"schedule {config.schedule.kind}")
     if config.topology.drop:
         parts.append(f"{config.topology.drop:g} of messages lost")
-    if config.trust.kind != "none":
-        parts.append(f"trust {config.trust.kind}")
-    if config.privacy.kind != "none":
-        parts.append(f"privacy {config.privacy.kind}")
-    if config.protocol.kind != "coordinator":
-        parts.append(f"protocol {config.protocol.kind}")
-    if config.adversary.kind != "none":
-        parts.append(f"liars {config.adversary.kind}")
+    usual = Config().kinds.items()
+    others = [one for one in config.kinds.items() if one not in usual]
+    parts += [f"{section} {kind}" for section, kind in others if section not in ALWAYS_TOLD]
     defences = [name for name in ("c1", "c2") if getattr(config.defence, name)]
     if defences:
         parts.append(f"defence {' and '.join(defences)}")

@@ -25,6 +25,7 @@ from jaxtyping import Bool, Float, Int
 from trip_jax.settings import Registry, at_least, choice, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.idle import unread_by
 from trip_jax.settings.listed import lines_of
 from trip_jax.settings.room import require_room
 from trip_jax.topology.graphs import Topology
@@ -58,10 +59,14 @@ class Clocks:
     """How long clients train and messages travel, as settings; times in any one unit."""
 
     kind: str = SYNCHRONOUS
-    duration: str = "spread"  # events: of a local round
-    spread: float = 4.0  # spread: the slowest by the fastest; lognormal: one deviation
-    latency: str = "constant"  # events: from sending to arrival
-    delay: float = 0.0  # constant: the latency; exponential: its mean
+    # events: of a local round
+    duration: str = unread_by("spread", kind=(SYNCHRONOUS,))
+    # spread: the slowest by the fastest; lognormal: one deviation
+    spread: float = unread_by(4.0, kind=(SYNCHRONOUS,), duration=("equal", "sizes", "file"))
+    # events: from sending to arrival
+    latency: str = unread_by("constant", kind=(SYNCHRONOUS,))
+    # constant: the latency; exponential: its mean
+    delay: float = unread_by(0.0, kind=(SYNCHRONOUS,), latency=("file",))
     file: str | None = None  # file: lines "client duration latency"
 
     def __post_init__(self) -> None:

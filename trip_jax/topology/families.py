@@ -11,6 +11,7 @@ import numpy as np
 from trip_jax.settings import Registry, choice, count, fraction, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.idle import unread_by
 from trip_jax.settings.room import require_room
 from trip_jax.topology.edges import Edges, edges_of, random_graph, small_world
 from trip_jax.topology.files import read_graph
@@ -21,17 +22,26 @@ BYTES_AN_ARC = 64
 """That an arc takes while a graph is drawn and built."""
 
 
+PLAIN = ("line", "star", "ring", "complete", "file")
+"""Graphs that take no further settings."""
+
+
 @dataclass(frozen=True)
 class TopologyConfig:
     """Who sends to whom, and with which mixing weights models are averaged."""
 
     kind: str = "regular"
-    degree: int = 4  # regular, watts_strogatz: neighbours of a client
-    probability: float = 0.1  # watts_strogatz: of rewiring; erdos_renyi: of an edge
-    attachments: int = 2  # barabasi_albert: edges that a new client brings
-    directed: bool = False  # keep one direction of every edge
+    # regular, watts_strogatz: neighbours of a client
+    degree: int = unread_by(4, kind=(*PLAIN, "erdos_renyi", "barabasi_albert"))
+    # watts_strogatz: of rewiring; erdos_renyi: of an edge
+    probability: float = unread_by(0.1, kind=(*PLAIN, "regular", "barabasi_albert"))
+    # barabasi_albert: edges that a new client brings
+    attachments: int = unread_by(2, kind=(*PLAIN, "regular", "erdos_renyi", "watts_strogatz"))
+    # keep one direction of every edge
+    directed: bool = unread_by(False, lambda own: own._says_directions())
     weights: str = "data_size"
-    redraw_every: int | None = None  # rounds until a new graph is drawn; None: static
+    # rounds until a new graph is drawn; None: static
+    redraw_every: int | None = unread_by(None, lambda own: own._alone(), kind=("complete",))
     files: tuple[str, ...] = ()  # kind=file: edge lists or GraphML; several take turns
     allow_disconnected: bool = False
     drop: float = 0.0  # probability that what one client sends another in a round is lost
@@ -56,6 +66,14 @@ class TopologyConfig:
             "topology.redraw_every must say after how many rounds the next of topology.files "
             "takes its turn.",
         )
+
+    def _says_directions(self) -> str | None:
+        graphml = bool(self.files) and all(file.endswith(".graphml") for file in self.files)
+        return "topology.files in GraphML, which say it themselves" if graphml else None
+
+    def _alone(self) -> str | None:
+        alone = self.kind == "file" and len(self.files) < 2
+        return "one graph in topology.files" if alone else None
 
 
 LARGE = 10_000

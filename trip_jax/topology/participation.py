@@ -19,6 +19,7 @@ from jaxtyping import Bool
 
 from trip_jax.settings import LARGEST, Registry, choice, require
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.idle import unread_by
 from trip_jax.settings.listed import lines_of
 from trip_jax.topology.graphs import Neighbourhoods, Topology
 
@@ -33,7 +34,8 @@ class Participation:
     """Which clients take part in which rounds, as settings."""
 
     kind: str = "always"
-    probability: float = 0.8  # bernoulli: that a client is there, in each round anew
+    # bernoulli: that a client is there, in each round anew
+    probability: float = unread_by(0.8, kind=("always", "trace", "events"))
     file: str | None = None  # trace: lines "client first last", the rounds in which it is there
     events: tuple[str, ...] = ()  # events: "join CLIENT ROUND" and "leave CLIENT ROUND"
 

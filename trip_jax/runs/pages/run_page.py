@@ -251,31 +251,23 @@ def _events(happened: np.ndarray, listed: np.ndarray, single: bool) -> dict[str,
     }
 
 
+LABELS = {"topology": "Graph"}
+
+
 def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
     """The settings that matter, for the page's head."""
     settings = dict(flat(summary.get("config", {})))
-    named = {
-        "Seed": "seed",
-        "Data": "dataset.name",
-        "Distribution": "distribution.kind",
-        "Graph": "topology.kind",
-        "Weights": "topology.weights",
-        "Participation": "participation.kind",
-        "Schedule": "schedule.kind",
-        "Model": "model.kind",
-        "Adversary": "adversary.kind",
-        "Channel": "channel.kind",
-        "Trust": "trust.kind",
-        "Protocol": "protocol.kind",
-    }
+    named = {"Seed": "seed", "Data": "dataset.name", "Weights": "topology.weights"}
     facts = [[label, settings[name]] for label, name in named.items() if name in settings]
+    kinds = [(name.removesuffix(".kind"), name) for name in settings if name.endswith(".kind")]
+    facts += [[LABELS.get(name, name.capitalize()), settings[kind]] for name, kind in kinds]
     if settings:
         on = [name.upper() for name in ("c1", "c2") if settings.get(f"defence.{name}") == "true"]
         facts.append(["Defence", " and ".join(on) or "none"])
     elif "seed" in summary:
         facts.append(["Seed", str(summary["seed"])])
     if "privacy_epsilon" in run.attrs:
-        facts.append(["Privacy", f"ε = {run.privacy_epsilon:.4g}, δ = {run.privacy_delta:g}"])
+        facts.append(["Guarantee", f"ε = {run.privacy_epsilon:.4g}, δ = {run.privacy_delta:g}"])
     facts += [["Utility", run.contribution_utility], ["Normalisation", run.normalization]]
     if (method := meaning.method(run.attrs)) != meaning.TRIP:
         return [*facts, ["Method", method]]
