@@ -135,24 +135,12 @@ class Learner:
         return self.model.parts(mixed, len(self.data.test_labels))
 
     def seen(self, models: Float[Array, "R P"], part: Array, parts: int) -> Float[Array, "R Q"]:
-        """What a part of the test set sees of models; linear in them.
-
-        The devices of one process share this work; between hosts it would have to be sent, part
-        after part, so that there each device does it all.
-        """
-
-        def work(models: Array, shared: tuple[ClientData, Array]) -> Array:
-            data, part = shared
-            rows, _ = _rows_of(part, parts, len(data.test_labels))
-            examples = as_seen(data.test_images[rows])
-            with jax.default_matmul_precision(PRECISIONS[self.precision]):
-                see = partial(self.model.seen, examples=examples)
-                return lax.map(see, models, batch_size=min(self.evaluation_batch, len(models)))
-
-        if self.mesh.is_multi_process:
-            return work(models, (self.data, part))
-        equal = jnp.zeros(len(models))
-        return cast(Array, balanced_map(self.mesh, work, models, (self.data, part), equal))
+        """What a part of the test set sees of models, on a single device; linear in them."""
+        rows, _ = _rows_of(part, parts, len(self.data.test_labels))
+        examples = as_seen(self.data.test_images[rows])
+        with jax.default_matmul_precision(PRECISIONS[self.precision]):
+            see = partial(self.model.seen, examples=examples)
+            return lax.map(see, models, batch_size=min(self.evaluation_batch, len(models)))
 
     def evaluate_seen(
         self, seen: Float[Array, "R Q"], part: Array, parts: int

@@ -11,7 +11,9 @@ What is sent: beside the models of learning, those before training; m numbers to
 which sees no model.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import jax
@@ -91,7 +93,8 @@ def coalition_utilities(
     """u^(i,t)(S) for every row (i, S).
 
     Where mixing takes fewer products than a first layer, parts of the test set look at the models
-    one after another, and what a part sees is mixed instead of models.
+    one after another, and what a part sees is mixed instead of models. Parts are then dealt to the
+    devices, else chunks of rows.
 
     Args:
         masks: the coalition of each row.
@@ -99,80 +102,85 @@ def coalition_utilities(
     Returns:
         utilities, 0 for rows that the semivalue does not weigh.
     """
-    n_rows = len(rows.client)
+    n_rows, n_devices = len(rows.client), learner.mesh.size
     rows, order = rows.needed(masks, here.mask.sum(axis=1))
     if order is not None:
         masks = masks[order]
     inbox = replace(inbox, accepted=inbox.accepted & ~here.itself)
     parts = learner.parts(2 * masks.shape[1] + 1) if isinstance(mix, WeightedMean) else 0
+    parts = -(-parts // n_devices) * n_devices  # so that all have as many
+
+    def of_parts(d, inbox, here, rows, masks, data):
+        """What the parts d, d + D, ... of the d-th device add [R, U]."""
+        local = learner.on(data)
+
+        def add(k, total):
+            part = k * n_devices + d
+            seen = inbox.seen(lambda models: local.seen(models, part, parts))
+            look = partial(local.evaluate_seen, part=part, parts=parts)
+            return total + of_chunks(seen, here, rows, masks, mix, look).reshape(-1, N_UTILITIES)
+
+        nothing = jnp.zeros((len(rows.client), N_UTILITIES))
+        return lax.fori_loop(0, parts // n_devices, add, nothing)
+
+    def of_rows(d, inbox, here, rows, masks, data):
+        look = learner.on(data).evaluate_rows
+        return of_chunks(inbox, here, rows, masks, mix, look, d, n_devices)
+
+    given = inbox, here, rows, masks, learner.data
     if parts:
-
-        def add(part: Array, total: Array) -> Array:
-            seen = inbox.seen(lambda models: learner.seen(models, part, parts))
-            return total + of_part(seen, here, rows, masks, mix, learner, part, parts)
-
-        table = lax.fori_loop(0, parts, add, jnp.zeros((n_rows, N_UTILITIES)))
+        table = gathered_map(learner.mesh, of_parts, *given).sum(axis=0)
     else:
-        table = of_part(inbox, here, rows, masks, mix, learner)
+        tables = gathered_map(learner.mesh, of_rows, *given)
+        table = tables.swapaxes(0, 1).reshape(-1, N_UTILITIES)  # from [D, chunks, chunk, U]
     if order is not None:
         listed = jnp.where(jnp.arange(n_rows) < rows.n_rows, order, n_rows)
-        table = jnp.zeros_like(table).at[listed].set(table, mode="drop")
-    return table
+        table = jnp.zeros((n_rows, N_UTILITIES)).at[listed].set(table[:n_rows], mode="drop")
+    return cast(Array, table[:n_rows])
 
 
-def of_part(
+def of_chunks(
     inbox: Inbox,
     here: Neighbourhoods,
     rows: CoalitionRows,
     masks: Bool[Array, "R M"],
     mix: Rule,
-    learner: Learner,
-    part: Array | int = 0,
-    parts: int = 0,
-) -> Float[Array, "R U"]:
-    """What a part of the test set adds to utilities, in chunks dealt to the devices in turn.
+    evaluate: Callable[[Float[Array, "c Q"]], Float[Array, "c U"]],
+    d: Array | int = 0,
+    n_devices: int = 1,
+) -> Float[Array, "chunks chunk U"]:
+    """Utilities of mixtures for the chunks d, d + D, ... of the d-th device, and no others.
 
     Args:
-        inbox: what the part sees of models; models themselves where there are no parts.
+        inbox: models, or what examples see of them.
+        evaluate: their mixtures.
     """
-    n_devices, n_rows = learner.mesh.size, len(rows.client)
+    sent, shares = inbox.sent, here.shares
+    own_trained = inbox.own.trained_unlike(sent)
 
-    def share(d, models, accepted, here, rows, masks, data, part):
-        """Those of the d-th device [chunks, chunk, U]: of the chunks d, d + D, ..."""
-        before, sent_before, sent_trained, own_trained = models
-        local, shares = learner.on(data), here.shares
+    def mixtures(start):
+        i = rows.client[start]
+        members = here.rows[i]
+        return coalition_models(
+            mix,
+            lax.dynamic_slice_in_dim(masks, start, rows.block),
+            shares[i],
+            members_models(i, members, sent.trained, own_trained),
+            sent.before[members],
+            inbox.own.before[i],
+            inbox.accepted[i],
+        )
 
-        def mixtures(start):
-            i = rows.client[start]
-            members = here.rows[i]
-            return coalition_models(
-                mix,
-                lax.dynamic_slice_in_dim(masks, start, rows.block),
-                shares[i],
-                members_models(i, members, sent_trained, own_trained),
-                sent_before[members],
-                before[i],
-                accepted[i],
-            )
+    def chunk(k, table):
+        start = (k * n_devices + d) * rows.chunk
+        blocks = start + jnp.arange(0, rows.chunk, rows.block)
+        mixed = jax.vmap(mixtures)(blocks).reshape(rows.chunk, -1)
+        return table.at[k].set(evaluate(mixed))
 
-        def chunk(k, table):
-            start = (k * n_devices + d) * rows.chunk
-            blocks = start + jnp.arange(0, rows.chunk, rows.block)
-            mixed = jax.vmap(mixtures)(blocks).reshape(rows.chunk, -1)
-            found = local.evaluate_seen(mixed, part, parts) if parts else local.evaluate_rows(mixed)
-            return table.at[k].set(found)
-
-        n_chunks = (rows.n_rows + rows.chunk - 1) // rows.chunk
-        mine = (n_chunks - d + n_devices - 1) // n_devices
-        most = -(-(len(rows.client) // rows.chunk) // n_devices)
-        return lax.fori_loop(0, mine, chunk, jnp.zeros((most, rows.chunk, N_UTILITIES)))
-
-    own, sent = inbox.own, inbox.sent
-    models = own.before, sent.before, sent.trained, own.trained_unlike(sent)
-    given = models, inbox.accepted, here, rows, masks, learner.data, part
-    tables = gathered_map(learner.mesh, share, *given)
-    table = tables.swapaxes(0, 1).reshape(-1, N_UTILITIES)  # from [D, chunks, chunk, U]
-    return cast(Array, table[:n_rows])
+    n_chunks = (rows.n_rows + rows.chunk - 1) // rows.chunk
+    mine = (n_chunks - d + n_devices - 1) // n_devices
+    most = -(-(len(rows.client) // rows.chunk) // n_devices)
+    return lax.fori_loop(0, mine, chunk, jnp.zeros((most, rows.chunk, N_UTILITIES)))
 
 
 def local_contributions(
