@@ -140,7 +140,8 @@ class Learner:
         examples = as_seen(self.data.test_images[rows])
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
             see = partial(self.model.seen, examples=examples)
-            return lax.map(see, models, batch_size=min(self.evaluation_batch, len(models)))
+            batch = 2 * self.evaluation_batch  # a first layer is smaller than a whole model
+            return lax.map(see, models, batch_size=min(batch, len(models)))
 
     def evaluate_seen(
         self, seen: Float[Array, "R Q"], part: Array, parts: int

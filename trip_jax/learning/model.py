@@ -18,7 +18,7 @@ from trip_jax.settings.errors import InvalidSetting
 
 Params = Any  # a pytree of arrays
 
-SEEN = 2**13
+SEEN = 2**14
 """Numbers that a first layer makes of a part of the examples: a cache holds mixtures of so few."""
 
 
