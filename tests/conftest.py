@@ -95,6 +95,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()  # modules and tests stay
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """One for each core, virtual or not: more would compile more programs twice."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -102,7 +106,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    gc.set_threshold(100_000, 50, 100)  # tracing makes many objects, which stay
+    gc.set_threshold(300_000, 50, 100)  # tracing makes many objects, which stay
     thorough = config.getoption("thorough")
     settings.load_profile("thorough" if thorough else "usual")
     config.addinivalue_line("markers", "thorough: of make test-all alone")
@@ -244,6 +248,7 @@ def python(folder: Path, *arguments: str) -> Outcome:
     return Outcome(process.returncode, process.stdout, process.stderr)
 
 
+@cache
 def config_of(*overrides: str) -> Config:
     """What the command line makes of overrides."""
     register()

@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, is_dataclass
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -154,6 +155,7 @@ def _load(path: Path) -> dict[str, Any]:
     return dict(OmegaConf.to_container(OmegaConf.load(path)))  # type: ignore[arg-type]
 
 
+@cache
 def _quickstart() -> Config:
     register()
     with initialize_config_dir(str(CONF), version_base="1.3"):

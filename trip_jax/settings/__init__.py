@@ -69,7 +69,8 @@ def require(condition: bool, message: str) -> None:
 
 
 def choice(name: str, value: str, choices: Sequence[str]) -> None:
-    require(value in choices, refusal(name, value, choices))
+    if value not in choices:
+        raise InvalidSetting(refusal(name, value, choices))
 
 
 def refusal(name: str, value: str, choices: Sequence[str]) -> str:
