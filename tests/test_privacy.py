@@ -174,7 +174,7 @@ def test_a_run_tells_what_it_spent(command: Command, monkeypatch: pytest.MonkeyP
     noise = noise_of(40, 1e-4, 2)
     assert run.summary["privacy"] == pytest.approx({"epsilon": 40, "delta": 1e-4, "noise": noise})
     assert run.data.privacy_epsilon == pytest.approx(40) and run.data.privacy_delta == 1e-4
-    assert ["Privacy", "ε = 40, δ = 0.0001"] in page_data(run.data, run.summary)["facts"]
+    assert ["Guarantee", "ε = 40, δ = 0.0001"] in page_data(run.data, run.summary)["facts"]
     assert "privacy dp" in run.summary["title"]
     assert command("--verify", "run").code == 0
 

@@ -135,7 +135,7 @@ def test_results_describe_the_graph_and_open_without_a_word(finished: FinishedRu
         assert data.attrs["contribution_utility"] == "accuracy"
         assert data.attrs["normalization"] == "paper"
         words = ("synthetic", "64 examples", "4 clients", "star", "2 rounds of 1 local epoch,")
-        for word in (*words, "liars d1d2", "c1 and c2", "seed 5"):
+        for word in (*words, "adversary d1d2", "c1 and c2", "seed 5"):
             assert word in data.attrs["title"]
 
 
