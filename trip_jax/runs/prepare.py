@@ -14,8 +14,7 @@ from trip_jax.learning.model import Model
 from trip_jax.protocol.contributions import TRIP
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
-from trip_jax.topology import Topology, from_config, with_events
-from trip_jax.topology.asynchrony import EVENTS, SYNCHRONOUS
+from trip_jax.topology import Topology, from_config
 
 GIVEN = {one.name for one in fields(Config)}.intersection(getfullargspec(Simulation).kwonlyargs)
 """Settings that a simulation takes by the name that they have in a configuration."""
@@ -61,20 +60,15 @@ def lay_out(config: Config) -> Parts:
     federation = distribute(dataset, config.n_clients, config.distribution, config.seed)
     rounds, sizes, seed = config.training.rounds, np.asarray(federation.data.sizes), config.seed
     topology = from_config(config.topology, sizes, rounds=rounds, seed=seed)
-    drop, schedule = config.topology.drop, config.schedule
-    if schedule.kind == EVENTS:
-        topology = schedule.over(topology, rounds, sizes, drop=drop, seed=seed)
-    else:
-        present = config.participation.present(rounds, config.n_clients, seed)
-        topology = with_events(topology, rounds, present=present, drop=drop, seed=seed)
+    who, drop = config.participation, config.topology.drop
+    topology = config.schedule.over(topology, who, rounds, sizes, drop=drop, seed=seed)
     return Parts(model, federation, topology)
 
 
 def describe(config: Config) -> str:
     """The settings that matter, for titles; a training set that is not whole is said to be so."""
-    training = config.training
+    training, unit = config.training, config.schedule.unit
     size = config.dataset.train_size
-    word = "round" if config.schedule.kind == SYNCHRONOUS else "wave"
     examples = f" ({counted(size, 'example')})" if size else ""
     parts = [
         f"{config.dataset.name}{examples}",
@@ -82,7 +76,7 @@ def describe(config: Config) -> str:
         counted(config.n_clients, "client"),
         config.topology.kind,
         config.model.kind,
-        f"{counted(training.rounds, word)} of {counted(training.local_epochs, 'local epoch')}",
+        f"{counted(training.rounds, unit)} of {counted(training.local_epochs, 'local epoch')}",
     ]
     if config.precision != "float32":
         parts.append(config.precision)

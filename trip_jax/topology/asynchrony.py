@@ -29,7 +29,7 @@ from trip_jax.settings.idle import unread_by
 from trip_jax.settings.listed import lines_of
 from trip_jax.settings.room import require_room
 from trip_jax.topology.graphs import Topology
-from trip_jax.topology.participation import left_over
+from trip_jax.topology.participation import Participation, left_over, with_events
 
 TICKS = 1000
 """In a unit of time."""
@@ -98,19 +98,39 @@ class Clocks:
         found = DURATIONS[self.duration](self, sizes, np.random.default_rng([seed, 6]))
         return np.clip(np.rint(TICKS * found), 1, TICKS * LONGEST).astype(np.int64)
 
+    @property
+    def unit(self) -> str:
+        """What an iteration of the run is."""
+        return "wave" if self.kind == EVENTS else "round"
+
     def over(
-        self, topology: Topology, rounds: int, sizes: Int[np.ndarray, " n"], drop: float, seed: int
+        self,
+        topology: Topology,
+        participation: Participation,
+        rounds: int,
+        sizes: Int[np.ndarray, " n"],
+        *,
+        drop: float,
+        seed: int,
     ) -> Topology:
-        """The topology of what is exchanged with schedule=events, a graph a wave.
+        """The topology of what is exchanged, a graph a round or wave where something is missing.
 
         Args:
-            rounds: waves.
+            rounds: rounds or waves.
             sizes: examples of each client.
             drop: the probability that a client does not get what another sends it.
 
         Raises:
-            InvalidSetting: several graphs, or a file that can't be used.
+            InvalidSetting: several graphs with schedule=events, or a file that can't be used.
         """
+        if self.kind == EVENTS:
+            return self._waves(topology, rounds, sizes, drop, seed)
+        present = participation.present(rounds, len(sizes), seed)
+        return with_events(topology, rounds, present=present, drop=drop, seed=seed)
+
+    def _waves(
+        self, topology: Topology, rounds: int, sizes: Int[np.ndarray, " n"], drop: float, seed: int
+    ) -> Topology:
         require(
             len(topology.graphs.members) == 1,
             "schedule=events needs one graph for all waves: leave out topology.redraw_every and "
