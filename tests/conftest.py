@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +153,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 @pytest.fixture
 def fresh_programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing that is changed for a test hides behind programs of others, or stays in them."""
-    monkeypatch.setattr(prepared, "_compilations", count(1))  # none are forgotten within a test
+    monkeypatch.setattr(prepared, "MAX_PROGRAMS", 10**6)  # none are forgotten within a test
     jax.clear_caches()
     yield
     jax.clear_caches()

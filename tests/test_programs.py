@@ -13,7 +13,7 @@ from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.models import MLP
 from trip_jax.runs.launch import run
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.simulation import Simulation
+from trip_jax.simulation import Simulation, prepared
 
 LIES = {"adversary": Adversary("d1d2", fraction=0.4), "defence": Defence(c1=True, c2=True)}
 
@@ -44,6 +44,12 @@ def test_the_next_federation_of_the_same_shapes_compiles_nothing(settings: dict[
     assert work == 0
     jax.clear_caches()
     np.testing.assert_array_equal(phi, tiny(seed=1, **settings).run().phi)
+
+
+@pytest.mark.usefixtures("fresh_programs")
+def test_programs_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared, "MAX_PROGRAMS", 0)
+    assert all(run_counting_work(tiny())[1] >= 9 for _ in range(2))
 
 
 def test_another_model_of_the_same_shapes_is_another_program() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from typing import Any, Self
 
 import jax
@@ -48,13 +47,12 @@ from trip_jax.simulation.placement import Divided, OnAll
 from trip_jax.simulation.requirements import require_that_fits
 from trip_jax.topology import Topology
 
-MAX_FEDERATIONS = 64
-"""After so many, programs of earlier ones are forgotten: in a long sweep they would pile up."""
+MAX_PROGRAMS = 1_000
+"""Beyond so many those of earlier federations are forgotten. On a CPU each takes some 25 of the
+65,530 mappings that Linux grants a process, and a long sweep would end without."""
 
 MAX_KEPT = 10_000
 """Clients whose contributions to each other are kept as a matrix unless it is asked for."""
-
-_compilations = count(1)
 
 
 class Prepared:
@@ -252,7 +250,7 @@ class Prepared:
 
     def compile(self, state: State) -> Programs:
         """The three programs of a round for the shapes of this federation."""
-        if next(_compilations) % MAX_FEDERATIONS == 0:
+        if len(self.learner.mesh.devices.flat[0].client.live_executables()) > MAX_PROGRAMS:
             jax.clear_caches()
         arrived, reports = np.ones(self.n, bool), Reports.none(self.schedule.arcs.client.shape[1])
         trained = state.models, arrived
