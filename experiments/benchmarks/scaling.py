@@ -56,11 +56,10 @@ def scaling(arguments: Sequence[str]) -> None:
         rows.append(_row(n, devices, summary))
         print(", ".join(f"{key} {value:,.6g}" for key, value in rows[-1].items()), flush=True)
     frame = pandas.DataFrame(rows)
-    title = (
-        f"ws100, {dataset}, {model}, {counted(examples, 'example')} a client, {', '.join(ROUNDS)}"
-    )
+    chosen = dict(one.split("=", 1) for one in (*ROUNDS, *request.overrides))
+    title = f"ws100, {dataset}, {model}, {counted(examples, 'example')} a client, "
+    title += ", ".join(f"{name}={value}" for name, value in chosen.items())
     title += f"; {summary['device'].rpartition(',')[0]}, {summary['host']}"
-    title += "".join(f", {one}" for one in request.overrides)
     lines = [[column.replace("_", " ") for column in frame.columns]]
     lines += [[f"{value:,.4g}" for value in row] for row in frame.itertuples(index=False)]
     written = Report.of(request, folder)
