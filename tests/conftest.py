@@ -96,6 +96,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # modules and tests stay
+    prepared.MAX_PROGRAMS = 4_000  # smaller ones than those of users
 
 
 def pytest_xdist_auto_num_workers() -> int:
