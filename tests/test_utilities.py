@@ -8,7 +8,7 @@ import pytest
 from tests import reference as ref
 from tests.conftest import TINY, Command, layers, tiny
 from trip_jax import Contribution, Defence, InvalidSetting, load_run
-from trip_jax.learning.evaluation import THIRD
+from trip_jax.learning.evaluation import THIRD, evaluate
 from trip_jax.learning.utilities import columns
 from trip_jax.runs.reports import recorded_reports
 from trip_jax.simulation import Simulation
@@ -104,3 +104,18 @@ def test_a_run_by_a_mixture(command: Command) -> None:
     assert data[MIXTURE].dims == ("round", "client") and "probability" not in data
     told, reported = recorded_reports(data, MIXTURE, "paper").lcv, data.reported
     np.testing.assert_allclose(told.sum(), np.where(data["mask"], reported, 0).sum(), rtol=1e-5)
+
+
+def test_where_classes_tie_the_first_counts_as_by_argmax() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.integers(0, 3, (200, 4)).astype(np.float32)
+    labels = rng.integers(0, 4, 200).astype(np.int32)
+    assert (logits == logits.max(axis=1, keepdims=True)).sum(axis=1).max() > 1
+    found = evaluate(
+        jnp.asarray(logits).reshape(1, -1),
+        jnp.zeros((200, 1)),
+        jnp.asarray(labels),
+        predict=lambda row, _: row.reshape(200, 4),
+        batch=1,
+    )
+    assert found[0, 0] == pytest.approx((logits.argmax(axis=1) == labels).mean())
