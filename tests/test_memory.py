@@ -151,9 +151,17 @@ def test_the_least_limit_of_control_groups_counts(
     assert of_control_groups(tmp_path / "groups", tmp_path) == least
 
 
+def test_what_other_processes_hold_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0 < of_process().size <= psutil.virtual_memory().total
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Mock(available=1000))
+    held = psutil.Process().memory_info().rss
+    there = of_process()
+    assert there.whose == "what other processes leave of this machine"
+    assert held / 2 < there.size < 2 * held
+
+
 def test_a_limit_on_addresses_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     there, memory = of_process(), psutil.Process().memory_info()
-    assert 0 < there.size <= psutil.virtual_memory().total
     monkeypatch.setattr(resource, "getrlimit", lambda _: (memory.vms + 1000, 0))
     limited = of_process()
     assert limited.whose == "ulimit -v" and limited.size < there.size
@@ -163,7 +171,7 @@ def test_a_device_tells_its_own_limit() -> None:
     device = Mock(spec=jax.Device, platform="gpu", device_kind="H100")
     device.memory_stats.return_value = {"bytes_limit": 80 * GIB}
     assert of_device(device) == Room(80 * GIB, "each H100")
-    assert of_device(jax.devices()[0]).size == of_process().size
+    assert of_device(jax.devices()[0]).whose == of_process().whose
 
 
 def test_divergence_is_still_told_apart() -> None:

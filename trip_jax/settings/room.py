@@ -17,7 +17,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes in all, whatever is used of them, and who has or grants them."""
+    """Bytes in all, whatever this process uses of them, and who has or grants them."""
 
     size: float
     whose: str
@@ -51,17 +51,18 @@ def of_device(device: jax.Device) -> Room:
 
 
 def of_process() -> Room:
-    """The least of what the machine has and what limits say."""
+    """The least of what other processes leave and what limits say."""
     return min(_of_process(), key=lambda room: room.size)
 
 
 def _of_process() -> Iterator[Room]:
-    yield Room(psutil.virtual_memory().total, "this machine")
+    memory = psutil.Process().memory_info()
+    left = psutil.virtual_memory().available
+    yield Room(left + memory.rss, "what other processes leave of this machine")
     groups = of_control_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
     yield Room(groups, "the control group of this process")
     of_addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if of_addresses != resource.RLIM_INFINITY:
-        memory = psutil.Process().memory_info()
         # Addresses that are taken without memory leave less for what will be held.
         yield Room(of_addresses - memory.vms + memory.rss, "ulimit -v")
 
