@@ -329,6 +329,16 @@ def test_shrinkage_of_nothing_is_nothing(run: tuple[Result, Journal]) -> None:
     np.testing.assert_array_equal(found[..., [0, 2]], shrunk(journal)[..., [0, 2]])
 
 
+def test_shrinkage_heeds_no_rounding(run: tuple[Result, Journal]) -> None:
+    """Where a round gains nothing, rounding must not pass for a gain that all have shares of."""
+    journal = run[1]
+    lcv = np.array(journal.lcv, float)
+    lcv[-1] -= lcv[-1].mean(axis=1, keepdims=True)  # a last round that gains nothing
+    rounding = 1e-8 * np.random.default_rng(0).normal(size=lcv.shape)
+    found, other = (shrunk(replace(journal, lcv=one)) for one in (lcv, lcv + rounding))
+    np.testing.assert_allclose(found, other, atol=1e-6)
+
+
 def test_units_are_weighed_alike() -> None:
     one = np.zeros((2, 2, 3))
     one[0, 0], one[0, 1] = 3, 4

@@ -5,6 +5,9 @@ from jaxtyping import Float
 
 from trip_jax.attribution.journal import Journal, traced
 
+NO_GAIN = 1e-6
+"""Of a round, which rounding leaves where nothing was gained; of it nobody has a share."""
+
 
 def mean_of_units(*methods: Float[np.ndarray, "n n 3"]) -> Float[np.ndarray, "n n 3"]:
     """The mean of rows of length one, for every utility; a row of zeros stays what it is."""
@@ -25,10 +28,10 @@ def shrunk(journal: Journal) -> Float[np.ndarray, "n n 3"]:
     (Efron and Morris, 1973, "Stein's estimation rule and its competitors"). The truth plays no
     part.
     """
-    reported = journal.mixing > 0
     gain = journal.lcv.sum(axis=2, keepdims=True)
+    gain = np.where(abs(gain) > NO_GAIN, gain, 0)
     expected = journal.mixing[..., None] * gain
-    usable = reported[..., None] & (abs(expected) > 1e-9)
+    usable = expected != 0
     share = np.divide(journal.lcv, expected, where=usable, out=np.ones_like(journal.lcv))
     weight = np.where(usable, abs(expected), 0)  # small gains tell little
     about = weight.sum(axis=(0, 1))  # [n, 3]
