@@ -47,6 +47,7 @@ CASES: list[Any] = [
         {"graphs": nx.star_graph(5), "contribution": Contribution("loss", method="second_order")},
     ),
     rarely(FOUR, {"privacy": "dp"}),
+    rarely(FOUR[:2], {"graphs": nx.complete_graph(6)}),
     rarely(
         FOUR[:3], {"drop": 0.3, "present": np.array([[1, 1, 0, 1, 1, 1], [1, 0, 1, 1, 1, 0]]) > 0}
     ),
@@ -140,6 +141,11 @@ def test_a_device_holds_its_part_and_is_sent_what_it_mixes(n_devices: int) -> No
         assert not any(str(size) in shape for shape in gathered)
     trained = programs.learn(*simulation.learning, state).trained
     assert {shard.data.shape[0] for shard in trained.addressable_shards} == {8 // n_devices}
+
+
+def test_a_game_that_clients_of_a_device_play_is_evaluated_once() -> None:
+    divided = tiny(nx.complete_graph(6), devices=FOUR[:2], shard_models=True)
+    assert divided.placement.coalitions.tolist() == [2 * 2**6]
 
 
 @pytest.mark.parametrize("shuffled", [False, True])

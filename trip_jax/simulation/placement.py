@@ -19,6 +19,7 @@ from trip_jax.protocol.methods.whole_run import Keeping
 from trip_jax.protocol.rules import Rules, plays_by_the_graph
 from trip_jax.protocol.shards import Shards, divide
 from trip_jax.settings import require
+from trip_jax.topology.graphs import Topology
 
 
 class Placement(ABC):
@@ -58,14 +59,8 @@ class OnAll(Placement):
     programs = Programs(algorithm.learn, algorithm.assess, algorithm.coordinate)
 
     def __init__(self, schedule: Schedule, rules: Rules, learner: Learner, limit: int):
-        method, graphs = rules.contribute, schedule.topology.graphs
-        given = np.asarray(graphs.mask).sum(axis=-1), learner.evaluation_batch
-        plays = method.method if isinstance(method, Keeping) else method
-        if isinstance(plays, ByCoalitions) and plays_by_the_graph(rules):
-            work: Any = plays.work(*given, schedule.topology.alike())
-        else:
-            work = method.work(*given)
-        self.coalitions = method.n_models(work, given[0])
+        graphs = schedule.topology.graphs
+        work, self.coalitions = _work(rules, schedule.topology, learner)
         self.models = replicated(learner.mesh)
         self.schedule = replace(schedule, work=jax.device_put(work, self.models))
         self.learning, self.assessing = (self.schedule.of_learning,), (self.schedule,)
@@ -85,14 +80,15 @@ class Divided(Placement):
     programs = Programs(sharded.learn, sharded.assess, algorithm.coordinate)
 
     def __init__(self, schedule: Schedule, rules: Rules, learner: Learner, limit: int):
-        method, self._mesh = rules.contribute, learner.mesh
+        self._mesh = learner.mesh
         parts = divide(schedule, self._mesh.size)
-        n_members = np.asarray(parts.schedule.topology.graphs.mask).sum(axis=-1)  # [D, G, b]
-        shape, self.n_held = n_members.shape[:2], n_members.shape[2]
+        graphs = parts.schedule.topology.graphs
+        *shape, self.n_held, _ = graphs.mask.shape  # [D, G, b, M]
         # A device's part of a graph is to the method as a graph of its own.
-        graphs = n_members.reshape(-1, self.n_held)
-        work = method.work(graphs, learner.evaluation_batch)
-        self.coalitions = method.n_models(work, graphs).reshape(shape).sum(axis=0)
+        graphs = jax.tree.map(lambda field: field.reshape(-1, *field.shape[2:]), graphs)
+        topology = replace(parts.schedule.topology, graphs=graphs)
+        work, n_models = _work(rules, topology, learner)
+        self.coalitions = n_models.reshape(shape).sum(axis=0)
         require(
             (most := int(self.coalitions.max())) <= limit,
             f"A round would evaluate {most:,} models, above contribution.max_coalitions={limit:,}: "
@@ -115,3 +111,15 @@ class Divided(Placement):
 
     def collected(self, state: State) -> State:
         return state.with_models(on_host(state.models, self._mesh)[self._place])
+
+
+def _work(rules: Rules, topology: Topology, learner: Learner) -> tuple[Any, Int[np.ndarray, " G"]]:
+    """What the method prepares for each graph, and how many models a round then evaluates."""
+    method, n_members = rules.contribute, np.asarray(topology.graphs.mask).sum(axis=-1)
+    given = n_members, learner.evaluation_batch
+    plays = method.method if isinstance(method, Keeping) else method
+    if isinstance(plays, ByCoalitions) and plays_by_the_graph(rules):
+        work: Any = plays.work(*given, topology.alike())
+    else:
+        work = method.work(*given)
+    return work, method.n_models(work, n_members)
