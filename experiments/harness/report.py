@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from experiments.harness.command_line import Request
 from trip_jax.runs.figures import HONEST, LIAR, plain, titled_figure
 
-COLOURS = (HONEST, LIAR, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # of Okabe and Ito
-LOOKS = tuple(zip(COLOURS * 2, "osD^vPX*ph<>", strict=True))
+COLOURS = (HONEST, LIAR, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito's
+LOOKS = tuple(zip(COLOURS * 2, "osD^vPX*ph<>dH", strict=True))
 """Colours and markers of curves."""
 
 
