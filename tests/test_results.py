@@ -70,7 +70,7 @@ def report_of(command: str) -> Report:
         request.one("scale", "cpu")
         return Report.of(request, FILES)
     else:
-        own = ("k", "draws", "relays", "distribution", "fraction", "amount")
+        own = ("method", "k", "draws", "relays", "distribution", "fraction", "amount")
         study = SmallWorldStudy(experiment, arguments, own, fixed={})
     (which,) = study.reports()
     return study.report(*which)
