@@ -28,7 +28,9 @@ from trip_jax.attribution import (
 from trip_jax.attribution.replay import CHUNK, Response, attributed, planned_bytes, replay
 from trip_jax.attribution.surrogate import fitted_response
 from trip_jax.config import Adversary, Contribution, Defence
+from trip_jax.data.partition import Federation
 from trip_jax.learning.evaluation import ACCURACY, LOSS
+from trip_jax.runs.dataset import to_dataset
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.simulation import Simulation
@@ -81,16 +83,21 @@ def test_rows_sum_to_what_a_model_gained(method, federation, run) -> None:
     found = method(journal, federation.learner)
     gain = np.asarray(result.records.utility)[-1] - result.initial
     np.testing.assert_allclose(found.phi.sum(axis=1), gain, atol=1e-5)
-    assert not found.error.any()
+    assert found.error is None and found.score_error is None
 
 
 def test_sampled_coalitions_agree_within_their_errors(federation, run) -> None:
     journal = run[1]
     exact = by_surrogate(journal, federation.learner).phi
     found = by_surrogate(journal, federation.learner, budget=40)
+    assert found.error is not None and found.score_error is not None
     assert found.error.max() > 0
     off = abs(found.phi - exact) - 4 * found.error
     assert off.max() < 1e-4
+    off = abs((found.phi - exact).mean(axis=0)) - 4 * found.score_error
+    assert off.max() < 1e-4
+    # Rounding aside, a mean varies by no more than what it is of does on average.
+    assert (found.score_error <= 1.1 * found.error.mean(axis=0) + 1e-6).all()
     with pytest.raises(InvalidSetting, match="budget=2 is too small"):
         attributed(journal, federation.learner, Response.none(2, 6), budget=2)
 
@@ -367,6 +374,16 @@ def test_a_run_by_a_method_of_the_whole_run(
     np.testing.assert_allclose(result.phi, expected, atol=1e-5)
     assert not result.records.lcv.any()
     np.testing.assert_allclose(result.models, run[0].models, atol=1e-6)  # learning is the same
+
+
+def test_drawn_coalitions_of_a_whole_run_have_standard_errors(run: tuple[Result, Journal]) -> None:
+    simulation = tiny(CHANGING, contribution=Contribution("loss", method="surrogate", budget=40))
+    told = to_dataset(simulation.run(), Federation(simulation.data, np.zeros(6), "level"), "drawn")
+    expected = by_surrogate(run[1], simulation.learner, budget=40)
+    assert expected.error is not None and expected.score_error is not None
+    np.testing.assert_allclose(told.phi_error, expected.error[..., LOSS], atol=1e-5)
+    np.testing.assert_allclose(told.score_error, expected.score_error[..., LOSS], atol=1e-5)
+    assert told.score_error.values.any()
 
 
 @pytest.mark.parametrize(

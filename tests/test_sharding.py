@@ -1,6 +1,7 @@
 """Models divided among simulated devices: what one device gives, with a part of what it holds."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from tests.conftest import config_of, rarely, tiny, tiny_data
 from tests.test_devices import told_by
 from trip_jax import Adversary, Contribution, Defence, InvalidSetting, load_run, topology
+from trip_jax.learning.models import mlp
 from trip_jax.protocol.messages import Liars, Schedule
 from trip_jax.protocol.shards import Shards, divide
 from trip_jax.runs.launch import run
@@ -148,23 +150,51 @@ def test_a_game_that_clients_of_a_device_play_is_evaluated_once() -> None:
     assert divided.placement.coalitions.tolist() == [2 * 2**6]
 
 
-@pytest.mark.parametrize("shuffled", [False, True])
-def test_what_a_device_has_and_is_sent_falls_with_their_number(shuffled: bool) -> None:
-    """In a small world whose links of chance are a tenth; a shuffled grid is put in order."""
-    n = 2048
-    graph: Any = nx.watts_strogatz_graph(n, 4, 0.1, seed=0)
-    if shuffled:
-        grid = nx.convert_node_labels_to_integers(nx.grid_2d_graph(32, 64))
-        order = np.random.default_rng(0).permutation(n).tolist()
-        graph = nx.relabel_nodes(grid, dict(enumerate(order)))
+N_MANY = 2048
+
+
+def shuffled_grid() -> Any:
+    grid = nx.convert_node_labels_to_integers(nx.grid_2d_graph(32, N_MANY // 32))
+    order = np.random.default_rng(0).permutation(N_MANY).tolist()
+    return nx.relabel_nodes(grid, dict(enumerate(order)))
+
+
+@pytest.mark.parametrize(
+    ("graph", "most"),
+    [
+        (lambda: nx.cycle_graph(N_MANY), [2, 2, 2]),
+        (lambda: nx.watts_strogatz_graph(N_MANY, 4, 0.1, seed=0), [149, 112, 107]),
+        (shuffled_grid, [66, 66, 66]),  # is put in order
+        (lambda: nx.random_regular_graph(4, N_MANY, seed=0), [1075, 808, 554]),
+    ],
+)
+def test_a_device_holds_one_part_of_many_and_is_sent_no_more_for_that(
+    graph: Callable[[], Any], most: list[int]
+) -> None:
+    """Models held fall as one by the number of devices; sent are what links across need, padded to
+    what the device that needs most is sent."""
     held, sent = [], []
     for n_devices in (4, 8, 16):
-        share = divided(graph, n, n_devices)[1].schedule.share
+        share = divided(graph(), N_MANY, n_devices)[1].schedule.share
         held.append(share.clients.shape[1])
         sent.append(share.lying.shape[-1] - held[-1])
-    assert held == [512, 256, 128]
-    most = [66, 66, 66] if shuffled else [260, 150, 110]
-    assert all(np.array(sent) <= most), sent
+    assert held == [512, 256, 128] and all(np.array(sent) <= most), sent
+
+
+@pytest.mark.parametrize("n_devices", [2, rarely(4)])
+def test_bytes_of_a_device_fall_as_one_by_their_number(n_devices: int) -> None:
+    """Of the programs that hold models, where these are nearly all that there is."""
+    data, wide = tiny_data((3, 4, 5, 3, 4, 5, 3, 4)), mlp(3, (1000,))
+
+    def of_each(count: int) -> list[int]:
+        given: dict[str, Any] = {"devices": FOUR[:count], "shard_models": True}
+        simulation = tiny(nx.cycle_graph(8), data=data, model=wide, **given)
+        programs = simulation.compile(simulation.start())
+        plans = [program.memory_analysis() for program in (programs.learn, programs.assess)]
+        return [plan.argument_size_in_bytes + plan.output_size_in_bytes for plan in plans]
+
+    for alone, part in zip(of_each(1), of_each(n_devices), strict=True):
+        assert part == pytest.approx(alone / n_devices, rel=0.2)
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,20 @@
-"""What a device could do: large matrix products, and how many operations an image takes."""
+"""What a device could do: large matrix products and passes; the operations that an image takes."""
 
 import time
 from collections.abc import Callable
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import optax
-from jax import Array
+from jax import Array, lax
 
 from trip_jax.data.federation import as_seen
 from trip_jax.learning.devices import PRECISIONS
 from trip_jax.simulation import Simulation
 
 PRODUCTS = 8  # one after another, so that starting them costs little
+PASSES, PASSED = 200, 2**20  # over so many numbers
 SIZES = {"cpu": 2048, "accelerator": 8192}  # of the matrices
 
 
@@ -34,12 +36,29 @@ def matmul_ceiling(name: str, device: jax.Device) -> float:
 
 def fastest(products: Callable[[], Any], size: int) -> float:
     """Operations a second of the fastest of five calls after a first, each of `PRODUCTS`."""
+    return PRODUCTS * 2 * size**3 / fastest_of_five(products)
+
+
+def fastest_of_five(work: Callable[[], Any]) -> float:
+    """Seconds of the fastest of five calls after a first."""
     seconds = []
     for _ in range(6):
         began = time.perf_counter()
-        products()
+        work()
         seconds.append(time.perf_counter() - began)
-    return PRODUCTS * 2 * size**3 / min(seconds[1:])
+    return min(seconds[1:])
+
+
+def pass_ceiling(device: jax.Device) -> float:
+    """Bytes a second, read and written, of passes over an array as large as a layer's."""
+
+    @jax.jit
+    def passes(x: Array) -> Array:
+        return lax.fori_loop(0, PASSES, lambda _, y: 0.5 * y + 1, x)
+
+    array = jax.device_put(jnp.zeros(PASSED), device)
+    seconds = fastest_of_five(lambda: jax.block_until_ready(passes(array)))
+    return PASSES * 2 * array.nbytes / seconds
 
 
 def operations_an_image(simulation: Simulation) -> tuple[float, float]:

@@ -49,7 +49,7 @@ def by_cascade(journal: Journal, learner: Learner) -> Attribution:
         slope = np.asarray(_slope(learner, jnp.asarray(models_of(run[None, i : i + 1])[0, 0])))
         along = sum(journal.block(columns) @ slope[:, columns].T for columns in journal.blocks)
         phi[i] = np.asarray(reached[:, i]) @ along
-    return Attribution(phi, np.zeros_like(phi))
+    return Attribution(phi)
 
 
 def planned_bytes(shape: tuple[int, ...], budget: None = None) -> int:

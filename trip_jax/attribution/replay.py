@@ -102,7 +102,8 @@ class Attribution:
     """Contributions to final models, and how sure they are."""
 
     phi: Float[np.ndarray, "n n 3"]  # of client j to client i's model, for each of `UTILITIES`
-    error: Float[np.ndarray, "n n 3"]  # standard errors, 0 where all coalitions were replayed
+    error: Float[np.ndarray, "n n 3"] | None = None  # standard errors; None: all were replayed
+    score_error: Float[np.ndarray, "n 3"] | None = None  # likewise, of the means over i
 
 
 def attributed(
@@ -144,11 +145,15 @@ def attributed(
     )
     if not sampled:
         phi = np.moveaxis(game_values(table), 0, 1)
-        return Attribution(phi, np.zeros_like(phi))
-    flat = jnp.asarray((table - table[0]).reshape(len(inside), -1), jnp.float32)
+        return Attribution(phi)
+    # Coalitions are the same for all models, and so errors are not independent: the mean model's
+    # gain is a game of its own.
+    gain = table - table[0]
+    gain = np.concatenate([gain, gain.mean(axis=1, keepdims=True)], axis=1)
+    flat = jnp.asarray(gain.reshape(len(inside), -1), jnp.float32)
     found = estimate(jnp.asarray(inside), flat, n, estimator=SAMPLED_BY)
-    phi, error = (np.moveaxis(np.asarray(one).reshape(n, n, -1), 0, 1) for one in found)
-    return Attribution(phi, error)
+    phi, error = (np.moveaxis(np.asarray(one).reshape(n, n + 1, -1), 0, 1) for one in found)
+    return Attribution(phi[:n], error[:n], error[n])
 
 
 def final_utilities(

@@ -128,8 +128,8 @@ def _require(
 ) -> float:
     """What there is."""
     there = of_device(mesh.local_devices[0]) if limit is None else Room(limit * GIB, "memory_limit")
-    devices = ", devices" * _on_cpu(mesh) + " (each device holds all models unless shard_models=true)"
-    devices *= mesh.size > 1
+    unless = " (each device holds all models unless shard_models=true)"
+    devices = (", devices" * _on_cpu(mesh) + unless) * (mesh.size > 1)
     mend = f"lower {settings}{devices}{otherwise}; who knows better raises memory_limit, in GiB"
     require_room(needed, mend, there, _held(mesh))
     return there.size

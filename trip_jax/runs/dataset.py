@@ -125,7 +125,10 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
     if result.broadcast is not None:
         for name, what in arrays(result.broadcast).items():
             data[name] = named(*what)
-    if errors := standard_errors(data):
+    errors: Any = result.phi_error, result.score_error
+    if errors[1] is None:
+        errors = standard_errors(data)
+    if errors:
         said = "standard error, from sampled coalitions, of"
         of_phi, of_score = errors
         if of_phi is not None:

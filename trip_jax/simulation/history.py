@@ -97,6 +97,10 @@ class Result:
     message_bytes: tuple[int, int]  # of a model to learn from, and of what tells contributions
     guarantee: Guarantee | None  # of privacy, for the client that took part most often
     broadcast: Outcome | None = None  # what clients find without a coordinator; None: there is one
+    # Of a method that draws coalitions when the run is over; those of sampled local contributions
+    # are told by `runs.standard_errors`.
+    phi_error: np.ndarray | None = None  # [n, n]
+    score_error: np.ndarray | None = None  # [n]
 
     @cached_property
     def scores(self) -> np.ndarray:

@@ -97,8 +97,18 @@ class Simulation(Prepared):
             if len(result.timings) < self.training.rounds:  # more than it is worth
                 return replace(result, phi=np.full((self.n, self.n), np.nan, np.float32))
             journal = Journal.of(result.records, self.topology, self.learner)
-            phi = method.conclude(journal, self.learner, on_part)
-            return replace(result, phi=phi[..., self.rules.utility].astype(np.float32))
+            told = method.conclude(journal, self.learner, on_part)
+            column = self.rules.utility
+
+            def of_utility(values: np.ndarray | None) -> np.ndarray | None:
+                return None if values is None else values[..., column].astype(np.float32)
+
+            return replace(
+                result,
+                phi=of_utility(told.phi),
+                phi_error=of_utility(told.error),
+                score_error=of_utility(told.score_error),
+            )
 
         clock = Clock(self.on_its_data(programs))
         samples = int(np.asarray(self.data.sizes).sum()) * self.training.local_epochs

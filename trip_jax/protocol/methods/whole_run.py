@@ -55,14 +55,14 @@ class WholeRun:
 
     def conclude(
         self, journal: Journal, learner: Learner, on_part: Callable[[float], None] | None = None
-    ) -> Float[np.ndarray, "n n 3"]:
+    ) -> Attribution:
         """phi, once the run is over; goes on from what an interrupted call has kept on disk.
 
         Args:
             on_part: called now and then with the share that is done.
         """
         if self.budget is None:
-            return self.attribute(journal, learner).phi
+            return self.attribute(journal, learner)
         updates = journal.updates
         assert isinstance(updates, Updates)
 
@@ -73,7 +73,7 @@ class WholeRun:
 
         finished = updates.utilities()
         given = {"budget": self.budget, "finished": finished, "on_part": keep}
-        return self.attribute(journal, learner, **given).phi
+        return self.attribute(journal, learner, **given)
 
 
 @dataclass(frozen=True)
