@@ -8,9 +8,11 @@ import pandas
 import pytest
 
 from experiments.benchmarks import convolutions as timed
+from experiments.benchmarks import step as profile
 from experiments.benchmarks import timing
 from experiments.benchmarks.convolutions import convolutions
 from experiments.benchmarks.scaling import scaling
+from experiments.benchmarks.step import step
 from experiments.benchmarks.timing import OURS, compared
 from trip_jax.settings.errors import Interrupted, InvalidSetting
 
@@ -28,6 +30,23 @@ def test_forms_of_the_cnn_are_timed_and_the_one_taken_is_named(
     assert table[table.taken].form.tolist() == ["direct", "direct"]
     assert report.with_suffix(".md").read_text().count("taken by trip_jax") == 2
     assert ((table.least > 0) & (table.least <= table["median"])).all()
+
+
+def test_parts_of_a_step_are_timed_beside_the_peaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile, "SHAPES", {"small": (8, 8, 1)})
+    monkeypatch.setattr(profile, "PASSES", 2)
+    monkeypatch.setattr(profile, "_peaks", lambda _: (1e12, 1e11))
+    monkeypatch.setattr(timing, "SHORT", 1e-9)
+    step(["dataset=small", "repeats=1", f"out={tmp_path}"])
+    (report,) = tmp_path.glob("step_*.csv")
+    whole, *parts = pandas.read_csv(report).to_dict("records")
+    assert whole["part"] == "whole step" and len(parts) == 11
+    counted = sum(part["mflop"] for part in parts)
+    assert counted == pytest.approx(whole["mflop"], rel=0.1)  # nothing of the step is left out
+    with pytest.raises(InvalidSetting, match="dataset must be one of small, not large"):
+        step(["dataset=large"])
 
 
 def test_ratios_are_those_of_the_same_turn() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas
 from PIL import Image
 
-from experiments.benchmarks import benchmark, peers, scaling
+from experiments.benchmarks import benchmark, peers, scaling, step
 from experiments.benchmarks.borders import asked
 from experiments.benchmarks.coverage import SETTINGS
 from experiments.beyond.asynchrony import AsynchronyStudy
@@ -62,6 +62,11 @@ def report_of(command: str) -> Report:
             request.number("repeats", 3)
             request.number("examples", 32)
             request.numbers("clients", 8, 100, 1000)
+        return Report.of(request, FILES)
+    elif experiment == "step":
+        request = Request(experiment, arguments, step.SETTINGS)
+        request.one("dataset", "fashion_mnist")
+        request.number("repeats", 5)
         return Report.of(request, FILES)
     elif experiment == "broadcast":
         return Report.of(Request(experiment, arguments, OF_BROADCAST), FILES)

@@ -34,6 +34,7 @@ from trip_jax.learning.models import cnn, fast_form
 from trip_jax.learning.training import Training
 from trip_jax.settings.errors import InvalidSetting
 
+SETTINGS = ("dataset", "repeats", "out")
 PASSES = 50
 CHANNELS, HIDDEN = (32, 64), 128
 CARRIED = "whole step", "update with momentum"
@@ -44,7 +45,7 @@ Part = tuple[Callable[..., Any], tuple[Array, ...]]
 
 def step(arguments: Sequence[str]) -> None:
     """Measure, print and write."""
-    request = Request("step", arguments, ("dataset", "repeats", "out"))
+    request = Request("step", arguments, SETTINGS)
     dataset = request.one("dataset", "fashion_mnist")
     repeats = request.number("repeats", 5, least=1)
     if request.overrides:
@@ -152,14 +153,14 @@ def parts_of(shape: tuple[int, int, int]) -> Mapping[str, Part]:
 
     return {
         "whole step": (whole, (model.theta, trace, images, batch)),
-        "minibatch: gathered and scaled": (lambda im, at: as_seen(im[at]), (images, batch)),
-        "first convolution": (convolve, (x, kernel)),
-        "its kernel's gradient": (gradient(convolve, 1), (x, kernel, wide)),
-        "first pooling, bias and ReLU, both ways": (both(pooled), (wide, bias, y)),
-        "second convolution": (convolve, (y, kernel_2)),
-        "its input's gradient": (gradient(convolve, 0), (y, kernel_2, wide_2)),
-        "its kernel's gradient, second": (gradient(convolve, 1), (y, kernel_2, wide_2)),
-        "second pooling, bias and ReLU, both ways": (
+        "minibatch, gathered and scaled": (lambda im, at: as_seen(im[at]), (images, batch)),
+        "first layer: convolution": (convolve, (x, kernel)),
+        "first layer: gradient of the kernel": (gradient(convolve, 1), (x, kernel, wide)),
+        "first layer: pooling, bias and ReLU, both ways": (both(pooled), (wide, bias, y)),
+        "second layer: convolution": (convolve, (y, kernel_2)),
+        "second layer: gradient of the input": (gradient(convolve, 0), (y, kernel_2, wide_2)),
+        "second layer: gradient of the kernel": (gradient(convolve, 1), (y, kernel_2, wide_2)),
+        "second layer: pooling, bias and ReLU, both ways": (
             both(pooled),
             (wide_2, bias_2, draw(BATCH_SIZE, height // 4, width // 4, CHANNELS[1])),
         ),
