@@ -121,6 +121,8 @@ class Prepared:
             )
         mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
         require_precision(precision, mesh.devices.flat[0])
+        if len(mesh.devices.flat[0].client.live_executables()) > MAX_PROGRAMS:
+            jax.clear_caches()
         self.training, self.contribution, self.seed = training, contribution, seed
         self.shards_models = shard_models and mesh.size > 1
         self.privacy = named("privacy", privacy, Privacy)
@@ -250,8 +252,6 @@ class Prepared:
 
     def compile(self, state: State) -> Programs:
         """The three programs of a round for the shapes of this federation."""
-        if len(self.learner.mesh.devices.flat[0].client.live_executables()) > MAX_PROGRAMS:
-            jax.clear_caches()
         arrived, reports = np.ones(self.n, bool), Reports.none(self.schedule.arcs.client.shape[1])
         trained = state.models, arrived
         reported = state.phi, reports, state.round, state.earlier_phi
