@@ -262,7 +262,7 @@ def test_settings_that_a_method_has_no_use_for() -> None:
         tiny(contribution=Contribution(method="gain"), defence=Defence(c2=True))
     hub = np.array([12])
     sampled = [method for method in METHODS if Contribution("loss", method=method).samples(hub)]
-    assert sampled == ["trip", "net_gain"]
+    assert sampled == ["trip", "net_gain", "shrunk", "trip_and_weights", "trip_and_reconstruction"]
 
 
 def test_shapfed_finds_the_last_layer_or_says_that_it_cannot() -> None:
@@ -278,6 +278,11 @@ def test_what_contributions_measure_is_said_by_the_method() -> None:
     assert unit(mixed) == "the mean of test accuracy and margin of the true class's probability"
     hops = explain(attributes | {"contribution_method": "dice_multi_hop"})[1]
     assert "first order" in hops and "need not sum" in hops
+    printed = attributes | {"normalization": "paper"}
+    shrunk = printed | {"contribution_method": "shrunk"}
+    assert unit(shrunk) == "m × decrease of test loss in nats"
+    assert "reported as by contribution.method=trip" in explain(shrunk)[1]
+    assert unit(printed | {"contribution_method": "trip_and_weights"}).startswith("means of rows")
     by_cosines = attributes | {"contribution_method": "cgsv"}
     assert unit(by_cosines) == "cosines summed over rounds"
     assert "contribution.method=cgsv" in explain(by_cosines)[1]

@@ -11,16 +11,19 @@ from experiments.harness.kept_runs import Arrays
 from experiments.paper.cells import Cell
 from experiments.paper.trajectory import Trajectory
 from trip_jax.attribution import (
+    Attribution,
     Journal,
     by_cascade,
     by_reconstruction,
+    by_renormalised,
+    by_shrinkage,
     by_surrogate,
     equal,
-    mean_of_units,
-    shrunk,
     traced,
     weights,
     weights_times_gain,
+    with_reconstruction,
+    with_weights,
 )
 from trip_jax.learning.learner import Learner
 
@@ -109,6 +112,13 @@ def _of_rounds(method: str, evaluations: Callable[[Journal], int] = lambda _: 0)
     return Method(phi, evaluations)
 
 
+def _of_run(
+    attribute: Callable[[Journal, Learner], Attribution], evaluations: Callable[[Journal], int]
+) -> Method:
+    """A method that waits for the end."""
+    return Method(lambda one: attribute(one.journal, one.learner).phi, evaluations)
+
+
 def _of_journal(compute: Callable[[Journal], Phi]) -> Callable[[Attributed], Phi]:
     return lambda one: compute(one.journal)
 
@@ -120,36 +130,21 @@ METHODS: Mapping[str, Method] = {
     "equal": Method(_of_journal(equal)),
     "weights": Method(_of_journal(weights)),
     "weights x gain": Method(_of_journal(weights_times_gain)),
-    "shrunk": Method(_of_journal(shrunk), _coalitions_of_rounds),
-    "TRIP + weights": Method(
-        lambda one: mean_of_units(one.phi("TRIP-Shapley"), one.phi("weights")),
-        _coalitions_of_rounds,
-    ),
+    "shrunk": _of_run(by_shrinkage, _coalitions_of_rounds),
+    "TRIP + weights": _of_run(with_weights, _coalitions_of_rounds),
     "net gain": _of_rounds("net_gain", _coalitions_of_rounds),
     "second order": _of_rounds("second_order", _each(9)),
     "DICE": _of_rounds("dice", _each(3)),
-    "DICE, all hops": Method(
-        lambda one: by_cascade(one.journal, one.learner).phi,
-        lambda journal: 3 * journal.mixing.shape[1],
-    ),
+    "DICE, all hops": _of_run(by_cascade, lambda journal: 3 * journal.mixing.shape[1]),
     "CGSV": _of_rounds("cgsv"),
     "ShapFed": _of_rounds("shapfed"),
     "FedIF": _of_rounds("fedif", _each(3)),
-    "reconstruction": Method(
-        lambda one: by_reconstruction(one.journal, one.learner).phi,
-        _final_models,
-    ),
-    "renormalised": Method(
-        lambda one: by_reconstruction(one.journal, one.learner, renormalised=True).phi,
-        _final_models,
-    ),
-    "TRIP + reconstruction": Method(
-        lambda one: mean_of_units(one.phi("TRIP-Shapley"), one.phi("reconstruction")),
+    "reconstruction": _of_run(by_reconstruction, _final_models),
+    "renormalised": _of_run(by_renormalised, _final_models),
+    "TRIP + reconstruction": _of_run(
+        with_reconstruction,
         lambda journal: _coalitions_of_rounds(journal) + _final_models(journal),
     ),
-    "surrogate": Method(
-        lambda one: by_surrogate(one.journal, one.learner).phi,
-        _final_models,
-    ),
+    "surrogate": _of_run(by_surrogate, _final_models),
 }
 """In the order of tables."""

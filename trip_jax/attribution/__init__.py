@@ -6,12 +6,14 @@ coalition would have become.
 """
 
 from trip_jax.attribution.cascade import by_cascade
-from trip_jax.attribution.combined import mean_of_units, shrunk
 from trip_jax.attribution.journal import Journal, traced
 from trip_jax.attribution.nulls import equal, weights, weights_times_gain
 from trip_jax.attribution.reconstruction import by_reconstruction
+from trip_jax.attribution.renormalised import by_renormalised
 from trip_jax.attribution.replay import Attribution
+from trip_jax.attribution.shrinkage import by_shrinkage, shrunk
 from trip_jax.attribution.surrogate import by_surrogate
+from trip_jax.attribution.units import mean_of_units, with_reconstruction, with_weights
 from trip_jax.attribution.updates import Updates
 
 __all__ = [
@@ -20,6 +22,8 @@ __all__ = [
     "Updates",
     "by_cascade",
     "by_reconstruction",
+    "by_renormalised",
+    "by_shrinkage",
     "by_surrogate",
     "equal",
     "mean_of_units",
@@ -27,4 +31,6 @@ __all__ = [
     "traced",
     "weights",
     "weights_times_gain",
+    "with_reconstruction",
+    "with_weights",
 ]

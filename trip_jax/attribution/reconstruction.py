@@ -21,6 +21,6 @@ def by_reconstruction(journal: Journal, learner: Learner, **options: Any) -> Att
     """Contributions whose rows sum to what a client's model gained.
 
     Args:
-        options: of `attributed`: `renormalised` scales weights inside S to sum to one, as OR does.
+        options: of `attributed`.
     """
     return attributed(journal, learner, Response.none(*journal.updates.shape[:2]), **options)

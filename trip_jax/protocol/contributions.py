@@ -10,10 +10,14 @@ from jaxtyping import Int
 from trip_jax.attribution import (
     by_cascade,
     by_reconstruction,
+    by_renormalised,
+    by_shrinkage,
     by_surrogate,
     cascade,
     replay,
     surrogate,
+    with_reconstruction,
+    with_weights,
 )
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.utilities import require_utility, terms
@@ -38,13 +42,11 @@ from trip_jax.shapley.coalitions import EXACT, is_sampled
 
 @runtime_checkable
 class Method(Protocol):
-    """A way to tell contributions; hashable.
+    """A way to tell contributions; hashable."""
 
-    Attributes:
-        sends_before: whether it needs models before training, which are sent for it alone.
-    """
-
-    sends_before: bool
+    @property
+    def sends_before(self) -> bool:
+        """Whether it needs models before training, which are sent for it alone."""
 
     def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
         """What is evaluated in neighbourhoods of so many members, as a pytree of arrays [G, ...].
@@ -67,7 +69,10 @@ TRIP = "trip"
 
 NET_GAIN = "net_gain"
 
-BY_COALITIONS = (TRIP, NET_GAIN)
+OF_TRIP = (TRIP, "shrunk", "trip_and_weights", "trip_and_reconstruction")
+"""Those whose clients report as by trip."""
+
+BY_COALITIONS = (*OF_TRIP, NET_GAIN)
 """Those that play games of coalitions, of a neighbourhood in a round."""
 
 WITHOUT_COALITIONS = (
@@ -75,7 +80,7 @@ WITHOUT_COALITIONS = (
 )
 """Those that play no game."""
 
-WITHOUT_ESTIMATOR = (*WITHOUT_COALITIONS, "reconstruction", "surrogate")
+WITHOUT_ESTIMATOR = (*WITHOUT_COALITIONS, "reconstruction", "renormalised", "surrogate")
 """The others play a game of the whole run, and have an estimator of their own."""
 
 
@@ -116,8 +121,8 @@ class Contribution:
 
     @property
     def scaling(self) -> str:
-        """The normalization of what is told: m times its value under no method but trip."""
-        return self.normalization if self.method == TRIP else "efficient"
+        """The normalization of what is told: m times its value where clients report as by trip."""
+        return self.normalization if self.method in OF_TRIP else "efficient"
 
     @property
     def value(self) -> str:
@@ -134,7 +139,7 @@ class Contribution:
 
 
 @METHODS(TRIP)
-def _trip(settings: Contribution) -> Method:
+def _trip(settings: Contribution) -> ByCoalitions:
     return ByCoalitions(
         settings.semivalue,
         settings.normalization,
@@ -173,8 +178,18 @@ METHODS("dice_multi_hop")(_by_gradients(WholeRun(by_cascade, cascade.planned_byt
 METHODS("cgsv")(lambda settings: CGSV())
 METHODS("shapfed")(lambda settings: ShapFed())
 METHODS("fedif")(_by_gradients(FedIF()))
+METHODS("shrunk")(lambda settings: WholeRun(by_shrinkage, method=_trip(settings)))
+METHODS("trip_and_weights")(lambda settings: WholeRun(with_weights, method=_trip(settings)))
+METHODS("trip_and_reconstruction")(
+    lambda settings: WholeRun(
+        with_reconstruction, replay.planned_bytes, settings.budget, _trip(settings)
+    )
+)
 METHODS("reconstruction")(
     lambda settings: WholeRun(by_reconstruction, replay.planned_bytes, settings.budget)
+)
+METHODS("renormalised")(
+    lambda settings: WholeRun(by_renormalised, replay.planned_bytes, settings.budget)
 )
 METHODS("surrogate")(
     lambda settings: WholeRun(by_surrogate, surrogate.planned_bytes, settings.budget)

@@ -66,7 +66,7 @@ def require_for_broadcast(rules: Rules, topology: Topology, keeps_phi: bool) -> 
     )
     require(
         not isinstance(rules.contribute, WholeRun | Keeping),
-        f"{broadcast} from reports, which methods of the whole run do without: set "
+        f"{broadcast} from the reports of each round, and some methods wait for the end: set "
         "contribution.method=trip, or protocol=coordinator.",
     )
     require(

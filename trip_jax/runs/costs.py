@@ -7,7 +7,7 @@ from jaxtyping import Int
 
 from trip_jax.node.report import SIGNATURE_BYTES, Report
 from trip_jax.protocol.channels import BYTES
-from trip_jax.protocol.methods.whole_run import WholeRun
+from trip_jax.protocol.methods.whole_run import Silent, WholeRun, keeps_updates
 from trip_jax.simulation.history import Result, Timing
 from trip_jax.topology import Topology
 
@@ -36,8 +36,8 @@ def costs(result: Result) -> dict[str, Any]:
     for C1, one for each coalition. With sampled coalitions 2^m is how many are drawn.
 
     Another method sends pre-training models only if it needs them, and evaluates as many models as
-    it says. What a message takes is the channel's. One of the whole run sends a client's update of
-    each round to whoever concludes, and no reports; what is evaluated when the run is over is not
+    it says. What a message takes is the channel's. One that looks at all models sends a client's
+    update of each round to whoever concludes; what is evaluated when the run is over is not
     counted, nor are gradients.
 
     To a coordinator a report is a number for each member. Between clients it is what
@@ -50,8 +50,8 @@ def costs(result: Result) -> dict[str, Any]:
     received = int((members - 1).sum()) if sent is None else sent
     method = result.contribution.build()
     before = received if method.sends_before else 0
-    at_the_end = isinstance(method, WholeRun)
-    told = n * rounds if at_the_end else before
+    told = before + (n * rounds if keeps_updates(method) else 0)
+    silent = isinstance(method, WholeRun) and isinstance(method.method, Silent)
     timing = Timing.total(result.timings)
     train = timing.training / (n * rounds)
     evaluate = timing.evaluation / timing.coalitions
@@ -61,7 +61,7 @@ def costs(result: Result) -> dict[str, Any]:
         "bytes_sent": {
             "learning": received * to_learn,
             "contributions": told * to_tell,
-            "reports": 0 if at_the_end else _of_reports(result, members),
+            "reports": 0 if silent else _of_reports(result, members),
         },
         "coalitions_evaluated": timing.coalitions,
         "client_and_round": {

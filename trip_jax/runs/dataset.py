@@ -9,7 +9,7 @@ from trip_jax.data.partition import Federation
 from trip_jax.learning.evaluation import ACCURACY, LOSS, THIRD
 from trip_jax.learning.utilities import columns
 from trip_jax.runs.agreement import arrays
-from trip_jax.runs.meaning import NAT, NUMBER, TRIP, method, of_models, units
+from trip_jax.runs.meaning import FROM_REPORTS, NAT, NUMBER, TRIP, method, of_models, units
 from trip_jax.runs.standard_errors import standard_errors
 from trip_jax.simulation.history import Result
 
@@ -154,7 +154,8 @@ def lcv_by_contributor(data: "xarray.Dataset", utility: str | None = None) -> "x
     """
     import xarray
 
-    utility, told_by = utility or str(data.attrs["contribution_utility"]), method(data.attrs)
+    utility = utility or str(data.attrs["contribution_utility"])
+    told_by = TRIP if method(data.attrs) in FROM_REPORTS else method(data.attrs)
     lcv = data["lcv"].sel(utility=utility).values
     graphs = data["graph_of_round"].values
     t, i, slot = np.nonzero(data["mask"].values[graphs])

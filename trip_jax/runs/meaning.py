@@ -14,14 +14,19 @@ UNITLESS = {
     "cgsv": "cosines summed over rounds",
     "shapfed": "cosines summed over rounds",
     "fedif": "places between a round's least and most influence, summed",
+    "trip_and_weights": "means of rows of length one",
+    "trip_and_reconstruction": "means of rows of length one",
 }
 """What methods measure contributions in that measure no utility."""
 
 NUMBER, NAT = "1", "nat"  # a number without unit, and that of a loss
 
 TRIP = "trip"  # the method that has semivalues
-REPLAYS = ("reconstruction", "surrogate")
-AT_THE_END = (*REPLAYS, "dice_multi_hop")
+REPLAYS = ("reconstruction", "renormalised", "surrogate")
+FROM_REPORTS = ("shrunk", "trip_and_weights", "trip_and_reconstruction")
+"""Methods whose clients report as by trip."""
+
+AT_THE_END = (*REPLAYS, *FROM_REPORTS, "dice_multi_hop")
 
 SEMIVALUES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "leave-one-out value"}
 
@@ -33,7 +38,7 @@ def unit(attributes: Mapping[str, Any]) -> str:
         attributes: of results.nc.
     """
     measured = gain(attributes)
-    return f"m × {measured}" if attributes["normalization"] == "paper" else measured
+    return f"m × {measured}" if _printed(attributes) else measured
 
 
 def gain(attributes: Mapping[str, Any]) -> str:
@@ -73,8 +78,12 @@ def at_the_end(attributes: Mapping[str, Any]) -> bool:
 def value(attributes: Mapping[str, Any]) -> str:
     """Which value contributions are; mind that m may differ between clients."""
     semivalue = _semivalue(attributes)
-    printed = attributes["normalization"] == "paper"
-    return f"m × {semivalue} (Eq. 4 as printed)" if printed else semivalue
+    return f"m × {semivalue} (Eq. 4 as printed)" if _printed(attributes) else semivalue
+
+
+def _printed(attributes: Mapping[str, Any]) -> bool:
+    """Whether contributions have the factor m."""
+    return attributes["normalization"] == "paper" and method(attributes) not in UNITLESS
 
 
 def _semivalue(attributes: Mapping[str, Any]) -> str:
@@ -86,7 +95,7 @@ def _semivalue(attributes: Mapping[str, Any]) -> str:
 
 def in_a_sentence(utility: str, normalization: str, told_by: str = TRIP) -> str:
     """What a score is."""
-    times = "m times " * (normalization == "paper")
+    times = "m times " * (normalization == "paper" and told_by not in UNITLESS)
     size = ", m being the size of a neighbourhood (Eq. 4 as printed)" * bool(times)
     return (
         "A score is what a client contributed to the final models on average, "
@@ -101,7 +110,13 @@ def explain(attributes: Mapping[str, Any]) -> list[str]:
         "The contribution of client j to client i says how much of what i's model can do came from "
         f"j's training, directly or through others. It is measured in {gain(attributes)}."
     )
-    if attributes["normalization"] == "paper":
+    if method(attributes) in FROM_REPORTS:
+        scale = (
+            "In each round clients reported as by contribution.method=trip. The "
+            f"{found} was made of their reports when the run was over; how, the page Methods of "
+            "the documentation says. A row need not sum to what the model gained."
+        )
+    elif attributes["normalization"] == "paper":
         scale = (
             f"In each round a client finds the {found} of everyone whose model it mixes into its "
             "own. Equation 4 of the paper, as printed, lacks the factor 1/m, where m counts these "

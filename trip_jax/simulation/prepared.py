@@ -36,7 +36,7 @@ from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.protocol.exchange import Exchange
 from trip_jax.protocol.messages import Liars, Record, Schedule, State
-from trip_jax.protocol.methods.whole_run import Keeping, WholeRun, with_updates
+from trip_jax.protocol.methods.whole_run import Keeping, keeps_updates, with_updates
 from trip_jax.protocol.reporting import Reporting
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.rules import Rules, are_ours, is_rule, require_rules
@@ -190,7 +190,7 @@ class Prepared:
     @property
     def keeps_updates(self) -> bool:
         """Whether a run keeps every client's update of every round, on disk."""
-        return isinstance(self.rules.contribute, WholeRun | Keeping)
+        return keeps_updates(self.rules.contribute)
 
     def keeping_updates(self) -> Self:
         """The same federation, whose results tell a `Journal` beside what its method tells."""

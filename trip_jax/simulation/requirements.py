@@ -4,7 +4,9 @@ from typing import Any
 
 import jax
 
+from trip_jax.attribution.replay import samples
 from trip_jax.protocol.aggregation import WeightedMean
+from trip_jax.protocol.methods.whole_run import Keeping, WholeRun
 from trip_jax.protocol.reporting import require_for_broadcast
 from trip_jax.protocol.rules import follows_the_graph, require_plain_exchange
 from trip_jax.protocol.weighing import ByPhi
@@ -28,17 +30,20 @@ def require_that_fits(federation: Any) -> None:
     if federation.broadcast:
         federation.broadcast.who_lies(federation.n, federation.seed)
         require_for_broadcast(rules, topology, keeps_phi)
+    told = rules.contribute
     method = f"contribution.method={federation.contribution.method}"
     if federation.shards_models:
         plain = follows_the_graph(rules) and topology.wave is None
         require(
-            plain and not federation.keeps_updates,
+            plain and not isinstance(told, Keeping | WholeRun),
             "shard_models=true is for models that are exchanged as they are, by the weights of the "
             "graph, and contributions that are told in each round: set channel=none, trust=none, "
             "schedule=synchronous and contribution.method=trip, or shard_models=false.",
         )
-    if not federation.keeps_updates:
+    if not isinstance(told, Keeping | WholeRun):
         return
+    if isinstance(told, WholeRun) and told.budget is not None:
+        samples(federation.n, told.budget, setting="contribution.budget")
     require(keeps_phi, f"{method} tells phi as a whole: set keep_phi=true.")
     require_plain_exchange(rules, f"Runs with {method}")
     require(
@@ -53,4 +58,4 @@ def require_that_fits(federation: Any) -> None:
     honest = federation.adversary.kind == "none" and not (defence.c1 or defence.c2)
     require(honest, f"{method} is of honest federations: leave out adversary and defence.")
     alone = jax.process_count() == 1
-    require(alone, f"{method} keeps all updates in one process: leave out distributed.")
+    require(alone, f"{method} concludes in one process: leave out distributed.")

@@ -1,7 +1,8 @@
-"""Methods that tell contributions when the run is over, from the models of all rounds.
+"""Methods that tell contributions when the run is over, from its reports or from its models.
 
-In a round they keep every client's update, n P numbers, and report nothing: **whoever concludes
-sees all models**. Evaluated is the next model alone.
+What looks at models keeps every client's update, n P numbers a round: **whoever concludes then sees
+all models**. In a round clients report as another method does, or nothing: evaluated is then the
+next model alone.
 """
 
 import math
@@ -15,7 +16,6 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from trip_jax.attribution import Attribution, Journal, Updates
-from trip_jax.attribution.replay import samples
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.memory import PlannedMemory
@@ -25,24 +25,13 @@ from trip_jax.settings.room import GIB, Room, require_room
 
 
 @dataclass(frozen=True)
-class WholeRun:
-    """Keeps updates and waits for the end.
+class Silent:
+    """Reports nothing in a round."""
 
-    Attributes:
-        attribute: `(journal, learner, ...) -> Attribution`.
-        planned_bytes: of memory that it takes, of the shape (T, n, P) of updates and the budget.
-        budget: coalitions of all clients that it may look at, as its `budget`; None if it looks at
-            none.
-    """
-
-    attribute: Callable[..., Attribution]
-    planned_bytes: Callable[[tuple[int, ...], Any], int]
-    budget: int | None = None
     sends_before = False
 
     def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> None:
-        if self.budget is not None:
-            samples(n_members.shape[1], self.budget, setting="contribution.budget")
+        return None
 
     def n_models(self, work: None, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
         return np.full(len(n_members), n_members.shape[1])
@@ -51,7 +40,46 @@ class WholeRun:
         nearby, own, sent = here.neighbourhoods, inbox.own, inbox.sent
         models = aggregate(mix, sent.trained, nearby, own.trained_unlike(sent))
         nothing = jnp.zeros((*nearby.mask.shape, N_UTILITIES))
-        return Contributions(nothing, nothing, learner.evaluate(models), updates_of(inbox))
+        return Contributions(nothing, nothing, learner.evaluate(models))
+
+
+@dataclass(frozen=True)
+class WholeRun:
+    """Waits for the end.
+
+    Attributes:
+        attribute: `(journal, learner, ...) -> Attribution`.
+        planned_bytes: of memory that it takes, of the shape (T, n, P) of updates and the budget;
+            None if it looks at reports alone, and updates are not kept.
+        budget: coalitions of all clients that it may look at, as its `budget`; None if it looks at
+            none.
+        method: what clients report in a round.
+    """
+
+    attribute: Callable[..., Attribution]
+    planned_bytes: Callable[[tuple[int, ...], Any], int] | None = None
+    budget: int | None = None
+    method: Any = Silent()  # Method
+
+    @property
+    def sends_before(self) -> bool:
+        return bool(self.method.sends_before)
+
+    @property
+    def keeps_updates(self) -> bool:
+        """Whether it sees models."""
+        return self.planned_bytes is not None
+
+    def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
+        return self.method.work(n_members, batch)
+
+    def n_models(self, work: Any, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
+        found: np.ndarray = self.method.n_models(work, n_members)
+        return found
+
+    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+        found: Contributions = self.method(inbox, here, mix, learner)
+        return replace(found, kept=updates_of(inbox)) if self.keeps_updates else found
 
     def conclude(
         self, journal: Journal, learner: Learner, on_part: Callable[[float], None] | None = None
@@ -104,7 +132,7 @@ def with_updates(
     Raises:
         InvalidSetting: telling takes more memory than there is.
     """
-    if planned is None or not isinstance(method, WholeRun | Keeping):
+    if planned is None or not keeps_updates(method):
         return planned
     planned = replace(planned, disk=4 * math.prod(shape))
     if isinstance(method, Keeping):
@@ -114,6 +142,11 @@ def with_updates(
     mend = "lower n_clients, training.rounds; who knows better raises memory_limit, in GiB"
     require_room(conclusion, mend, there, planned.held)
     return replace(planned, conclusion=conclusion)
+
+
+def keeps_updates(method: Any) -> bool:
+    """Whether every client's update of every round is kept on disk."""
+    return isinstance(method, Keeping) or (isinstance(method, WholeRun) and method.keeps_updates)
 
 
 def updates_of(inbox: Inbox) -> Float[Array, "n P"]:

@@ -1,33 +1,39 @@
-"""Combinations: a method and another that errs elsewhere."""
+"""Shrinkage: TRIP-Shapley drawn towards traced weights, by as much as reports disagree.
+
+In round t client i reports of j's contribution by the share s_ij = psi_i(j) / psi_i(N) over w_ij,
+which is 1 if contributions follow weights. Of the variance of s_ij one part, b, lies between the
+clients j that are reported of, the other, w, between reports about one client. An estimate from k
+reports about each deserves the weight (Efron and Morris, 1973, "Stein's estimation rule and its
+competitors")
+
+    lambda = b / (b + w / k),    psi'_i(j) = lambda psi_i(j) + (1 - lambda) w_ij psi_i(N)
+
+and psi' is traced by Eq. 3. The truth plays no part.
+
+Cost: that of `trip`, 2^m models evaluated by a client of m members in a round, or
+`contribution.budget` of them; no gradient. What is sent: beside the models of learning, those
+before training; m numbers to the coordinator, which sees no model but has to wait for all rounds.
+"""
+
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from trip_jax.attribution.journal import Journal, traced
+from trip_jax.attribution.replay import Attribution
 
 NO_GAIN = 1e-6
 """Of a round, which rounding leaves where nothing was gained; of it nobody has a share."""
 
 
-def mean_of_units(*methods: Float[np.ndarray, "n n 3"]) -> Float[np.ndarray, "n n 3"]:
-    """The mean of rows of length one, for every utility; a row of zeros stays what it is."""
-    lengths = (np.linalg.norm(phi, axis=1, keepdims=True) for phi in methods)
-    units = [
-        phi / np.where(length > 0, length, 1) for phi, length in zip(methods, lengths, strict=True)
-    ]
-    return np.mean(units, axis=0)
+def by_shrinkage(journal: Journal, learner: Any = None) -> Attribution:
+    """Contributions from reports and weights alone."""
+    return Attribution(shrunk(journal))
 
 
 def shrunk(journal: Journal) -> Float[np.ndarray, "n n 3"]:
-    """TRIP-Shapley drawn towards traced weights, by as much as reports about a client disagree.
-
-    In round t client i reports of j's contribution by the share s_ij = psi_i(j) / psi_i(N) over
-    w_ij, which is 1 if contributions follow weights. Of the variance of s_ij one part lies between
-    the clients j that are reported of, the other between reports about one client. An estimate
-    from k reports about each deserves the weight b / (b + w / k), b the first and w the second
-    (Efron and Morris, 1973, "Stein's estimation rule and its competitors"). The truth plays no
-    part.
-    """
+    """phi, for every utility; lambda is one number for each."""
     gain = journal.lcv.sum(axis=2, keepdims=True)
     gain = np.where(abs(gain) > NO_GAIN, gain, 0)
     expected = journal.mixing[..., None] * gain

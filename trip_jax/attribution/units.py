@@ -1,0 +1,49 @@
+"""Means of unit vectors: TRIP-Shapley and another method that errs elsewhere.
+
+    phi'_i = (phi_i / |phi_i| + chi_i / |chi_i|) / 2
+
+chi is what traced weights say (nulls.py) or reconstruction does. Rows have no unit: they say in
+which proportion clients contributed, and nothing of how much. What the mean of estimates that err
+independently gains is told by Bates and Granger, 1969, "The combination of forecasts".
+
+Cost: that of `trip`, 2^m models evaluated by a client of m members in a round, or
+`contribution.budget` of them, no gradient; traced weights cost nothing, and **reconstruction
+another 2^n for each client's final model, by whoever sees all models of all rounds**. What is sent:
+beside the models of learning, those before training; m numbers to the coordinator, which with
+traced weights sees no model, and has to wait for all rounds.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from trip_jax.attribution.journal import Journal, traced
+from trip_jax.attribution.nulls import weights
+from trip_jax.attribution.reconstruction import by_reconstruction
+from trip_jax.attribution.replay import Attribution
+from trip_jax.learning.learner import Learner
+
+
+def with_weights(journal: Journal, learner: Any = None) -> Attribution:
+    """The mean with traced weights, from reports alone."""
+    return Attribution(mean_of_units(traced(journal.mixing, journal.lcv), weights(journal)))
+
+
+def with_reconstruction(journal: Journal, learner: Learner, **options: Any) -> Attribution:
+    """The mean with reconstruction.
+
+    Args:
+        options: of `attributed`.
+    """
+    replayed = by_reconstruction(journal, learner, **options).phi
+    return Attribution(mean_of_units(traced(journal.mixing, journal.lcv), replayed))
+
+
+def mean_of_units(*methods: Float[np.ndarray, "n n 3"]) -> Float[np.ndarray, "n n 3"]:
+    """The mean of rows of length one, for every utility; a row of zeros stays what it is."""
+    lengths = (np.linalg.norm(phi, axis=1, keepdims=True) for phi in methods)
+    units = [
+        phi / np.where(length > 0, length, 1) for phi, length in zip(methods, lengths, strict=True)
+    ]
+    return np.mean(units, axis=0)
