@@ -25,6 +25,7 @@ from trip_jax.attribution import (
     with_reconstruction,
     with_weights,
 )
+from trip_jax.learning.evaluation import THIRD, UTILITIES
 from trip_jax.learning.learner import Learner
 
 BEST = "surrogate"
@@ -112,6 +113,23 @@ def _of_rounds(method: str, evaluations: Callable[[Journal], int] = lambda _: 0)
     return Method(phi, evaluations)
 
 
+def _by_games(third: str = UTILITIES[THIRD], semivalue: str = "shapley") -> Method:
+    """TRIP-Shapley by another utility or semivalue.
+
+    Args:
+        third: what contributions of all three columns are measured in, if it is no run's own.
+    """
+
+    def phi(one: Attributed) -> Phi:
+        told = replace(one.cell.config.contribution, semivalue=semivalue)
+        journal = one.trajectory.journal(told.build(), third)
+        found = traced(journal.mixing, journal.lcv)
+        own = third == UTILITIES[THIRD]
+        return found if own else np.broadcast_to(found[..., THIRD:], found.shape)
+
+    return Method(phi, _coalitions_of_rounds)
+
+
 def _of_run(
     attribute: Callable[[Journal, Learner], Attribution], evaluations: Callable[[Journal], int]
 ) -> Method:
@@ -130,6 +148,10 @@ METHODS: Mapping[str, Method] = {
     "equal": Method(_of_journal(equal)),
     "weights": Method(_of_journal(weights)),
     "weights x gain": Method(_of_journal(weights_times_gain)),
+    "by margin": _by_games("margin"),
+    "by accuracy + margin": _by_games("accuracy+margin"),
+    "Beta(16, 1)": _by_games(semivalue="beta_16_1"),
+    "Beta(1, 16)": _by_games(semivalue="beta_1_16"),
     "shrunk": _of_run(by_shrinkage, _coalitions_of_rounds),
     "TRIP + weights": _of_run(with_weights, _coalitions_of_rounds),
     "net gain": _of_rounds("net_gain", _coalitions_of_rounds),

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from trip_jax.attribution import Journal
+from trip_jax.learning.utilities import UTILITIES
 from trip_jax.protocol.algorithm import assess, learn
 from trip_jax.protocol.contributions import Method
 from trip_jax.protocol.messages import Learned, State
@@ -43,13 +44,17 @@ class Trajectory:
             state = replace(state, models=learned.models, utility=utility, round=state.round + 1)
         return cls(simulation, rounds)
 
-    def journal(self, method: Method) -> Journal:
+    def journal(self, method: Method, third: str = UTILITIES[2]) -> Journal:
         """What a run by this method would leave.
+
+        Args:
+            third: the utility beside accuracy and loss, see `columns`.
 
         Raises:
             Diverged: a contribution is no longer finite.
         """
         learner, rules, schedule = self.simulation.assessing
+        learner = replace(learner, third=third)
         n_members = np.asarray(self.simulation.topology.graphs.mask).sum(axis=-1)
         schedule = replace(schedule, work=method.work(n_members, learner.evaluation_batch))
         rules = replace(rules, contribute=cast(Method, Keeping(method)))
