@@ -2,7 +2,7 @@
 
     python -m experiments.stability [scale=cpu] [dataset=digits] [model=mlp] [seed=0,1,2,3,4]
         [orders=3] [distribution=iid,...] [topology=regular,star,...] [utility=accuracy,loss]
-        [out=DIR] [SETTING=VALUE ...]
+        [method=TRIP-Shapley,equal,...] [out=DIR] [SETTING=VALUE ...]
 
 For each seed a federation runs `orders` times, with the same data, graph and initial model, and
 minibatches in other orders. Between seeds all of these are drawn anew, and what stays is the part
@@ -36,22 +36,24 @@ from experiments.paper.topologies import BEYOND_THE_PAPER
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.figures import MUTED, add_legend
 from trip_jax.simulation import Simulation
+from trip_jax.truth.metrics import cosine_distance
 
 TRUTH = "Shapley value"
 ORDERS, SEEDS = "orders", "seeds"
 ROUNDING = 1e-6  # of scores, relative
 FIXED = {"distribution.order": "Clients are numbered by their data: leave out distribution.order."}
 
-Scores = Mapping[tuple[int, int], Mapping[str, Float[np.ndarray, "n 3"]]]  # of seed and order
+Told = Mapping[tuple[int, int], Mapping[str, Float[np.ndarray, "n n 3"]]]  # of seed and order
 
 
 class StabilityStudy(CellStudy):
     """Which cells and utilities are asked for, and how many runs of each."""
 
     def __init__(self, arguments: Sequence[str]):
-        names = ("utility", "orders", *COALITIONS)
+        names = ("utility", "method", "orders", *COALITIONS)
         super().__init__("stability", arguments, DISTRIBUTIONS, GRAPHS, names, FIXED)
         self.utilities = self.request.among("utility", UTILITIES, "accuracy", "loss")
+        self.methods = self.request.among("method", tuple(METHODS))
         self.orders = self.request.number("orders", 2 if self.smoke else 3, least=2)
 
     def runs(self, dataset: str, model: str, seed: int, *overrides: str) -> list["Reordered"]:
@@ -90,15 +92,15 @@ def stability(arguments: Sequence[str]) -> None:
         for k, (distribution, topology) in enumerate(cells):
             print(f"cell {k + 1} of {len(cells)}: {distribution}, {topology}", flush=True)
             graph = BEYOND_THE_PAPER.get(topology, [f"topology={topology}"])
-            scores = {
-                (seed, order): scores_of(run)
+            told = {
+                (seed, order): phi_of(run, study.methods)
                 for seed in study.seeds
                 for order, run in enumerate(
                     study.runs(dataset, model, seed, f"distribution={distribution}", *graph)
                 )
             }
             where = {"distribution": distribution, "topology": topology}
-            rows += [where | row for row in correlations(scores, study.utilities)]
+            rows += [where | row for row in compared(told, study.utilities)]
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model, f"{study.orders} orders a seed")
         written = study.report(dataset, model)
@@ -108,19 +110,19 @@ def stability(arguments: Sequence[str]) -> None:
         print(f"{text}\nresults in {study.folder}")
 
 
-def scores_of(cell: Cell) -> dict[str, Float[np.ndarray, "n 3"]]:
-    """Every client's score by the truth and each method."""
+def phi_of(cell: Cell, methods: Sequence[str]) -> dict[str, Float[np.ndarray, "n n 3"]]:
+    """Contributions by the truth and each method."""
     one = Attributed(cell)
-    phi = {TRUTH: cell.decentralised()["values"]} | {name: one.phi(name) for name in METHODS}
-    return {name: values.mean(axis=0) for name, values in phi.items()}
+    return {TRUTH: cell.decentralised()["values"]} | {name: one.phi(name) for name in methods}
 
 
-def correlations(scores: Scores, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
+def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
     """A row for every method and utility, and every seed (between orders) or pair of seeds.
 
-    They are means over pairs of orders, and over orders; not a number where scores are all alike.
+    They are means over pairs of orders, and over orders; correlations are not a number where scores
+    are all alike.
     """
-    seeds, orders = (list(dict.fromkeys(numbers)) for numbers in zip(*scores, strict=True))
+    seeds, orders = (list(dict.fromkeys(numbers)) for numbers in zip(*told, strict=True))
     pairs = {
         (ORDERS, f"{seed}"): [((seed, a), (seed, b)) for a, b in combinations(orders, 2)]
         for seed in seeds
@@ -128,9 +130,10 @@ def correlations(scores: Scores, utilities: Sequence[str]) -> Iterator[dict[str,
     for a, b in combinations(seeds, 2):
         pairs[SEEDS, f"{a}-{b}"] = [((a, order), (b, order)) for order in orders]
     for ((between, which), runs), utility in product(pairs.items(), utilities):
-        for method in (TRUTH, *METHODS):
-            values = np.array([[scores[run][method] for run in pair] for pair in runs])
-            first, second = values[..., UTILITIES.index(utility)].swapaxes(0, 1)
+        for method in told[seeds[0], orders[0]]:
+            values = np.array([[told[run][method] for run in pair] for pair in runs])
+            phi = values[..., UTILITIES.index(utility)].swapaxes(0, 1)  # [2, R, n, n]
+            first, second = phi.mean(axis=2)
             both = alike(first) | alike(second)
             yield {
                 "between": between,
@@ -139,6 +142,7 @@ def correlations(scores: Scores, utilities: Sequence[str]) -> Iterator[dict[str,
                 "method": method,
                 "pearson": np.where(both, np.nan, pearson(first, second)).mean(),
                 "spearman": np.where(both, np.nan, spearman(first, second)).mean(),
+                "distance": abs(cosine_distance(*phi)).mean(),  # rounding may be below 0
             }
 
 
@@ -154,7 +158,9 @@ def _sections(frame: pandas.DataFrame, utility: str) -> Iterator[str]:
     yield (
         "Correlation of all clients' scores in two runs: between minibatch orders, ± standard "
         "deviation over seeds, and between seeds, ± standard deviation over pairs of them. Means "
-        "over cells in which scores differ at all."
+        "over cells in which scores differ at all. Distance is the mean over clients of the cosine "
+        "distance of contributions to their models in two runs; the first line has the truth's to "
+        "itself."
     )
     yield report.markdown(_by_method(own))
     for between, rows in own.groupby("between", sort=False):
@@ -163,12 +169,15 @@ def _sections(frame: pandas.DataFrame, utility: str) -> Iterator[str]:
 
 
 def _by_method(own: pandas.DataFrame) -> Iterator[list[str]]:
-    names = {"pearson": "Pearson", "spearman": "Spearman"}
+    names = {"pearson": "Pearson", "spearman": "Spearman", "distance": "distance"}
     measured = list(product(own.between.unique(), names))
     yield ["scores by", *(f"{names[name]} between {between}" for between, name in measured)]
     for method, rows in own.groupby("method", sort=False):
         means = rows.groupby(["between", "seed"])[list(names)].mean()
-        spreads = (with_spread(means.loc[between][name], 2) for between, name in measured)
+        spreads = (
+            with_spread(means.loc[between][name], 3 if name == "distance" else 2)
+            for between, name in measured
+        )
         yield [str(method), *spreads]
 
 
