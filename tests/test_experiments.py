@@ -29,8 +29,9 @@ from experiments.harness.progress import ExecutionProgress
 from experiments.harness.report import Report
 from experiments.harness.study import setting_of
 from experiments.paper import cells, tables
-from experiments.paper.attributions import METHODS, NULLS, Attributed
+from experiments.paper.attributions import BEST, METHODS, NULLS, Attributed
 from experiments.paper.cells import SCALES, Cell, CellStudy
+from experiments.paper.drawn_truths import rows_over_draws
 from experiments.paper.measures import TRIP, trip_rows, yardsticks
 from experiments.paper.paper_values import DISTRIBUTIONS, TABLE_1, TABLE_2, TOPOLOGIES
 from experiments.paper.tables import draw_distances, draw_scatter
@@ -212,6 +213,30 @@ def test_who_is_nearer_than_the_nulls_and_who_by_chance() -> None:
     assert dict(zip(head, first, strict=True))["wins over nulls"] == "1/2"
     (_, alone, *_) = summary(frame[frame.seed == 0], ["column"], {"nulls": NULLS})
     assert alone[1] == "0.300" and alone[-2:] == ["1/2", "–"]
+
+
+def test_what_an_estimated_truth_leaves_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method that says the estimate is nearest to it, and to most truths that it may stand for
+    unless these are anywhere."""
+    values = np.random.default_rng(0).uniform(0.5, 1.5, (4, 4, 3))
+    monkeypatch.setattr(
+        Attributed, "phi", lambda _, method: values if method == BEST else np.ones((4, 4, 3))
+    )
+
+    def judged(error: float) -> dict[str, dict[str, Any]]:
+        truth = {"values": values, "standard_error": np.full_like(values, error)}
+        cell: Any = SimpleNamespace(
+            decentralised=lambda: truth, trip_values=lambda *_: values[..., 0] ** 8
+        )
+        return {row["method"]: row for row in rows_over_draws(cell, ["accuracy"])}
+
+    certain, near, anything = map(judged, (0, 0.01, 10))
+    assert certain[BEST]["spread"] == 0 and certain[BEST]["nearer"] == 1
+    assert certain[TRIP]["nearer"] == 0 and certain["equal"]["nearer"] == 0  # of equals none is
+    distance = cosine_distance(np.ones((4, 4)), values[..., 0]).mean()
+    assert certain["equal"]["distance"] == near["equal"]["distance"] == pytest.approx(distance)
+    assert near[BEST]["nearer"] == 1 and 0 < near[BEST]["spread"] < 0.001
+    assert 0.1 < anything[BEST]["nearer"] < 0.9
 
 
 def test_methods_are_judged_in_the_cells_of_the_tables(

@@ -15,6 +15,7 @@ from experiments.harness.report import number, with_spread
 from experiments.harness.statistics import pearson
 from experiments.paper.attributions import NULLS
 from experiments.paper.cells import Cell, CellStudy
+from experiments.paper.drawn_truths import DRAWS, rows_over_draws
 from experiments.paper.measures import (
     FEDAVG,
     NULL_OF_FEDAVG,
@@ -63,6 +64,7 @@ class Table:
         for dataset, model in study.reports():
             rows: list[dict[str, Any]] = []
             costs: list[dict[str, Any]] = []
+            drawn: list[dict[str, Any]] = []
             shown: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # of the first seed
             written = study.report(dataset, model)
             for seed, column in product(study.seeds, self.columns):
@@ -78,6 +80,8 @@ class Table:
                 if self.baselines:
                     rows += [where | row for row in baseline_rows(cell, study.utilities)]
                 costs.append(where | cost_row(cell))
+                if cell.samples or cell.borders:
+                    drawn += [where | row for row in rows_over_draws(cell, study.utilities)]
                 if seed == study.seeds[0]:
                     truth = cell.decentralised()["values"][..., ACCURACY]
                     shown[self.label(column)] = cell.trip_values("accuracy", "paper"), truth
@@ -87,7 +91,7 @@ class Table:
                 frame["paper"] = printed.where(_is_main(frame, "accuracy", "paper"))
                 title = self._title(dataset, model, cost, one)
                 named = frame.rename(columns={"column": study.request.experiment})
-                text = written.write(named, self.title, title, *self._sections(frame, cost))
+                text = written.write(named, self.title, title, *self._sections(frame, cost, drawn))
             written.save(draw_distances(self._series(frame), self.title, title))
             scatter = draw_scatter(shown, f"{title}; seed {study.seeds[0]} shown")
             written.save(scatter, "_scatter.png")
@@ -113,7 +117,9 @@ class Table:
             parts.append(f"Shapley values from coalitions of {most}")
         return ", ".join(parts)
 
-    def _sections(self, frame: pandas.DataFrame, cost: pandas.DataFrame) -> list[str]:
+    def _sections(
+        self, frame: pandas.DataFrame, cost: pandas.DataFrame, drawn: list[dict[str, Any]]
+    ) -> list[str]:
         """The rows beside the paper's values, as Markdown."""
         own = frame[frame.utility == frame.truth]
         trip, baselines = frame[frame.method == TRIP], own[own.truth_of == FEDAVG]
@@ -144,7 +150,24 @@ class Table:
             self._costs(cost),
             "## Yardsticks",
             *self._yardsticks(own, normalization),
+            *(self._over_draws(drawn) if drawn else ()),
         ]
+
+    def _over_draws(self, drawn: list[dict[str, Any]]) -> Iterator[str]:
+        """What the standard errors of the truth leave open."""
+        yield "## Draws of the truth"
+        yield (
+            "Cosine distance to the Shapley values, ± its standard deviation over "
+            f"{DRAWS:,} truths drawn from their standard errors, and the share of these to which a "
+            "method is nearer than every other null. TRIP-Shapley is as printed."
+        )
+        lines = [[self.study.request.experiment, "seed", "utility", "method"]]
+        lines[0] += ["distance", "nearer than every other null"]
+        for row in drawn:
+            distance = f"{row['distance']:.4f} ± {row['spread']:.4f}"
+            keys = (self.label(row["column"]), row["seed"], row["utility"], row["method"])
+            lines.append([*map(str, keys), distance, f"{row['nearer']:.0%}"])
+        yield report.markdown(lines)
 
     def _yardsticks(self, own: pandas.DataFrame, normalization: str) -> Iterator[str]:
         """Measures that punish flat vectors, and whether methods are nearer than the nulls."""
