@@ -26,7 +26,10 @@ from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.report import with_spread
 from experiments.harness.statistics import interval_over_seeds, with_interval
+from experiments.paper.attributions import NULLS
 from experiments.paper.cells import Cell, CellStudy
+from experiments.paper.measures import TRIP, yardsticks
+from experiments.paper.verdicts import yardstick_sections
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.figures import add_legend
 from trip_jax.settings import require
@@ -56,6 +59,7 @@ def asynchrony(arguments: Sequence[str]) -> None:
     study = AsynchronyStudy(arguments)
     for dataset, model in study.reports():
         rows: list[dict[str, Any]] = []
+        told: list[dict[str, Any]] = []
         cells = product(study.seeds, study.distributions, study.topologies, study.spreads)
         for seed, kind, graph, spread in cells:
             print(f"{kind}, {graph}, seed {seed}: spread {spread:g}", flush=True)
@@ -65,10 +69,21 @@ def asynchrony(arguments: Sequence[str]) -> None:
             where = {"distribution": kind, "topology": graph, "spread": spread, "seed": seed}
             cell = study.cell(dataset, model, seed, *given)
             rows += [where | of_client for of_client in _measured(cell)]
+            phi = {TRIP: cell.trip.phi.values, "equal": np.ones(cell.trip.phi.shape)}
+            for null, method in {"weights": "weights", "weights x gain": "gain"}.items():
+                by = study.cell(dataset, model, seed, *given, f"contribution.method={method}")
+                phi[null] = by.trip.phi.values
+            truth = cell.decentralised()["values"][..., ACCURACY]
+            told += [
+                where | {"method": name} | yardsticks(values.astype(float), truth)
+                for name, values in phi.items()
+            ]
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model)
         written = study.report(dataset, model)
-        text = written.write(frame, "Clients at their own speed", title, *_sections(frame))
+        beside = yardstick_sections(pandas.DataFrame(told), ["distribution", "spread"], NULLS)
+        sections = *_sections(frame), *beside
+        text = written.write(frame, "Clients at their own speed", title, *sections)
         written.draw(partial(draw, frame, title))
         print(f"{text}\nresults in {study.folder}")
 

@@ -29,7 +29,10 @@ from matplotlib.ticker import NullLocator
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import Arrays
+from experiments.paper.attributions import NULLS
 from experiments.paper.cells import Cell, CellStudy
+from experiments.paper.measures import yardstick_rows
+from experiments.paper.verdicts import yardstick_sections
 from trip_jax import Exchange, Simulation, State
 from trip_jax.config import Adversary, Config, Defence
 from trip_jax.learning.evaluation import ACCURACY
@@ -251,17 +254,20 @@ def compression(arguments: Sequence[str]) -> None:
     """Fill the table as far as it was asked for; one report a data set and model."""
     study = CompressionStudy(arguments)
     for dataset, model in study.reports():
-        rows = []
+        rows, told = [], []
         for seed, kind, graph in product(study.seeds, study.distributions, study.topologies):
             print(f"{kind}, {graph}, seed {seed}", flush=True)
             given = (f"distribution={kind}", f"topology={graph}")
             cell = CompressedCell(study.cell(dataset, model, seed, *given))
             where = {"distribution": kind, "topology": graph, "seed": seed}
             rows += [where | row for row in cell.rows(study.lies)]
+            told += [where | row for row in yardstick_rows(cell.cell)]
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model)
         written = study.report(dataset, model)
-        text = written.write(frame, "Compressed exchange", title, *_sections(frame, study.lies))
+        beside = yardstick_sections(pandas.DataFrame(told), ["distribution", "topology"], NULLS)
+        sections = *_sections(frame, study.lies), *beside
+        text = written.write(frame, "Compressed exchange", title, *sections)
         written.draw(partial(draw, frame, study.lies, title))
         print(f"{text}\nresults in {study.folder}")
 

@@ -25,14 +25,13 @@ from matplotlib.figure import Figure
 
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
-from experiments.harness.report import with_spread
 from experiments.paper.attributions import METHODS, NULLS, Attributed
 from experiments.paper.cells import COALITIONS, CellStudy
 from experiments.paper.measures import TRIP, yardsticks
 from experiments.paper.method_figures import draw_by_method, draw_yardsticks
 from experiments.paper.paper_values import DISTRIBUTIONS
 from experiments.paper.topologies import BEYOND_THE_PAPER
-from experiments.paper.verdicts import summary
+from experiments.paper.verdicts import by_cell, summary
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.figures import MUTED, add_legend
 
@@ -101,23 +100,15 @@ def _sections(frame: pandas.DataFrame, utility: str) -> list[str]:
         "ahead are those where the mean difference does.",
         report.markdown(summary(own, CELL, RIVALS)),
         "Cosine distance by cell, mean ± standard deviation over seeds:",
-        report.markdown(_by_cell(own)),
+        report.markdown(by_cell(own, CELL)),
     ]
-
-
-def _by_cell(own: pandas.DataFrame) -> Iterator[list[str]]:
-    names = list(dict.fromkeys(own.method))
-    yield [*CELL, *names]
-    for cell, rows in own.groupby(CELL, sort=False):
-        by_method = dict(list(rows.groupby("method").distance))
-        yield [*map(str, cell), *(with_spread(by_method[name]) for name in names)]
 
 
 def draw(frame: pandas.DataFrame, utility: str, title: str) -> Figure:
     """The distance of every cell by method, in order of their means; and what a method takes."""
     own = frame[frame.utility == utility]
-    by_cell = own.groupby([*CELL, "method"], as_index=False)[["distance", "evaluations"]].mean()
-    means = by_cell.groupby("method")[["distance", "evaluations"]].mean().sort_values("distance")
+    of_cells = own.groupby([*CELL, "method"], as_index=False)[["distance", "evaluations"]].mean()
+    means = of_cells.groupby("method")[["distance", "evaluations"]].mean().sort_values("distance")
     what = f"Distance to the Shapley value ({utility}): every cell by method, and what it takes"
     figure, (by_method, by_cost) = report.panels(what, title, 3.4, 2)
     draw_by_method(by_method, own, "distance", [str(name) for name in means.index], CELL)

@@ -7,8 +7,8 @@
 Clients are there by chance, and messages are lost by chance, one of both at a time. Each federation
 is judged by re-execution of all coalitions under the same events: the mean cosine distance of the
 rows of phi to the Shapley value, and Pearson's correlation of scores with the truth's. Scores are
-compared in total, and for each round in which a client was there. Cells and what is kept: as
-experiments.methods.
+compared in total, and for each round in which a client was there. Beside phi stand surrogate
+re-execution and nulls that look at no coalition. Cells and what is kept: as experiments.methods.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,10 @@ from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.report import with_spread
 from experiments.harness.statistics import pearson
+from experiments.paper.attributions import NULLS
 from experiments.paper.cells import Cell, CellStudy
+from experiments.paper.measures import yardstick_rows
+from experiments.paper.verdicts import yardstick_sections
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.figures import add_legend
 from trip_jax.truth.metrics import cosine_distance
@@ -52,7 +55,7 @@ def participation(arguments: Sequence[str]) -> None:
     study = ParticipationStudy(arguments)
     events = study.events
     for dataset, model in study.reports():
-        rows = []
+        rows, told = [], []
         cells = product(study.seeds, study.distributions, study.topologies, events)
         for seed, kind, graph, (probability, drop) in cells:
             print(f"{kind}, {graph}, seed {seed}: {probability:g}, {drop:g}", flush=True)
@@ -61,11 +64,15 @@ def participation(arguments: Sequence[str]) -> None:
                 given += ["participation=bernoulli", f"participation.probability={probability:g}"]
             where = {"distribution": kind, "topology": graph, "seed": seed}
             what = {"probability": probability, "drop": drop}
-            rows.append(where | what | _measured(study.cell(dataset, model, seed, *given)))
+            cell = study.cell(dataset, model, seed, *given)
+            rows.append(where | what | _measured(cell))
+            told += [where | what | row for row in yardstick_rows(cell)]
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model)
         written = study.report(dataset, model)
-        text = written.write(frame, "Clients that come and go", title, *_sections(frame))
+        beside = yardstick_sections(pandas.DataFrame(told), ["probability", "drop"], NULLS)
+        sections = *_sections(frame), *beside
+        text = written.write(frame, "Clients that come and go", title, *sections)
         written.draw(partial(draw, frame, title))
         print(f"{text}\nresults in {study.folder}")
 

@@ -25,15 +25,16 @@ from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import Arrays
 from experiments.harness.statistics import interval_over_seeds
-from experiments.paper.attributions import BEST, Attributed
+from experiments.paper.attributions import BEST, NULLS, Attributed
 from experiments.paper.cells import Cell, CellStudy
-from experiments.paper.measures import TRIP
+from experiments.paper.measures import TRIP, yardsticks
+from experiments.paper.verdicts import yardstick_sections
 from trip_jax.config import Adversary, Defence
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.figures import add_legend
 from trip_jax.truth.metrics import cosine_distance
 
-METHODS = (TRIP, BEST, "weights", "equal")
+METHODS = (TRIP, BEST, *NULLS)
 EPSILONS = (30.0, 100.0, 300.0, 1000.0, 3000.0)
 CELL = ["distribution", "topology"]
 
@@ -77,7 +78,8 @@ def privacy(arguments: Sequence[str]) -> None:
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model)
         written = study.report(dataset, model)
-        text = written.write(frame, "Privacy against scores", title, *_sections(frame))
+        beside = yardstick_sections(frame, [*CELL, "epsilon"], NULLS)
+        text = written.write(frame, "Privacy against scores", title, *_sections(frame), *beside)
         written.draw(partial(draw, frame, title))
         print(f"{text}\nresults in {study.folder}")
 
@@ -106,7 +108,7 @@ def measured(epsilon: float, cell: Cell, plain: Cell) -> Iterator[dict[str, Any]
         phi, before = (of.phi(method)[..., ACCURACY] for of in (one, without))
         yield {
             "method": method,
-            "distance": _distance(phi, values),
+            **yardsticks(phi, values),
             "moved": _distance(phi, before),
             **about,
         }

@@ -85,6 +85,11 @@ def rows_beside(cell: Cell, utilities: Sequence[str]) -> list[dict[str, Any]]:
     return rows
 
 
+def yardstick_rows(cell: Cell) -> list[dict[str, Any]]:
+    """TRIP-Shapley as printed, our best method and the nulls, by accuracy."""
+    return [*trip_rows(cell, ("accuracy",), ("paper",)), *rows_beside(cell, ("accuracy",))]
+
+
 def baseline_rows(cell: Cell, utilities: Sequence[str]) -> list[dict[str, Any]]:
     """The baselines of centralised learning and a null against the Shapley value of FedAvg.
 
