@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 import pytest
 
-from experiments.beyond.stability import TRUTH, StabilityStudy, correlations, scores_of, stability
+from experiments.beyond.stability import TRUTH, StabilityStudy, compared, phi_of, stability
 from experiments.paper.attributions import METHODS
 from experiments.paper.cells import Cell
 from tests.conftest import Once
@@ -47,35 +47,39 @@ def test_scores_are_correlated_between_orders_and_between_seeds(folder: Path) ->
     study = StabilityStudy([*ASKED, f"out={folder}"])
     report = study.report("digits", "mlp")
     frame = pandas.read_csv(report.file(".csv"), dtype={"seed": str})
-    scores = {
-        (seed, order): scores_of(run)
+    phi = {
+        (seed, order): phi_of(run, tuple(METHODS))
         for seed in (0, 1)
         for order, run in enumerate(study.runs("digits", "mlp", seed, *CELL))
     }
     assert len(frame) == 2 * (2 + 1) * (1 + len(METHODS))  # utilities, seeds and their pair
     by_loss = frame[frame.utility == "loss"].set_index(["seed", "method"]).pearson
-    trip = {run: of["TRIP-Shapley"][:, 1] for run, of in scores.items()}
+    trip = {run: of["TRIP-Shapley"][..., 1].mean(axis=0) for run, of in phi.items()}
     expected = np.corrcoef(trip[1, 0], trip[1, 1])[0, 1]
     assert by_loss["1", "TRIP-Shapley"] == pytest.approx(expected, rel=1e-4)
     expected = np.mean([np.corrcoef(trip[0, k], trip[1, k])[0, 1] for k in (0, 1)])
     assert by_loss["0-1", "TRIP-Shapley"] == pytest.approx(expected, rel=1e-4)
     assert by_loss["0", "weights"] == pytest.approx(1)
     assert by_loss["0"].drop("equal").notna().all() and np.isnan(by_loss["0", "equal"])
+    of_truth = frame[(frame.utility == "loss") & (frame.method == TRUTH)].set_index("seed")
+    rows = zip(*(phi[1, order][TRUTH][..., 1] for order in (0, 1)), strict=True)
+    apart = [1 - a @ b / np.sqrt(a @ a * (b @ b)) for a, b in rows]
+    assert of_truth.distance["1"] == pytest.approx(np.mean(apart), rel=1e-3)
     text = report.file(".md").read_text()
-    assert "| scores by | Pearson between orders | Spearman between orders |" in text
-    assert f"| {TRUTH} | " in text and "| equal | – | – |" in text
+    assert "| scores by | Pearson between orders | Spearman between orders | distance" in text
+    assert f"| {TRUTH} | " in text and "| equal | – | – | 0.000 |" in text
     for ending in (".png", ".pdf"):
         assert report.file(ending).stat().st_size > 5_000
 
 
 def test_scores_that_differ_by_rounding_correlate_with_nothing() -> None:
-    alike, different = np.full((3, 3), 0.1), np.eye(3)
-    alike[0] += 1e-9
-    scores = {
+    alike, different = np.full((3, 3, 3), 0.1), np.broadcast_to(np.eye(3), (3, 3, 3))
+    alike[:, 0] += 1e-9
+    phi = {
         (0, order): dict.fromkeys((TRUTH, *METHODS), different) | {"weights": alike}
         for order in (0, 1)
     }
-    found = {row["method"]: row["spearman"] for row in correlations(scores, ["loss"])}
+    found = {row["method"]: row["spearman"] for row in compared(phi, ["loss"])}
     assert np.isnan(found.pop("weights")) and set(found.values()) == {1.0}
 
 
