@@ -14,6 +14,9 @@ from experiments.beyond.compression import SIZES, compression
 from experiments.beyond.incentives import TRUSTS, incentives
 from experiments.beyond.participation import participation
 from experiments.beyond.privacy import METHODS, privacy
+from experiments.beyond.responses import responses, surrogate
+from trip_jax.attribution import Journal
+from trip_jax.attribution.surrogate import fitted_response
 
 FEW = ("scale=smoke", "n_clients=5", "training.rounds=2", "dataset.train_size=150")
 
@@ -94,3 +97,27 @@ def test_broadcasts_lose_and_lie(tmp_path: Path) -> None:
     assert found.agree[0] == found.complete[0] == found.rows_known[0] == 1 > found.rows_known[1]
     assert found.forged[3] > 0 and found.proved[4] == 1
     assert (tmp_path / f"{table.stem}.png").exists()
+
+
+def test_the_surrogate_says_the_same_of_parameters_and_of_coefficients() -> None:
+    rng = np.random.default_rng(0)
+    mixing = rng.dirichlet(np.ones(4), (3, 4))
+    updates = rng.normal(size=(3, 4, 40)).astype(np.float32)
+    nothing, steps = np.zeros((3, 4, 4, 3), np.float32), np.ones(4)
+    journal = Journal(np.zeros(40, np.float32), updates, mixing, nothing, steps)
+    coefficients = rng.normal(size=(4, 12)).astype(np.float32)
+    expected = np.asarray(fitted_response(journal)(coefficients[None]))[0] @ updates.reshape(12, 40)
+    found = surrogate(journal)(coefficients @ updates.reshape(12, 40))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.thorough
+def test_answers_are_small_where_training_is_short(tmp_path: Path) -> None:
+    """A round takes away about the learning rate times curvature of a difference, per step."""
+    found = rows(responses, tmp_path, "distribution=iid")
+    (row,) = found.to_dict("records")
+    assert row["round"] == 2 and 0 < row["share"] < 0.5
+    (shorter,) = rows(
+        responses, tmp_path / "shorter", "distribution=iid", "training.learning_rate=0.005"
+    ).to_dict("records")
+    assert shorter["share"] < row["share"] / 3

@@ -1,0 +1,155 @@
+"""How training answers the lack of a client, and what surrogate re-execution says of it.
+
+    python -m experiments.responses [scale=cpu] [dataset=digits] [model=mlp] [seed=0,1,2,3,4]
+        [distribution=iid,non_iid] [topology=regular,star,...] [out=DIR] [SETTING=VALUE ...]
+
+A federation runs once with all clients, and once without each of them. Without one, another starts
+a round from a model that differs by d, and its update differs, too: training takes K d away. The
+surrogate says what K d is from the run with all clients alone, by one K for all rounds
+(trip_jax/attribution/surrogate.py); reconstruction says 0. Compared are, round by round, the share
+of d that training takes away, <K d, d> / <d, d>, as it is and as the surrogate says; and the
+squared error of what the surrogate says, over that of reconstruction. No ground truth is needed:
+a cell takes n + 1 runs.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import cycle, product
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pandas
+from jaxtyping import Float
+from matplotlib.figure import Figure
+
+from experiments.harness import report
+from experiments.harness.command_line import run_as_command
+from experiments.harness.kept_runs import Arrays
+from experiments.harness.report import with_spread
+from experiments.paper.attributions import Attributed
+from experiments.paper.cells import Cell, CellStudy
+from experiments.paper.topologies import BEYOND_THE_PAPER
+from trip_jax.attribution import Journal
+from trip_jax.attribution.surrogate import fitted_response
+from trip_jax.protocol.algorithm import learn
+from trip_jax.runs.figures import add_legend
+
+CELL = ["distribution", "topology"]
+SUMS = ("moved", "taken", "said", "answer", "error")
+
+
+def responses(arguments: Sequence[str]) -> None:
+    """Run what was asked for, or take it as it was kept; one report a data set and model."""
+    study = CellStudy("responses", arguments, ("iid", "non_iid"), names=())
+    for dataset, model in study.reports():
+        rows: list[dict[str, Any]] = []
+        for seed, kind, graph in product(study.seeds, study.distributions, study.topologies):
+            print(f"{kind}, {graph}, seed {seed}", flush=True)
+            drawn = BEYOND_THE_PAPER.get(graph, [f"topology={graph}"])
+            cell = study.cell(dataset, model, seed, f"distribution={kind}", *drawn)
+            where = {"distribution": kind, "topology": graph, "seed": seed}
+            rows += [where | row for row in by_round(cell)]
+        frame = pandas.DataFrame(rows)
+        title = study.about(dataset, model)
+        written = study.report(dataset, model)
+        text = written.write(frame, "Answers to the lack of a client", title, *_sections(frame))
+        written.draw(partial(draw, frame, title))
+        print(f"{text}\nresults in {study.folder}")
+
+
+def by_round(cell: Cell) -> Iterator[dict[str, Any]]:
+    """A row for each round but the first, in which nothing differs yet."""
+    sums = cell.computed("responses", partial(_sums, cell))
+    for t in range(1, len(sums["moved"])):
+        moved, taken, said, answer, error = (float(sums[name][t]) for name in SUMS)
+        yield {
+            "round": t + 1,
+            "share": taken / moved,
+            "share said": said / moved,
+            "error": error / answer,
+        }
+
+
+def _sums(cell: Cell) -> Arrays:
+    """Of each round, over runs without a client and over the others: |d|^2, <K d, d> as it is and
+    as it is said, |K d|^2, and the squared error of what is said [T]."""
+    one = Attributed(cell)
+    rounds, journal = one.trajectory.rounds, one.journal
+    learning, updates = one.trajectory.simulation.learning, np.asarray(journal.updates)
+    say = surrogate(journal)
+    sums = np.zeros((len(SUMS), len(rounds)))
+    for absent in range(updates.shape[1]):
+        others = np.arange(updates.shape[1]) != absent
+        models = np.asarray(rounds[0][0].models)
+        for t, (state, _) in enumerate(rounds):
+            learned = learn(*learning, state.with_models(jnp.asarray(models)))
+            update = np.asarray(learned.trained) - models
+            difference = models - np.asarray(state.models)
+            answer, said = updates[t] - update, say(difference)
+            pairs = (
+                *((difference, difference), (answer, difference), (said, difference)),
+                *((answer, answer), (answer - said, answer - said)),
+            )
+            sums[:, t] += [np.vdot(a[others], b[others]) for a, b in pairs]
+            models = journal.mixing[t] @ (models + np.where(others[:, None], update, 0))
+    return dict(zip(SUMS, sums, strict=True))
+
+
+def surrogate(journal: Journal) -> Any:
+    """K d of all clients [n, P], with the response of coefficients carried to parameters."""
+    response = fitted_response(journal)
+    updates = np.asarray(journal.updates)
+    directions = np.asarray(response.back) @ updates.reshape(-1, updates.shape[-1])
+    base, gain = np.asarray(response.base)[:, None], np.asarray(response.gain)
+
+    def say(difference: Float[np.ndarray, "n P"]) -> Float[np.ndarray, "n P"]:
+        along: np.ndarray = base * difference + (difference @ directions.T * gain) @ directions
+        return along
+
+    return say
+
+
+MEASURED = {
+    "share": "share taken away",
+    "share said": "share by surrogate",
+    "error": "its error, reconstruction's = 1",
+}
+
+
+def _sections(frame: pandas.DataFrame) -> Iterator[str]:
+    yield (
+        "Of how a client's model differs where another is missing: the share that a round of "
+        "training takes away, the share that the surrogate says, and its squared error over that "
+        "of reconstruction, which says that nothing is taken away. All runs without one client "
+        "together; mean ± standard deviation over seeds."
+    )
+    for which, rows in frame.groupby(CELL, sort=False):
+        yield f"{', '.join(map(str, which))}:"
+        by = rows.groupby("round")
+        lines = [["round", *MEASURED.values()]]
+        lines += [[str(t), *(with_spread(own[name], 2) for name in MEASURED)] for t, own in by]
+        yield report.markdown(lines)
+
+
+def draw(frame: pandas.DataFrame, title: str) -> Figure:
+    """The share taken away by round, as it is and as the surrogate says (left), and its error."""
+    what = "How training answers the lack of a client, and what the surrogate says"
+    figure, (left, right) = report.panels(what, title, 3.0, 2)
+    cells = frame.groupby(CELL, sort=False)
+    for (which, rows), (colour, marker) in zip(cells, cycle(report.LOOKS), strict=False):
+        label, means = ", ".join(map(str, which)), rows.groupby("round")[list(MEASURED)].mean()
+        look: dict[str, Any] = {"color": colour, "ms": 4, "lw": 1}
+        left.plot(means.index, means.share, marker=marker, label=label, **look)
+        left.plot(means.index, means["share said"], ls="--", **look)
+        right.plot(means.index, means.error, marker=marker, label=label, **look)
+    left.set(xlabel="round", ylabel="share of the difference taken away\n(dashed: by surrogate)")
+    left.set_ylim(bottom=0)
+    right.set(xlabel="round", ylabel="squared error of the surrogate\n(reconstruction = 1)")
+    right.axhline(1, color="black", lw=0.6)
+    add_legend(left)
+    return figure
+
+
+if __name__ == "__main__":
+    run_as_command(responses)
