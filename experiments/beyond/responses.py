@@ -1,7 +1,7 @@
 """How training answers the lack of a client, and what surrogate re-execution says of it.
 
     python -m experiments.responses [scale=cpu] [dataset=digits] [model=mlp] [seed=0,1,2,3,4]
-        [distribution=iid,non_iid] [topology=regular,star,...] [out=DIR] [SETTING=VALUE ...]
+        [distribution=iid,non_iid] [topology=regular,star] [out=DIR] [SETTING=VALUE ...]
 
 A federation runs once with all clients, and once without each of them. Without one, another starts
 a round from a model that differs by d, and its update differs, too: training takes K d away. The
@@ -41,7 +41,8 @@ SUMS = ("moved", "taken", "said", "answer", "error")
 
 def responses(arguments: Sequence[str]) -> None:
     """Run what was asked for, or take it as it was kept; one report a data set and model."""
-    study = CellStudy("responses", arguments, ("iid", "non_iid"), names=())
+    graphs = ("regular", "star")
+    study = CellStudy("responses", arguments, ("iid", "non_iid"), graphs, names=())
     for dataset, model in study.reports():
         rows: list[dict[str, Any]] = []
         for seed, kind, graph in product(study.seeds, study.distributions, study.topologies):
