@@ -8,8 +8,9 @@ a round from a model that differs by d, and its update differs, too: training ta
 surrogate says what K d is from the run with all clients alone, by one K for all rounds
 (trip_jax/attribution/surrogate.py); reconstruction says 0. Compared are, round by round, the share
 of d that training takes away, <K d, d> / <d, d>, as it is and as the surrogate says; and the
-squared error of what the surrogate says, over that of reconstruction. No ground truth is needed:
-a cell takes n + 1 runs.
+squared error of what the surrogate says, over that of reconstruction. In the end, both replay the
+runs without a client, and their final models and utilities are compared with those that came. No
+ground truth is needed: a cell takes n + 1 runs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,12 +32,16 @@ from experiments.paper.attributions import Attributed
 from experiments.paper.cells import Cell, CellStudy
 from experiments.paper.topologies import BEYOND_THE_PAPER
 from trip_jax.attribution import Journal
+from trip_jax.attribution.replay import FinalModels, Response, replay
 from trip_jax.attribution.surrogate import fitted_response
+from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.protocol.algorithm import learn
 from trip_jax.runs.figures import add_legend
 
 CELL = ["distribution", "topology"]
 SUMS = ("moved", "taken", "said", "answer", "error")
+REPLAYS = ("surrogate", "reconstruction")
+ENDS = ("models", *UTILITIES)
 
 
 def responses(arguments: Sequence[str]) -> None:
@@ -45,16 +50,19 @@ def responses(arguments: Sequence[str]) -> None:
     study = CellStudy("responses", arguments, ("iid", "non_iid"), graphs, names=())
     for dataset, model in study.reports():
         rows: list[dict[str, Any]] = []
+        ends: list[dict[str, Any]] = []
         for seed, kind, graph in product(study.seeds, study.distributions, study.topologies):
             print(f"{kind}, {graph}, seed {seed}", flush=True)
             drawn = BEYOND_THE_PAPER.get(graph, [f"topology={graph}"])
             cell = study.cell(dataset, model, seed, f"distribution={kind}", *drawn)
             where = {"distribution": kind, "topology": graph, "seed": seed}
             rows += [where | row for row in by_round(cell)]
+            ends += [where | row for row in in_the_end(cell)]
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model)
         written = study.report(dataset, model)
-        text = written.write(frame, "Answers to the lack of a client", title, *_sections(frame))
+        sections = *_sections(frame), *_of_ends(pandas.DataFrame(ends))
+        text = written.write(frame, "Answers to the lack of a client", title, *sections)
         written.draw(partial(draw, frame, title))
         print(f"{text}\nresults in {study.folder}")
 
@@ -72,16 +80,28 @@ def by_round(cell: Cell) -> Iterator[dict[str, Any]]:
         }
 
 
+def in_the_end(cell: Cell) -> Iterator[dict[str, Any]]:
+    """A row for each replay: squared errors of final models and utilities without a client, over
+    the square of what its lack changes."""
+    for replayed, errors in zip(
+        REPLAYS, cell.computed("responses", partial(_sums, cell))["ends"], strict=True
+    ):
+        yield {"replay": replayed} | dict(zip(ENDS, errors.tolist(), strict=True))
+
+
 def _sums(cell: Cell) -> Arrays:
     """Of each round, over runs without a client and over the others: |d|^2, <K d, d> as it is and
-    as it is said, |K d|^2, and the squared error of what is said [T]."""
+    as it is said, |K d|^2, and the squared error of what is said [T]; and `ends` [2, 4]."""
     one = Attributed(cell)
     rounds, journal = one.trajectory.rounds, one.journal
     learning, updates = one.trajectory.simulation.learning, np.asarray(journal.updates)
-    say = surrogate(journal)
+    say, n = surrogate(journal), updates.shape[1]
     sums = np.zeros((len(SUMS), len(rounds)))
-    for absent in range(updates.shape[1]):
-        others = np.arange(updates.shape[1]) != absent
+    replayed = _replayed(journal)
+    whole = replayed[-1][:, 0]
+    lack, missed = np.zeros(len(ENDS)), np.zeros((len(REPLAYS), len(ENDS)))
+    for absent in range(n):
+        others = np.arange(n) != absent
         models = np.asarray(rounds[0][0].models)
         for t, (state, _) in enumerate(rounds):
             learned = learn(*learning, state.with_models(jnp.asarray(models)))
@@ -93,8 +113,29 @@ def _sums(cell: Cell) -> Arrays:
                 *((answer, answer), (answer - said, answer - said)),
             )
             sums[:, t] += [np.vdot(a[others], b[others]) for a, b in pairs]
-            models = journal.mixing[t] @ (models + np.where(others[:, None], update, 0))
-    return dict(zip(SUMS, sums, strict=True))
+            mixed = journal.mixing[t] @ (models + np.where(others[:, None], update, 0))
+            models = mixed.astype(np.float32)
+        lack += _squares(one, whole, models)
+        for k, by in enumerate(replayed[: len(REPLAYS)]):
+            missed[k] += _squares(one, by[:, absent], models)
+    return dict(zip(SUMS, sums, strict=True)) | {"ends": missed / lack}
+
+
+def _replayed(journal: Journal) -> list[Float[np.ndarray, "n K P"]]:
+    """Final models without each client, by each replay, and with all."""
+    n_rounds, n, _ = journal.updates.shape
+    none, models_of = Response.none(n_rounds, n), FinalModels(journal)
+    without, everyone = ~np.eye(n, dtype=bool), np.ones((1, n), bool)
+    played = (fitted_response(journal), without), (none, without), (none, everyone)
+    return [models_of(replay(journal.mixing, inside, response)) for response, inside in played]
+
+
+def _squares(
+    one: Attributed, some: Float[np.ndarray, "n P"], others: Float[np.ndarray, "n P"]
+) -> Float[np.ndarray, " 4"]:
+    """Squared differences of models and of their utilities."""
+    a, b = (np.asarray(one.learner.evaluate(jnp.asarray(models))) for models in (some, others))
+    return np.array([((some - others) ** 2).sum(), *((a - b) ** 2).sum(axis=0)])
 
 
 def surrogate(journal: Journal) -> Any:
@@ -131,6 +172,18 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
         lines = [["round", *MEASURED.values()]]
         lines += [[str(t), *(with_spread(own[name], 2) for name in MEASURED)] for t, own in by]
         yield report.markdown(lines)
+
+
+def _of_ends(ends: pandas.DataFrame) -> Iterator[str]:
+    yield (
+        "Final models without a client, replayed: squared errors over the square of what its lack "
+        "changes, of models and of their utilities. 0 is exact, and 1 what one errs who says that "
+        "nothing is missing. Mean ± standard deviation over seeds."
+    )
+    lines = [[*CELL, "replay", *ENDS]]
+    for which, rows in ends.groupby([*CELL, "replay"], sort=False):
+        lines.append([*map(str, which), *(with_spread(rows[name]) for name in ENDS)])
+    yield report.markdown(lines)
 
 
 def draw(frame: pandas.DataFrame, title: str) -> Figure:
