@@ -13,7 +13,7 @@ runs without a client, and their final models and utilities are compared with th
 ground truth is needed: a cell takes n + 1 runs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import cycle, product
 from typing import Any
@@ -28,14 +28,16 @@ from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import Arrays
 from experiments.harness.report import with_spread
-from experiments.paper.attributions import Attributed
 from experiments.paper.cells import Cell, CellStudy
 from experiments.paper.topologies import BEYOND_THE_PAPER
+from experiments.paper.trajectory import Trajectory
 from trip_jax.attribution import Journal
 from trip_jax.attribution.replay import FinalModels, Response, replay
 from trip_jax.attribution.surrogate import fitted_response
 from trip_jax.learning.evaluation import UTILITIES
+from trip_jax.learning.learner import Learner
 from trip_jax.protocol.algorithm import learn
+from trip_jax.protocol.methods.weights import Weights
 from trip_jax.runs.figures import add_legend
 
 CELL = ["distribution", "topology"]
@@ -83,19 +85,20 @@ def by_round(cell: Cell) -> Iterator[dict[str, Any]]:
 def in_the_end(cell: Cell) -> Iterator[dict[str, Any]]:
     """A row for each replay: squared errors of final models and utilities without a client, over
     the square of what its lack changes."""
-    for replayed, errors in zip(
-        REPLAYS, cell.computed("responses", partial(_sums, cell))["ends"], strict=True
-    ):
-        yield {"replay": replayed} | dict(zip(ENDS, errors.tolist(), strict=True))
+    ends = cell.computed("responses", partial(_sums, cell))["ends"]
+    for replayed, errors in zip(REPLAYS, ends.tolist(), strict=True):
+        yield {"replay": replayed} | dict(zip(ENDS, errors, strict=True))
 
 
 def _sums(cell: Cell) -> Arrays:
     """Of each round, over runs without a client and over the others: |d|^2, <K d, d> as it is and
-    as it is said, |K d|^2, and the squared error of what is said [T]; and `ends` [2, 4]."""
-    one = Attributed(cell)
-    rounds, journal = one.trajectory.rounds, one.journal
-    learning, updates = one.trajectory.simulation.learning, np.asarray(journal.updates)
-    say, n = surrogate(journal), updates.shape[1]
+    as it is said, |K d|^2 as it is, and the squared error of what is said [T]; and `ends` [2, 4].
+    """
+    trajectory = Trajectory.of(cell.simulation)
+    rounds, learning = trajectory.rounds, cell.simulation.learning
+    journal = trajectory.journal(Weights())  # whose updates and mixing alone are looked at
+    updates, say = np.asarray(journal.updates), surrogate(journal)
+    n = updates.shape[1]
     sums = np.zeros((len(SUMS), len(rounds)))
     replayed = _replayed(journal)
     whole = replayed[-1][:, 0]
@@ -115,9 +118,10 @@ def _sums(cell: Cell) -> Arrays:
             sums[:, t] += [np.vdot(a[others], b[others]) for a, b in pairs]
             mixed = journal.mixing[t] @ (models + np.where(others[:, None], update, 0))
             models = mixed.astype(np.float32)
-        lack += _squares(one, whole, models)
+        squares = partial(_squares, cell.simulation.learner, models)
+        lack += squares(whole)
         for k, by in enumerate(replayed[: len(REPLAYS)]):
-            missed[k] += _squares(one, by[:, absent], models)
+            missed[k] += squares(by[:, absent])
     return dict(zip(SUMS, sums, strict=True)) | {"ends": missed / lack}
 
 
@@ -131,14 +135,14 @@ def _replayed(journal: Journal) -> list[Float[np.ndarray, "n K P"]]:
 
 
 def _squares(
-    one: Attributed, some: Float[np.ndarray, "n P"], others: Float[np.ndarray, "n P"]
+    learner: Learner, some: Float[np.ndarray, "n P"], others: Float[np.ndarray, "n P"]
 ) -> Float[np.ndarray, " 4"]:
     """Squared differences of models and of their utilities."""
-    a, b = (np.asarray(one.learner.evaluate(jnp.asarray(models))) for models in (some, others))
+    a, b = (np.asarray(learner.evaluate(jnp.asarray(models))) for models in (some, others))
     return np.array([((some - others) ** 2).sum(), *((a - b) ** 2).sum(axis=0)])
 
 
-def surrogate(journal: Journal) -> Any:
+def surrogate(journal: Journal) -> Callable[[Float[np.ndarray, "n P"]], Float[np.ndarray, "n P"]]:
     """K d of all clients [n, P], with the response of coefficients carried to parameters."""
     response = fitted_response(journal)
     updates = np.asarray(journal.updates)
