@@ -29,6 +29,7 @@ from experiments.harness.statistics import interval_over_seeds, with_interval
 from experiments.paper.attributions import NULLS
 from experiments.paper.cells import Cell, CellStudy
 from experiments.paper.measures import TRIP, yardsticks
+from experiments.paper.method_figures import draw_yardsticks
 from experiments.paper.verdicts import yardstick_sections
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.figures import add_legend
@@ -81,10 +82,11 @@ def asynchrony(arguments: Sequence[str]) -> None:
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model)
         written = study.report(dataset, model)
-        beside = yardstick_sections(pandas.DataFrame(told), ["distribution", "spread"], NULLS)
-        sections = *_sections(frame), *beside
+        beside, apart = pandas.DataFrame(told), ["distribution", "spread"]
+        sections = *_sections(frame), *yardstick_sections(beside, apart, NULLS)
         text = written.write(frame, "Clients at their own speed", title, *sections)
         written.draw(partial(draw, frame, title))
+        written.draw(partial(draw_yardsticks, beside, apart, title), "_yardsticks")
         print(f"{text}\nresults in {study.folder}")
 
 

@@ -32,6 +32,7 @@ from experiments.harness.kept_runs import Arrays
 from experiments.paper.attributions import NULLS
 from experiments.paper.cells import Cell, CellStudy
 from experiments.paper.measures import yardstick_rows
+from experiments.paper.method_figures import draw_yardsticks
 from experiments.paper.verdicts import yardstick_sections
 from trip_jax import Exchange, Simulation, State
 from trip_jax.config import Adversary, Config, Defence
@@ -265,10 +266,11 @@ def compression(arguments: Sequence[str]) -> None:
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model)
         written = study.report(dataset, model)
-        beside = yardstick_sections(pandas.DataFrame(told), ["distribution", "topology"], NULLS)
-        sections = *_sections(frame, study.lies), *beside
+        beside, apart = pandas.DataFrame(told), ["distribution", "topology"]
+        sections = *_sections(frame, study.lies), *yardstick_sections(beside, apart, NULLS)
         text = written.write(frame, "Compressed exchange", title, *sections)
         written.draw(partial(draw, frame, study.lies, title))
+        written.draw(partial(draw_yardsticks, beside, apart, title), "_yardsticks")
         print(f"{text}\nresults in {study.folder}")
 
 

@@ -27,6 +27,7 @@ from experiments.harness.statistics import pearson
 from experiments.paper.attributions import NULLS
 from experiments.paper.cells import Cell, CellStudy
 from experiments.paper.measures import yardstick_rows
+from experiments.paper.method_figures import draw_yardsticks
 from experiments.paper.verdicts import yardstick_sections
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.figures import add_legend
@@ -66,14 +67,16 @@ def participation(arguments: Sequence[str]) -> None:
             what = {"probability": probability, "drop": drop}
             cell = study.cell(dataset, model, seed, *given)
             rows.append(where | what | _measured(cell))
-            told += [where | what | row for row in yardstick_rows(cell)]
+            said = f"{probability:.0%} there" + f", {drop:.0%} lost" * (drop > 0)
+            told += [where | {"events": said} | row for row in yardstick_rows(cell)]
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model)
         written = study.report(dataset, model)
-        beside = yardstick_sections(pandas.DataFrame(told), ["probability", "drop"], NULLS)
-        sections = *_sections(frame), *beside
+        beside = pandas.DataFrame(told)
+        sections = *_sections(frame), *yardstick_sections(beside, ["events"], NULLS)
         text = written.write(frame, "Clients that come and go", title, *sections)
         written.draw(partial(draw, frame, title))
+        written.draw(partial(draw_yardsticks, beside, ["events"], title), "_yardsticks")
         print(f"{text}\nresults in {study.folder}")
 
 

@@ -28,6 +28,7 @@ from experiments.harness.statistics import interval_over_seeds
 from experiments.paper.attributions import BEST, NULLS, Attributed
 from experiments.paper.cells import Cell, CellStudy
 from experiments.paper.measures import TRIP, yardsticks
+from experiments.paper.method_figures import draw_yardsticks
 from experiments.paper.verdicts import yardstick_sections
 from trip_jax.config import Adversary, Defence
 from trip_jax.learning.evaluation import ACCURACY
@@ -78,9 +79,11 @@ def privacy(arguments: Sequence[str]) -> None:
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model)
         written = study.report(dataset, model)
-        beside = yardstick_sections(frame, [*CELL, "epsilon"], NULLS)
-        text = written.write(frame, "Privacy against scores", title, *_sections(frame), *beside)
+        apart = [*CELL, "epsilon"]
+        sections = *_sections(frame), *yardstick_sections(frame, apart, NULLS)
+        text = written.write(frame, "Privacy against scores", title, *sections)
         written.draw(partial(draw, frame, title))
+        written.draw(partial(draw_yardsticks, frame, apart, title), "_yardsticks")
         print(f"{text}\nresults in {study.folder}")
 
 

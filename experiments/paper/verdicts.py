@@ -94,7 +94,7 @@ def yardstick_sections(
 
     Args:
         frame: a row for every cell, method and seed, with `yardsticks` by accuracy.
-        cell: columns that tell cells apart, at least two.
+        cell: columns that tell cells apart.
     """
     yield "## Yardsticks"
     yield (
