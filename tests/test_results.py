@@ -11,6 +11,7 @@ from PIL import Image
 from experiments.benchmarks import benchmark, peers, scaling, step
 from experiments.benchmarks.borders import asked
 from experiments.benchmarks.coverage import SETTINGS
+from experiments.beyond import responses
 from experiments.beyond.asynchrony import AsynchronyStudy
 from experiments.beyond.broadcast import SETTINGS as OF_BROADCAST
 from experiments.beyond.compression import CompressionStudy
@@ -34,6 +35,7 @@ BEYOND: dict[str, Callable[[list[str]], CellStudy]] = {
     "incentives": IncentiveStudy,
     "methods": MethodStudy,
     "participation": ParticipationStudy,
+    "responses": responses.asked,
     "stability": StabilityStudy,
 }
 OF_SPEED = {"benchmark": benchmark.SETTINGS, "scaling": scaling.SETTINGS, "peers": peers.SETTINGS}

@@ -48,8 +48,7 @@ ENDS = ("models", *UTILITIES)
 
 def responses(arguments: Sequence[str]) -> None:
     """Run what was asked for, or take it as it was kept; one report a data set and model."""
-    graphs = ("regular", "star")
-    study = CellStudy("responses", arguments, ("iid", "non_iid"), graphs, names=())
+    study = asked(arguments)
     for dataset, model in study.reports():
         rows: list[dict[str, Any]] = []
         ends: list[dict[str, Any]] = []
@@ -67,6 +66,12 @@ def responses(arguments: Sequence[str]) -> None:
         text = written.write(frame, "Answers to the lack of a client", title, *sections)
         written.draw(partial(draw, frame, title))
         print(f"{text}\nresults in {study.folder}")
+
+
+def asked(arguments: Sequence[str]) -> CellStudy:
+    """Which cells are asked for."""
+    kinds, graphs = ("iid", "non_iid"), ("regular", "star")
+    return CellStudy("responses", arguments, kinds, graphs, names=())
 
 
 def by_round(cell: Cell) -> Iterator[dict[str, Any]]:
