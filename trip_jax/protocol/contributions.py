@@ -116,7 +116,7 @@ class Contribution:
         )
 
     def _whole(self) -> str | None:
-        whole = self.method in BY_COALITIONS and self.estimator == EXACT
+        whole = self.method in (TRIP, NET_GAIN) and self.estimator == EXACT
         return f"contribution.estimator={EXACT}" if whole else None
 
     @property

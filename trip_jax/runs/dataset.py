@@ -32,9 +32,11 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
     of_lcv = (*of_slot, "utility")
     told = result.contribution
     names = columns(told.utility)
-    unit, local = units(told.utility, told.method), _local(told.method)
+    reported_by = TRIP if told.method in FROM_REPORTS else told.method
+    unit, local = units(told.utility, told.method), _local(reported_by)
+    of_report = units(told.utility, reported_by)
     per_utility = f"{NAT} for the loss, {NUMBER} for the others"
-    of_each = per_utility if units("loss", told.method) == NAT else NUMBER
+    of_each = per_utility if units("loss", reported_by) == NAT else NUMBER
 
     def named(dims: Any, values: Any, long_name: str, units: str = NUMBER) -> tuple[Any, ...]:
         return dims, np.asarray(values), {"long_name": long_name, "units": units}
@@ -68,10 +70,13 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
                 of_lcv, records.lcv_error, "standard error of lcv, 0 where it is exact", of_each
             ),
             "reported": named(
-                of_slot, records.reported, "local contribution that the coordinator received", unit
+                of_slot,
+                records.reported,
+                "local contribution that the coordinator received",
+                of_report,
             ),
             "adopted": named(
-                of_slot, records.adopted, "local contribution that entered Eq. 3", unit
+                of_slot, records.adopted, "local contribution that entered Eq. 3", of_report
             ),
             "shares": named(
                 of_slot, records.shares, "weight by which contributions are inherited (Eq. 3)"
@@ -79,7 +84,7 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
             "filtered": named(of_slot, ~records.accepted, "pre-training model refused by C1"),
             "flagged": named(of_round, records.flagged, "report replaced by C2, or no numbers"),
             "distance": named(
-                of_round, records.distance, "L2 distance of the report to C2's reference", unit
+                of_round, records.distance, "L2 distance of the report to C2's reference", of_report
             ),
             "unsent": named(of_round, ~records.arrived, "model left out, since it is not finite"),
             "members": named(of_graph, graphs.members, "client in the slot of a neighbourhood"),
