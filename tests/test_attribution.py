@@ -225,6 +225,13 @@ def test_updates_without_a_folder_go_with_their_object() -> None:
     assert not folder.exists()
 
 
+def test_a_method_that_waits_for_the_end_concludes_where_updates_are_kept_beside_it() -> None:
+    simulation = tiny(CHANGING, contribution=Contribution("loss", method="shrunk"))
+    plain, kept = simulation.run(), simulation.keeping_updates().run()
+    np.testing.assert_allclose(kept.phi, plain.phi, atol=1e-6)
+    assert plain.records.kept is None and kept.records.kept is not None
+
+
 @pytest.mark.parametrize("renormalised", [False, True])
 def test_replays_are_re_executions_with_the_runs_updates(renormalised: bool) -> None:
     rng, mixing = np.random.default_rng(0), random_mixing(3, 4)
