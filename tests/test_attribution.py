@@ -1,5 +1,6 @@
 """Contributions from a whole run: replays against loops over models, and where they are exact."""
 
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import jax
 import networkx as nx
 import numpy as np
+import psutil
 import pytest
 
 from tests.conftest import tiny
@@ -22,8 +24,10 @@ from trip_jax.attribution import (
     by_surrogate,
     equal,
     mean_of_units,
+    shrinkage,
     shrunk,
     traced,
+    units,
     weights,
     weights_times_gain,
     with_reconstruction,
@@ -31,12 +35,13 @@ from trip_jax.attribution import (
 )
 from trip_jax.attribution.replay import CHUNK, Response, attributed, planned_bytes, replay
 from trip_jax.attribution.surrogate import fitted_response
-from trip_jax.config import Adversary, Contribution, Defence
+from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.data.partition import Federation
 from trip_jax.learning.evaluation import ACCURACY, LOSS
 from trip_jax.protocol.contributions import OF_TRIP
 from trip_jax.runs.dataset import to_dataset
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.room import GIB
 from trip_jax.shapley import game_values
 from trip_jax.simulation import Simulation
 from trip_jax.simulation.history import Result
@@ -336,6 +341,31 @@ def test_shrinkage_lies_between_reports_and_weights(run: tuple[Result, Journal])
     share = ((found - prior) * (trip - prior)).sum((0, 1)) / ((trip - prior) ** 2).sum((0, 1))
     assert (share >= 0).all() and (share <= 1).all()
     np.testing.assert_allclose(found, prior + share * (trip - prior), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "planned"),
+    [(by_shrinkage, shrinkage.planned_bytes), (with_weights, units.planned_bytes)],
+)
+def test_planned_memory_covers_what_reports_take(
+    attribute: Callable[[Journal], Attribution],
+    planned: Callable[[tuple[int, ...]], int],
+) -> None:
+    n_rounds, n = 3, 200
+    mixing, lcv = (np.ones((n_rounds, n, n, *more), np.float32) for more in ((), (3,)))
+    journal = Journal(np.zeros(1), None, mixing, lcv, np.ones(n, int))  # type: ignore[arg-type]
+    tracemalloc.start()
+    attribute(journal)
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert taken < planned((n_rounds, n, 1)) < 2 * taken
+
+
+def test_reports_of_too_many_rounds_are_refused() -> None:
+    contribution, training = Contribution(method="shrunk"), Training(rounds=10**6)
+    held = psutil.Process().memory_info().rss / GIB
+    with pytest.raises(InvalidSetting, match=r"lower n_clients, training\.rounds; who knows"):
+        tiny(contribution=contribution, training=training, memory_limit=held + 3).plan()
 
 
 def test_shrinkage_of_nothing_is_nothing(run: tuple[Result, Journal]) -> None:

@@ -1,8 +1,8 @@
-"""Contributions told from a whole run, by those who may see its models.
+"""Contributions told when a run is over.
 
 TRIP-Shapley tells contributions round by round, and its coordinator never sees a model. The
-methods here wait for the end and take the models of all rounds; in return they follow what a
-coalition would have become.
+methods here wait for the end. Some take all reports, and see no model either; others take the
+models of all rounds, and in return follow what a coalition would have become.
 """
 
 from trip_jax.attribution.cascade import by_cascade

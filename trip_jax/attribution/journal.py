@@ -1,4 +1,4 @@
-"""What a run leaves to those who may see its models."""
+"""What a run leaves to methods that wait for its end: reports and, to some, updates of models."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from trip_jax.attribution.updates import Updates
+from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.topology import Topology
 
@@ -18,7 +19,10 @@ BLOCK = 2**28
 
 @dataclass(frozen=True)
 class Journal:
-    """Every client's update of every round, who mixed whose models, and what was reported."""
+    """Every client's update of every round, who mixed whose models, and what was reported.
+
+    To those who may see reports alone, `updates` is None.
+    """
 
     start: Float[np.ndarray, " P"]  # theta^(0)
     updates: Updates | Float[np.ndarray, "T n P"]  # theta_j^(t+1/2) - theta_j^(t)
@@ -28,7 +32,7 @@ class Journal:
 
     @classmethod
     def of(cls, records: Any, topology: Topology, learner: Learner) -> Self:
-        """Of a run by a method that keeps updates, see trip_jax/protocol/methods/whole_run.py.
+        """Of a run by a method that waits, see trip_jax/protocol/methods/whole_run.py.
 
         Args:
             records: `Result.records`.
@@ -43,6 +47,11 @@ class Journal:
             lcv,
             batches * training.local_epochs,
         )
+
+    @staticmethod
+    def planned_bytes(n_rounds: int, n: int) -> int:
+        """What `of` takes of a process's memory: two matrices, and what they are added to."""
+        return 2 * 4 * (1 + N_UTILITIES) * n_rounds * n**2
 
     @property
     def blocks(self) -> list[slice]:

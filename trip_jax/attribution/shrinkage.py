@@ -22,14 +22,24 @@ from jaxtyping import Float
 
 from trip_jax.attribution.journal import Journal, traced
 from trip_jax.attribution.replay import Attribution
+from trip_jax.learning.evaluation import N_UTILITIES
 
 NO_GAIN = 1e-6
 """Of a round, which rounding leaves where nothing was gained; of it nobody has a share."""
+
+AT_ONCE = 6
+"""Arrays of the size of all reports that are in memory together."""
 
 
 def by_shrinkage(journal: Journal, learner: Any = None) -> Attribution:
     """Contributions from reports and weights alone."""
     return Attribution(shrunk(journal))
+
+
+def planned_bytes(shape: tuple[int, ...], budget: Any = None) -> int:
+    """What `by_shrinkage` takes of a process's memory, for T rounds and n clients of a shape."""
+    n_rounds, n, _ = shape
+    return AT_ONCE * 4 * N_UTILITIES * n_rounds * n**2
 
 
 def shrunk(journal: Journal) -> Float[np.ndarray, "n n 3"]:

@@ -22,7 +22,11 @@ from trip_jax.attribution.journal import Journal, traced
 from trip_jax.attribution.nulls import weights
 from trip_jax.attribution.reconstruction import by_reconstruction
 from trip_jax.attribution.replay import Attribution
+from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
+
+AT_ONCE = 6
+"""Matrices of contributions that are in memory together."""
 
 
 def with_weights(journal: Journal, learner: Any = None) -> Attribution:
@@ -38,6 +42,12 @@ def with_reconstruction(journal: Journal, learner: Learner, **options: Any) -> A
     """
     replayed = by_reconstruction(journal, learner, **options).phi
     return Attribution(mean_of_units(traced(journal.mixing, journal.lcv), replayed))
+
+
+def planned_bytes(shape: tuple[int, ...], budget: Any = None) -> int:
+    """What `with_weights` takes of a process's memory, for n clients of a shape."""
+    n = shape[1]
+    return AT_ONCE * 8 * N_UTILITIES * n**2
 
 
 def mean_of_units(*methods: Float[np.ndarray, "n n 3"]) -> Float[np.ndarray, "n n 3"]:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from trip_jax.attribution import (
+    Attribution,
     by_cascade,
     by_reconstruction,
     by_renormalised,
@@ -15,7 +16,9 @@ from trip_jax.attribution import (
     by_surrogate,
     cascade,
     replay,
+    shrinkage,
     surrogate,
+    units,
     with_reconstruction,
     with_weights,
 )
@@ -169,6 +172,18 @@ def _by_gradients(method: Method) -> Callable[[Contribution], Method]:
     return build
 
 
+def _from_reports(
+    attribute: Callable[..., Attribution], planned_bytes: Callable[[tuple[int, ...], Any], int]
+) -> Callable[[Contribution], Method]:
+    """What waits for the reports of trip."""
+
+    def build(settings: Contribution) -> Method:
+        reports = _trip(settings)
+        return WholeRun(attribute, planned_bytes, method=reports, keeps_updates=False)
+
+    return build
+
+
 METHODS("weights")(lambda settings: Weights())
 METHODS("gain")(lambda settings: Gain())
 METHODS(NET_GAIN)(_net_gain)
@@ -178,8 +193,8 @@ METHODS("dice_multi_hop")(_by_gradients(WholeRun(by_cascade, cascade.planned_byt
 METHODS("cgsv")(lambda settings: CGSV())
 METHODS("shapfed")(lambda settings: ShapFed())
 METHODS("fedif")(_by_gradients(FedIF()))
-METHODS("shrunk")(lambda settings: WholeRun(by_shrinkage, method=_trip(settings)))
-METHODS("trip_and_weights")(lambda settings: WholeRun(with_weights, method=_trip(settings)))
+METHODS("shrunk")(_from_reports(by_shrinkage, shrinkage.planned_bytes))
+METHODS("trip_and_weights")(_from_reports(with_weights, units.planned_bytes))
 METHODS("trip_and_reconstruction")(
     lambda settings: WholeRun(
         with_reconstruction, replay.planned_bytes, settings.budget, _trip(settings)

@@ -26,6 +26,14 @@ REPLAYS = ("reconstruction", "renormalised", "surrogate")
 FROM_REPORTS = ("shrunk", "trip_and_weights", "trip_and_reconstruction")
 """Methods whose clients report as by trip."""
 
+UPON_MODELS = ("trip_and_reconstruction",)
+"""Those that look at models of all rounds, too."""
+
+MISSING = (
+    "Equation 4 of the paper, as printed, lacks the factor 1/m, where m counts the clients whose "
+    "models are mixed and the one that mixes: it gives m times the value"
+)
+
 AT_THE_END = (*REPLAYS, *FROM_REPORTS, "dice_multi_hop")
 
 SEMIVALUES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "leave-one-out value"}
@@ -111,18 +119,19 @@ def explain(attributes: Mapping[str, Any]) -> list[str]:
         f"j's training, directly or through others. It is measured in {gain(attributes)}."
     )
     if method(attributes) in FROM_REPORTS:
+        models = " and of the models of all rounds" * (method(attributes) in UPON_MODELS)
         scale = (
             "In each round clients reported as by contribution.method=trip. The "
-            f"{found} was made of their reports when the run was over; how, the page Methods of "
-            "the documentation says. A row need not sum to what the model gained."
+            f"{found} was made of their reports{models} when the run was over; how, the page "
+            "Methods of the documentation says. A row need not sum to what the model gained."
         )
+        if _printed(attributes):
+            scale += f" {MISSING} of reports, and so of what was made of them."
     elif attributes["normalization"] == "paper":
         scale = (
             f"In each round a client finds the {found} of everyone whose model it mixes into its "
-            "own. Equation 4 of the paper, as printed, lacks the factor 1/m, where m counts these "
-            f"members and the client itself: what it gives is m times the {found}. Contributions "
-            "can therefore exceed 1, and a row does not sum to what the model gained. Compare "
-            "them with each other, or read the shares."
+            f"own. {MISSING} of the {found}. Contributions can therefore exceed 1, and a row does "
+            "not sum to what the model gained. Compare them with each other, or read the shares."
         )
     elif at_the_end(attributes):
         scale = f"The {found} was found when the run was over, from the models of all rounds: "

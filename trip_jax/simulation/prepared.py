@@ -36,7 +36,7 @@ from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.protocol.exchange import Exchange
 from trip_jax.protocol.messages import Liars, Record, Schedule, State
-from trip_jax.protocol.methods.whole_run import Keeping, keeps_updates, with_updates
+from trip_jax.protocol.methods.whole_run import Keeping, keeps_updates, with_conclusion
 from trip_jax.protocol.reporting import Reporting
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.rules import Rules, are_ours, is_rule, require_rules
@@ -274,7 +274,7 @@ class Prepared:
         limits = self.memory_limit, bytes_of((shapes.earlier, shapes.earlier_phi))
         planned = planned_memory(programs, *waiting, records, mesh, *limits)
         shape = self.training.rounds, self.n, models.shape[1]
-        return programs, with_updates(planned, self.rules.contribute, shape, self.memory_limit)
+        return programs, with_conclusion(planned, self.rules.contribute, shape, self.memory_limit)
 
     def _record_bytes(self, programs: Programs, state: State) -> int:
         """What all rounds leave behind, but for updates."""

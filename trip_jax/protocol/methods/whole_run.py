@@ -49,26 +49,23 @@ class WholeRun:
 
     Attributes:
         attribute: `(journal, learner, ...) -> Attribution`.
-        planned_bytes: of memory that it takes, of the shape (T, n, P) of updates and the budget;
-            None if it looks at reports alone, and updates are not kept.
+        planned_bytes: of memory that it takes beside the journal, of the shape (T, n, P) of
+            updates and the budget.
         budget: coalitions of all clients that it may look at, as its `budget`; None if it looks at
             none.
         method: what clients report in a round.
+        keeps_updates: whether it sees models; else it looks at reports alone.
     """
 
     attribute: Callable[..., Attribution]
-    planned_bytes: Callable[[tuple[int, ...], Any], int] | None = None
+    planned_bytes: Callable[[tuple[int, ...], Any], int]
     budget: int | None = None
     method: Any = Silent()  # Method
+    keeps_updates: bool = True
 
     @property
     def sends_before(self) -> bool:
         return bool(self.method.sends_before)
-
-    @property
-    def keeps_updates(self) -> bool:
-        """Whether it sees models."""
-        return self.planned_bytes is not None
 
     def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
         return self.method.work(n_members, batch)
@@ -121,10 +118,10 @@ class Keeping:
         return replace(self.method(inbox, here, mix, learner), kept=updates_of(inbox))
 
 
-def with_updates(
+def with_conclusion(
     planned: PlannedMemory | None, method: Any, shape: tuple[int, ...], limit: float | None
 ) -> PlannedMemory | None:
-    """What a run takes whose method may keep updates [T, n, P] on disk, and tell of them.
+    """What a run takes whose method may wait for the end, and keep updates [T, n, P] on disk.
 
     Args:
         limit: GiB that may be taken, whatever there is; None: what there is.
@@ -132,12 +129,16 @@ def with_updates(
     Raises:
         InvalidSetting: telling takes more memory than there is.
     """
-    if planned is None or not keeps_updates(method):
-        return planned
-    planned = replace(planned, disk=4 * math.prod(shape))
+    if planned is None:
+        return None
+    if keeps_updates(method):
+        planned = replace(planned, disk=4 * math.prod(shape))
     if isinstance(method, Keeping):
+        method = method.method
+    if not isinstance(method, WholeRun):
         return planned
-    conclusion = method.planned_bytes(shape, method.budget)
+    n_rounds, n, _ = shape
+    conclusion = Journal.planned_bytes(n_rounds, n) + method.planned_bytes(shape, method.budget)
     there = None if limit is None else Room(limit * GIB, "memory_limit")
     mend = "lower n_clients, training.rounds; who knows better raises memory_limit, in GiB"
     require_room(conclusion, mend, there, planned.held)

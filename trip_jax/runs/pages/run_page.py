@@ -268,8 +268,10 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
         facts.append(["Seed", str(summary["seed"])])
     if "privacy_epsilon" in run.attrs:
         facts.append(["Guarantee", f"ε = {run.privacy_epsilon:.4g}, δ = {run.privacy_delta:g}"])
-    facts += [["Utility", run.contribution_utility], ["Normalisation", run.normalization]]
-    if (method := meaning.method(run.attrs)) != meaning.TRIP:
+    method = meaning.method(run.attrs)
+    scaled = "Normalisation" + " of reports" * (method in meaning.FROM_REPORTS)
+    facts += [["Utility", run.contribution_utility], [scaled, run.normalization]]
+    if method != meaning.TRIP:
         return [*facts, ["Method", method]]
     return [*facts, ["Semivalue", run.attrs.get("semivalue", "shapley")]]
 
@@ -279,6 +281,7 @@ def _costs(summary: Mapping[str, Any], told_by: str) -> list[list[str]]:
         [f"Seconds of {phase}", f"{seconds:,.1f}"]
         for phase, seconds in summary.get("seconds", {}).items()
     ]
+    of_coalitions = told_by in (meaning.TRIP, *meaning.FROM_REPORTS)
     if costs := summary.get("costs"):
         sent, size, each = costs["models_sent"], costs["bytes_sent"], costs["client_and_round"]
         rows += [
@@ -289,7 +292,7 @@ def _costs(summary: Mapping[str, Any], told_by: str) -> list[list[str]]:
             ],
             [REPORTS["broadcast" in summary], _megabytes(size["reports"])],
             [
-                "Coalition models evaluated" if told_by == meaning.TRIP else "Models evaluated",
+                "Coalition models evaluated" if of_coalitions else "Models evaluated",
                 f"{costs['coalitions_evaluated']:,}",
             ],
             ["Evaluations, a client and round", f"{each['evaluations']:,.1f}"],
