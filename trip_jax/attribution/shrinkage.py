@@ -39,7 +39,7 @@ def by_shrinkage(journal: Journal, learner: Any = None) -> Attribution:
 def planned_bytes(shape: tuple[int, ...], budget: Any = None) -> int:
     """What `by_shrinkage` takes of a process's memory, for T rounds and n clients of a shape."""
     n_rounds, n, _ = shape
-    return AT_ONCE * 4 * N_UTILITIES * n_rounds * n**2
+    return (AT_ONCE * 4 * n_rounds + 2 * 8) * N_UTILITIES * n**2  # reports, and phi twice
 
 
 def shrunk(journal: Journal) -> Float[np.ndarray, "n n 3"]:

@@ -25,7 +25,7 @@ from trip_jax.attribution.replay import Attribution
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 
-AT_ONCE = 6
+AT_ONCE = 8
 """Matrices of contributions that are in memory together."""
 
 
