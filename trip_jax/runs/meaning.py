@@ -31,7 +31,7 @@ UPON_MODELS = ("trip_and_reconstruction",)
 
 MISSING = (
     "Equation 4 of the paper, as printed, lacks the factor 1/m, where m counts the clients whose "
-    "models are mixed and the one that mixes: it gives m times the value"
+    "models are mixed and the one that mixes: it gives m times"
 )
 
 AT_THE_END = (*REPLAYS, *FROM_REPORTS, "dice_multi_hop")
@@ -126,11 +126,11 @@ def explain(attributes: Mapping[str, Any]) -> list[str]:
             "Methods of the documentation says. A row need not sum to what the model gained."
         )
         if _printed(attributes):
-            scale += f" {MISSING} of reports, and so of what was made of them."
+            scale += f" {MISSING} what a report says, and so m times what was made of reports."
     elif attributes["normalization"] == "paper":
         scale = (
             f"In each round a client finds the {found} of everyone whose model it mixes into its "
-            f"own. {MISSING} of the {found}. Contributions can therefore exceed 1, and a row does "
+            f"own. {MISSING} the {found}. Contributions can therefore exceed 1, and a row does "
             "not sum to what the model gained. Compare them with each other, or read the shares."
         )
     elif at_the_end(attributes):
