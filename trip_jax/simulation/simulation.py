@@ -15,7 +15,7 @@ from trip_jax.learning.privacy import Guarantee
 from trip_jax.protocol import algorithm
 from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.messages import Record
-from trip_jax.protocol.methods.whole_run import Keeping, WholeRun
+from trip_jax.protocol.methods.whole_run import that_waits
 from trip_jax.settings import require
 from trip_jax.settings.errors import Diverged
 from trip_jax.simulation.history import Clock, Past, Result
@@ -89,11 +89,9 @@ class Simulation(Prepared):
             )
 
         def concluded(result: Result) -> Result:
-            method = self.rules.contribute
-            method = method.method if isinstance(method, Keeping) else method
             if self.broadcast:
                 return replace(result, broadcast=self._without_coordinator(result.records))
-            if not isinstance(method, WholeRun):
+            if (method := that_waits(self.rules.contribute)) is None:
                 return result
             if len(result.timings) < self.training.rounds:  # more than it is worth
                 return replace(result, phi=np.full((self.n, self.n), np.nan, np.float32))

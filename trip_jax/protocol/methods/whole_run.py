@@ -133,16 +133,20 @@ def with_conclusion(
         return None
     if keeps_updates(method):
         planned = replace(planned, disk=4 * math.prod(shape))
-    if isinstance(method, Keeping):
-        method = method.method
-    if not isinstance(method, WholeRun):
+    if (waiting := that_waits(method)) is None:
         return planned
     n_rounds, n, _ = shape
-    conclusion = Journal.planned_bytes(n_rounds, n) + method.planned_bytes(shape, method.budget)
+    conclusion = Journal.planned_bytes(n_rounds, n) + waiting.planned_bytes(shape, waiting.budget)
     there = None if limit is None else Room(limit * GIB, "memory_limit")
     mend = "lower n_clients, training.rounds; who knows better raises memory_limit, in GiB"
     require_room(conclusion, mend, there, planned.held)
     return replace(planned, conclusion=conclusion)
+
+
+def that_waits(method: Any) -> WholeRun | None:
+    """The method that waits for the end, if updates are kept beside it, too; None if none does."""
+    told = method.method if isinstance(method, Keeping) else method
+    return told if isinstance(told, WholeRun) else None
 
 
 def keeps_updates(method: Any) -> bool:
