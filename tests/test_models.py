@@ -63,7 +63,8 @@ def test_convolutions_of_training_are_of_the_kind_that_is_fast_in_loops() -> Non
 
     program = jax.jit(descend).lower(params).as_text(dialect="hlo")
     convolutions = [line for line in program.splitlines() if " convolution(" in line]
-    assert len(convolutions) == 5  # two, their kernels' gradients, and that of a layer's input
+    # Two, the gradient of a layer's input, and those of kernels, of an example each.
+    assert len(convolutions) == 2 + 1 + 2 * len(images)
     assert all("dim_labels=b01f_01io->b01f" in line for line in convolutions)
 
 
