@@ -23,12 +23,13 @@ from trip_jax.truth.shapley_value import centralised_truth, decentralised_truth
 FOUR = jax.devices()[:4]
 
 
+@pytest.mark.parametrize("alike", [False, True])
 @pytest.mark.parametrize("n_rows", [1, 3, 4, 5, 13])
-def test_every_row_is_worked_on_and_comes_back_in_place(n_rows: int) -> None:
+def test_every_row_is_worked_on_and_comes_back_in_place(n_rows: int, alike: bool) -> None:
     mesh = mesh_of(FOUR)
     rng = np.random.default_rng(n_rows)
     rows = jnp.asarray(rng.normal(size=(n_rows, 3))), jax.random.split(jax.random.key(0), n_rows)
-    cost = jnp.asarray(rng.integers(0, 4, n_rows))
+    cost = None if alike else jnp.asarray(rng.integers(0, 4, n_rows))
 
     @jax.jit
     def doubled(rows: Any) -> Any:

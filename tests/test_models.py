@@ -42,7 +42,7 @@ def test_both_forms_of_pooling_divide_a_gradient_among_the_largest() -> None:
     images = jax.random.randint(key, (3, 5, 7, 2), 0, 3).astype(jnp.float32)  # with many ties
     slope = jax.random.normal(key, (3, 2, 3, 2))
     (mine, back), (other, back_other) = (
-        jax.vjp(pool, images) for _, pool in (FORMS["direct"], FORMS["shifts"])
+        jax.vjp(FORMS[form].pool, images) for form in ("direct", "shifts")
     )
     np.testing.assert_array_equal(mine, other)
     np.testing.assert_allclose(back(slope)[0], back_other(slope)[0], rtol=1e-6)

@@ -85,7 +85,7 @@ def step(arguments: Sequence[str]) -> None:
 
 def parts_of(shape: tuple[int, int, int]) -> Mapping[str, Part]:
     """The whole step and its parts, each with what it reads."""
-    convolve, pool = FORMS[fast_form(jax.default_backend())]
+    layers = FORMS[fast_form(jax.default_backend())]
     keys = iter(jax.random.split(jax.random.key(0), 32))
 
     def draw(*shape: int) -> Array:
@@ -104,7 +104,7 @@ def parts_of(shape: tuple[int, int, int]) -> Mapping[str, Part]:
     bias, bias_2 = draw(CHANNELS[0]), draw(CHANNELS[1])
 
     def pooled(x: Array, bias: Array) -> Array:
-        return jax.nn.relu(pool(x) + bias)
+        return jax.nn.relu(layers.pool(x) + bias)
 
     def gradient(function: Callable[..., Array], which: int) -> Callable[..., Any]:
         """Of an argument, from the slope, which comes last."""
@@ -130,7 +130,7 @@ def parts_of(shape: tuple[int, int, int]) -> Mapping[str, Part]:
         return of
 
     def dense(h: Array, weights: Array, bias: Array) -> Array:
-        return h @ weights + bias
+        return layers.multiply(h, weights) + bias
 
     def loss(logits: Array) -> Array:
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
@@ -154,12 +154,18 @@ def parts_of(shape: tuple[int, int, int]) -> Mapping[str, Part]:
     return {
         "whole step": (whole, (model.theta, trace, images, batch)),
         "minibatch, gathered and scaled": (lambda im, at: as_seen(im[at]), (images, batch)),
-        "first layer: convolution": (convolve, (x, kernel)),
-        "first layer: gradient of the kernel": (gradient(convolve, 1), (x, kernel, wide)),
+        "first layer: convolution": (layers.convolve, (x, kernel)),
+        "first layer: gradient of the kernel": (gradient(layers.convolve, 1), (x, kernel, wide)),
         "first layer: pooling, bias and ReLU, both ways": (both(pooled), (wide, bias, y)),
-        "second layer: convolution": (convolve, (y, kernel_2)),
-        "second layer: gradient of the input": (gradient(convolve, 0), (y, kernel_2, wide_2)),
-        "second layer: gradient of the kernel": (gradient(convolve, 1), (y, kernel_2, wide_2)),
+        "second layer: convolution": (layers.convolve, (y, kernel_2)),
+        "second layer: gradient of the input": (
+            gradient(layers.convolve, 0),
+            (y, kernel_2, wide_2),
+        ),
+        "second layer: gradient of the kernel": (
+            gradient(layers.convolve, 1),
+            (y, kernel_2, wide_2),
+        ),
         "second layer: pooling, bias and ReLU, both ways": (
             both(pooled),
             (wide_2, bias_2, draw(BATCH_SIZE, height // 4, width // 4, CHANNELS[1])),

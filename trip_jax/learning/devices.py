@@ -260,7 +260,11 @@ def gathered_map(mesh: Mesh, work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def balanced_map(
-    mesh: Mesh, work: Callable[[Any, Any], Any], rows: Any, shared: Any, cost: Real[Array, " R"]
+    mesh: Mesh,
+    work: Callable[[Any, Any], Any],
+    rows: Any,
+    shared: Any,
+    cost: Real[Array, " R"] | None = None,
 ) -> Any:
     """`work(rows, shared)` with R rows divided among the devices.
 
@@ -270,11 +274,14 @@ def balanced_map(
     Args:
         work: maps arrays [R, ...] to such arrays row by row, and closes over none.
         shared: arrays that all rows need.
-        cost: what a row takes, in any unit.
+        cost: what a row takes, in any unit; None: all take as much. Results then come in order,
+            and are not copied into it.
     """
     if mesh.size == 1:
         return work(rows, shared)
-    n_rows, n_devices = len(cost), mesh.size
+    n_rows, n_devices = len(jax.tree.leaves(rows)[0]), mesh.size
+    if cost is None:
+        return _evenly_mapped(mesh, work, rows, shared, n_rows)
     order = jnp.argsort(-cost)
 
     def share(d: Array | int, order: Array, rows: Any, shared: Any) -> Any:
@@ -287,6 +294,20 @@ def balanced_map(
     turn, seat = jnp.divmod(jnp.argsort(order), n_devices)  # in which a row was dealt
     device = _seat(turn, seat, n_devices)
     return jax.tree.map(lambda x: x[device, turn], results)
+
+
+def _evenly_mapped(
+    mesh: Mesh, work: Callable[[Any, Any], Any], rows: Any, shared: Any, n_rows: int
+) -> Any:
+    """Rows in D parts one after another; the last row is worked on again to fill the last ones."""
+    size = -(-n_rows // mesh.size)
+
+    def share(d: Array | int, rows: Any, shared: Any) -> Any:
+        mine = jnp.minimum(d * size + jnp.arange(size), n_rows - 1)
+        return work(jax.tree.map(lambda x: x[mine], rows), shared)
+
+    results = gathered_map(mesh, share, rows, shared)
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n_rows], results)
 
 
 def sharded_map(mesh: Mesh, work: Callable[[Any, Any], Any], rows: Any, shared: Any) -> Any:

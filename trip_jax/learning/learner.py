@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,7 @@ class Learner:
             three products in bfloat16) or "bfloat16".
         client_batch, evaluation_batch: models in one `vmap`.
         third: the utility beside accuracy and loss, see `columns`.
+        equal: whether all clients own equally much, which needs no dealing of work.
         own: None, or what tells a federation apart from all others, see `Rules`.
         mechanism: what of its training leaves a client.
     """
@@ -57,6 +58,7 @@ class Learner:
     client_batch: int = struct.field(pytree_node=False)
     evaluation_batch: int = struct.field(pytree_node=False)
     third: str = struct.field(pytree_node=False, default=UTILITIES[2])
+    equal: bool = struct.field(pytree_node=False, default=False)
     own: object = struct.field(pytree_node=False, default=None)
     mechanism: Mechanism = AsTrained()
 
@@ -85,17 +87,23 @@ class Learner:
     ) -> Trained:
         """Train(theta, D_i) of Algorithm 1, as in `train_clients`, and what leaves of it."""
 
-        def work(rows: tuple[Array, Array, Array], shared: tuple[ClientData, Mechanism]) -> Trained:
-            return self.on(*shared).train_rows(*rows)
+        def work(rows: tuple[Array, Array, Array], shared: tuple[Array, Any, Any]) -> Trained:
+            (starts, clients, keys), (models, *own) = rows, shared
+            return self.on(*own).train_rows(models, clients, keys, starts)
 
-        rows, cost = (models, clients, keys), self.data.sizes[clients]
-        shared = self.data, self.mechanism
+        rows = jnp.arange(len(models)), clients, keys
+        shared = models, self.data, self.mechanism
+        cost = None if self.equal else self.data.sizes[clients]
         return cast(Trained, balanced_map(self.mesh, work, rows, shared, cost))
 
     def train_rows(
-        self, models: Float[Array, "R P"], clients: Int[Array, " R"], keys: Key[Array, " R"]
+        self,
+        models: Float[Array, "S P"],
+        clients: Int[Array, " R"],
+        keys: Key[Array, " R"],
+        starts: Int[Array, " R"] | None = None,
     ) -> Trained:
-        """`train` on a single device."""
+        """`train` on a single device, from models looked up by `starts` if it is given."""
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
             trained, loss = train_clients(
                 models,
@@ -107,8 +115,10 @@ class Learner:
                 local_epochs=self.training.local_epochs,
                 batch_size=self.training.batch_size,
                 client_batch=self.client_batch,
+                starts=starts,
             )
-        return self.mechanism(models, trained, keys), loss
+        before = models if starts is None else models[starts]
+        return self.mechanism(before, trained, keys), loss
 
     def evaluate(self, models: Float[Array, "R P"]) -> Float[Array, "R 3"]:
         """Eval(theta, D_test) of Algorithm 1."""
@@ -116,8 +126,7 @@ class Learner:
         def work(models: Array, data: ClientData) -> Array:
             return self.on(data).evaluate_rows(models)
 
-        equal = jnp.zeros(len(models))
-        return cast(Array, balanced_map(self.mesh, work, models, self.data, cost=equal))
+        return cast(Array, balanced_map(self.mesh, work, models, self.data))
 
     def evaluate_rows(self, models: Float[Array, "R P"]) -> Float[Array, "R 3"]:
         """`evaluate` on a single device."""

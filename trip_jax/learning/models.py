@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import jax
@@ -33,8 +33,8 @@ class _Block(nn.Module):
         shape = (3, 3, x.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        convolve, pool = FORMS[self.form]
-        return nn.relu(pool(convolve(x, kernel)) + bias)
+        layers = FORMS[self.form]
+        return nn.relu(layers.pool(layers.convolve(x, kernel)) + bias)
 
 
 class CNN(nn.Module):
@@ -53,8 +53,12 @@ class CNN(nn.Module):
         for k, features in enumerate(self.channels):
             x = _Block(features, self.form, name=f"conv{k}")(x)
         x = x.reshape(x.shape[0], -1)
-        x = nn.relu(nn.Dense(self.hidden, name="hidden")(x))
-        return nn.Dense(self.n_classes, name="logits")(x)
+        dense = partial(nn.Dense, dot_general=self._multiply)
+        x = nn.relu(dense(self.hidden, name="hidden")(x))
+        return dense(self.n_classes, name="logits")(x)
+
+    def _multiply(self, x: Array, kernel: Array, *_: Any, **__: Any) -> Array:
+        return FORMS[self.form].multiply(x, kernel)
 
 
 class MLP(nn.Module):

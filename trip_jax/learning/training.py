@@ -63,7 +63,7 @@ def epoch_order(key: Key[Array, ""], n_slots: int, size: Int[Array, ""]) -> Int[
 
 
 def train_clients(
-    models: Float[Array, "R P"],
+    models: Float[Array, "S P"],
     clients: Int[Array, " R"],
     keys: Key[Array, " R"],
     data: ClientData,
@@ -73,10 +73,12 @@ def train_clients(
     local_epochs: int,
     batch_size: int,
     client_batch: int,
+    starts: Int[Array, " R"] | None = None,
 ) -> Trained:
     """Train(theta_i, D_i) of Algorithm 1 for R models, each on the data of one client.
 
     Args:
+        starts: which of the models each one starts from; None: there are R, one for each.
         clients, keys: whose examples each model sees, and in which order.
         apply: `(parameters [P], images) -> logits`.
         client_batch: how many models one `vmap` holds; groups follow one another.
@@ -118,5 +120,5 @@ def train_clients(
 
     # Batches of one, too, are mapped with `batch_size`: XLA's CPU backend runs the matrix products
     # of an unbatched loop body on a path that is twenty times slower.
-    rows = (jnp.arange(len(models)), clients, keys)
+    rows = (jnp.arange(len(models)) if starts is None else starts, clients, keys)
     return lax.map(train, rows, batch_size=min(client_batch, len(clients)))

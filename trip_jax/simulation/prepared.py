@@ -142,6 +142,7 @@ class Prepared:
             training.client_batch or client_batch,
             contribution.coalition_batch or coalition_batch,
             utilities[2],
+            equal=bool(np.ptp(np.asarray(data.sizes)) == 0),
             mechanism=self.privacy.build(training.rounds),
         )
         self.learner.require_outputs()
