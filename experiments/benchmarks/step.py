@@ -30,6 +30,7 @@ from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.report import Report
 from trip_jax.data.federation import as_seen
 from trip_jax.learning.convolution import FORMS
+from trip_jax.learning.model import Params
 from trip_jax.learning.models import cnn, fast_form
 from trip_jax.learning.training import Training
 from trip_jax.settings.errors import InvalidSetting
@@ -40,7 +41,7 @@ CHANNELS, HIDDEN = (32, 64), 128
 CARRIED = "whole step", "update with momentum"
 """Parts whose results are what they read first."""
 
-Part = tuple[Callable[..., Any], tuple[Array, ...]]
+Part = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 def step(arguments: Sequence[str]) -> None:
@@ -137,22 +138,24 @@ def parts_of(shape: tuple[int, int, int]) -> Mapping[str, Part]:
 
     setting = Training()
     optimizer = optax.sgd(setting.learning_rate, setting.momentum)
-    model = cnn(N_CLASSES, CHANNELS, HIDDEN).flat(jax.random.key(0), shape)
-    trace = optimizer.init(model.theta)[0].trace
+    model = cnn(N_CLASSES, CHANNELS, HIDDEN)
+    learn = model.learn or model.apply
+    params = model.init(jax.random.key(0), as_seen(images))
+    trace = optimizer.init(params)[0].trace
 
-    def update(theta: Array, trace: Array, slope: Array) -> Any:
+    def update(params: Params, trace: Params, slope: Params) -> Any:
         state = optax.TraceState(trace), optax.EmptyState()
-        updates, (new, _) = optimizer.update(slope, state, theta)
-        return optax.apply_updates(theta, updates), new.trace
+        updates, (new, _) = optimizer.update(slope, state, params)
+        return optax.apply_updates(params, updates), new.trace
 
-    def whole(theta: Array, trace: Array, images: Array, batch: Array) -> Any:
-        def of(theta: Array) -> Array:
-            return loss(model.learn(theta, as_seen(images[batch])))
+    def whole(params: Params, trace: Params, images: Array, batch: Array) -> Any:
+        def of(params: Params) -> Array:
+            return loss(learn(params, as_seen(images[batch])))
 
-        return update(theta, trace, jax.grad(of)(theta))
+        return update(params, trace, jax.grad(of)(params))
 
     return {
-        "whole step": (whole, (model.theta, trace, images, batch)),
+        "whole step": (whole, (params, trace, images, batch)),
         "minibatch, gathered and scaled": (lambda im, at: as_seen(im[at]), (images, batch)),
         "first layer: convolution": (layers.convolve, (x, kernel)),
         "first layer: gradient of the kernel": (gradient(layers.convolve, 1), (x, kernel, wide)),
@@ -178,26 +181,24 @@ def parts_of(shape: tuple[int, int, int]) -> Mapping[str, Part]:
             jax.grad(lambda h, w, b: loss(dense(h, w, b)), (0, 1, 2)),
             (draw(BATCH_SIZE, HIDDEN), draw(HIDDEN, N_CLASSES), draw(N_CLASSES)),
         ),
-        "update with momentum": (update, (model.theta, trace, model.theta)),
+        "update with momentum": (update, (params, trace, params)),
     }
 
 
-def looped(
-    part: Callable[..., Any], given: tuple[Array, ...], carried: int = 0
-) -> Callable[[], Any]:
+def looped(part: Callable[..., Any], given: tuple[Any, ...], carried: int = 0) -> Callable[[], Any]:
     """`PASSES` of a part, as they stand in training.
 
     Args:
         carried: how many of what it reads are its results of the pass before.
     """
     device = jax.local_devices()[0]
-    copies = jax.device_put([jnp.stack([one, one]) for one in given], device)
+    copies = jax.device_put(jax.tree.map(lambda one: jnp.stack([one, one]), given), device)
 
     @jax.jit
-    def passes(copies: list[Array]) -> Any:
+    def passes(copies: tuple[Any, ...]) -> Any:
         def of_model(number: Array) -> Any:
             def body(k: Array, last: Any) -> Any:
-                fresh = (one[(k + number) % 2] for one in copies[carried:])
+                fresh = jax.tree.map(lambda one: one[(k + number) % 2], copies[carried:])
                 return part(*(last if carried else ()), *fresh)
 
             nothing = jax.tree.map(
@@ -210,7 +211,7 @@ def looped(
     return partial(passes, copies)
 
 
-def counted(part: Callable[..., Any], given: tuple[Array, ...]) -> tuple[float, float]:
+def counted(part: Callable[..., Any], given: tuple[Any, ...]) -> tuple[float, float]:
     """Operations, and bytes read and written, of a part as XLA compiles it by itself."""
     cpu = jax.device_put(given, jax.devices("cpu")[0])  # other backends do not count
     counts = cast(Any, jax.jit(part).lower(*cpu).cost_analysis())

@@ -104,13 +104,15 @@ class Learner:
         starts: Int[Array, " R"] | None = None,
     ) -> Trained:
         """`train` on a single device, from models looked up by `starts` if it is given."""
+        model = self.model.model
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
             trained, loss = train_clients(
                 models,
                 clients,
                 keys,
                 self.data,
-                apply=self.model.learn if self.client_batch == 1 else self.model.apply,
+                apply=model.learn if self.client_batch == 1 and model.learn else model.apply,
+                unravel=self.model.unravel,
                 optimizer=optax.sgd(self.training.learning_rate, self.training.momentum),
                 local_epochs=self.training.local_epochs,
                 batch_size=self.training.batch_size,

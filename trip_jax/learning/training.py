@@ -13,9 +13,11 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array, lax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Int, Key
 
 from trip_jax.data.federation import ClientData, as_seen
+from trip_jax.learning.model import Params
 from trip_jax.settings import above_zero, count, execution, require
 from trip_jax.settings.declared import check_types
 
@@ -68,7 +70,8 @@ def train_clients(
     keys: Key[Array, " R"],
     data: ClientData,
     *,
-    apply: Callable[[Array, Array], Array],
+    apply: Callable[[Params, Array], Array],
+    unravel: Callable[[Array], Params],
     optimizer: optax.GradientTransformation,
     local_epochs: int,
     batch_size: int,
@@ -80,15 +83,18 @@ def train_clients(
     Args:
         starts: which of the models each one starts from; None: there are R, one for each.
         clients, keys: whose examples each model sees, and in which order.
-        apply: `(parameters [P], images) -> logits`.
+        apply: `(params, images) -> logits`.
+        unravel: from a model [P] to params, which are trained as they are: to slice them out of
+            one vector, and to put their gradients in one, takes a thirtieth of a step.
         client_batch: how many models one `vmap` holds; groups follow one another.
     """
     n_slots = data.examples.shape[1]
     batch_size = min(batch_size, n_slots)
     padding = -n_slots % batch_size
 
-    def loss(theta, images, labels, real):
-        losses = optax.softmax_cross_entropy_with_integer_labels(apply(theta, images), labels)
+    def loss(params, images, labels, real):
+        logits = apply(params, images).astype(jnp.float32)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
         return jnp.sum(losses * real) / jnp.sum(real)
 
     def train(row):
@@ -100,23 +106,24 @@ def train_clients(
             order = jnp.pad(epoch_order(epoch_key, n_slots, size), (0, padding))
 
             def step(s, carry):
-                theta, opt_state, total = carry
+                params, opt_state, total = carry
                 slots = lax.dynamic_slice_in_dim(order, s * batch_size, batch_size)
-                real = (s * batch_size + jnp.arange(batch_size) < size).astype(theta.dtype)
+                real = (s * batch_size + jnp.arange(batch_size) < size).astype(jnp.float32)
                 batch = examples[slots]
                 images, labels = as_seen(data.images[batch]), data.labels[batch]
-                value, gradient = jax.value_and_grad(loss)(theta, images, labels, real)
-                updates, opt_state = optimizer.update(gradient, opt_state, theta)
+                value, gradient = jax.value_and_grad(loss)(params, images, labels, real)
+                updates, opt_state = optimizer.update(gradient, opt_state, params)
                 total += value * real.sum()
-                return optax.apply_updates(theta, updates), opt_state, total
+                return optax.apply_updates(params, updates), opt_state, total
 
-            theta, opt_state, total = lax.fori_loop(0, n_steps, step, (*carry, 0.0))
-            return (theta, opt_state), total / size
+            params, opt_state, total = lax.fori_loop(0, n_steps, step, (*carry, 0.0))
+            return (params, opt_state), total / size
 
         # Looked up instead of mapped, which would copy all models.
-        start = (models[r], optimizer.init(models[r]))
-        (theta, _), losses = lax.scan(epoch, start, jax.random.split(key, local_epochs))
-        return theta, losses[-1]
+        params = unravel(models[r])
+        start = (params, optimizer.init(params))
+        (params, _), losses = lax.scan(epoch, start, jax.random.split(key, local_epochs))
+        return ravel_pytree(params)[0], losses[-1]
 
     # Batches of one, too, are mapped with `batch_size`: XLA's CPU backend runs the matrix products
     # of an unbatched loop body on a path that is twenty times slower.
