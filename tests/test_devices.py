@@ -72,6 +72,7 @@ CASES: list[Any] = [
         {"graphs": nx.star_graph(5), "contribution": Contribution("loss", method="second_order")}
     ),
     rarely({"graphs": nx.star_graph(5), "privacy": "dp"}),
+    {"graphs": nx.star_graph(5), "data": tiny_data((7,) * 6)},  # all own equally much
 ]
 
 
