@@ -119,7 +119,7 @@ def test_answers_are_small_where_training_is_short(tmp_path: Path) -> None:
     row, *later = found.to_dict("records")
     assert row["round"] == 2 and len(later) == 2 and 0 < row["share"] < 0.5
     (text,) = (path.read_text() for path in tmp_path.glob("*.md"))
-    (surrogate, reconstruction) = (
+    surrogate, reconstruction, _ = (
         [float(cell) for cell in line.strip("| ").split(" | ")[3:]]
         for line in text.splitlines()
         if line.startswith("| iid")

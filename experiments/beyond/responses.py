@@ -9,8 +9,9 @@ surrogate says what K d is from the run with all clients alone, by one K for all
 (trip_jax/attribution/surrogate.py); reconstruction says 0. Compared are, round by round, the share
 of d that training takes away, <K d, d> / <d, d>, as it is and as the surrogate says; and the
 squared error of what the surrogate says, over that of reconstruction. In the end, both replay the
-runs without a client, and their final models and utilities are compared with those that came. No
-ground truth is needed: a cell takes n + 1 runs.
+runs without a client, and so does a surrogate whose K is scaled, round by round, to the share that
+training took away; their final models and utilities are compared with those that came. No ground
+truth is needed: a cell takes n + 1 runs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pandas
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
 
 from experiments.harness import report
@@ -42,7 +43,7 @@ from trip_jax.runs.figures import add_legend
 
 CELL = ["distribution", "topology"]
 SUMS = ("moved", "taken", "said", "answer", "error")
-REPLAYS = ("surrogate", "reconstruction")
+REPLAYS = ("surrogate", "reconstruction", "surrogate, scaled to the share taken away")
 ENDS = ("models", *UTILITIES)
 
 
@@ -97,7 +98,7 @@ def in_the_end(cell: Cell) -> Iterator[dict[str, Any]]:
 
 def _sums(cell: Cell) -> Arrays:
     """Of each round, over runs without a client and over the others: |d|^2, <K d, d> as it is and
-    as it is said, |K d|^2 as it is, and the squared error of what is said [T]; and `ends` [2, 4].
+    as it is said, |K d|^2 as it is, and the squared error of what is said [T]; and `ends` [3, 4].
     """
     trajectory = Trajectory.of(cell.simulation)
     rounds, learning = trajectory.rounds, cell.simulation.learning
@@ -105,12 +106,11 @@ def _sums(cell: Cell) -> Arrays:
     updates, say = np.asarray(journal.updates), surrogate(journal)
     n = updates.shape[1]
     sums = np.zeros((len(SUMS), len(rounds)))
-    replayed = _replayed(journal)
-    whole = replayed[-1][:, 0]
+    *replayed, whole = _replayed(journal)
     lack, missed = np.zeros(len(ENDS)), np.zeros((len(REPLAYS), len(ENDS)))
     for absent in range(n):
         others = np.arange(n) != absent
-        models = np.asarray(rounds[0][0].models)
+        models = scaled = np.asarray(rounds[0][0].models)
         for t, (state, _) in enumerate(rounds):
             learned = learn(*learning, state.with_models(jnp.asarray(models)))
             update = np.asarray(learned.trained) - models
@@ -121,13 +121,27 @@ def _sums(cell: Cell) -> Arrays:
                 *((answer, answer), (answer - said, answer - said)),
             )
             sums[:, t] += [np.vdot(a[others], b[others]) for a, b in pairs]
-            mixed = journal.mixing[t] @ (models + np.where(others[:, None], update, 0))
-            models = mixed.astype(np.float32)
+            taken, share = (np.vdot(a[others], difference[others]) for a in (answer, said))
+            scale = taken / share if share else 1.0  # nothing differs in the first round
+            replay_answer = scale * say(scaled - np.asarray(state.models))
+            mix = partial(_mixed, journal.mixing[t], others)
+            models, scaled = mix(models, update), mix(scaled, updates[t] - replay_answer)
         squares = partial(_squares, cell.simulation.learner, models)
-        lack += squares(whole)
-        for k, by in enumerate(replayed[: len(REPLAYS)]):
-            missed[k] += squares(by[:, absent])
+        lack += squares(whole[:, 0])
+        for k, by in enumerate((*(by[:, absent] for by in replayed), scaled)):
+            missed[k] += squares(by)
     return dict(zip(SUMS, sums, strict=True)) | {"ends": missed / lack}
+
+
+def _mixed(
+    weights: Float[np.ndarray, "n n"],
+    training: Bool[np.ndarray, " n"],
+    models: Float[np.ndarray, "n P"],
+    update: Float[np.ndarray, "n P"],
+) -> Float[np.ndarray, "n P"]:
+    """Models after a round in which some train."""
+    mixed: np.ndarray = weights @ (models + np.where(training[:, None], update, 0))
+    return mixed.astype(np.float32)
 
 
 def _replayed(journal: Journal) -> list[Float[np.ndarray, "n K P"]]:
