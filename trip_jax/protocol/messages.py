@@ -24,6 +24,10 @@ class Liars:
     mask: Any  # [n] bool; [b + H] where models are divided, of those whose messages a device has
 
 
+Step = tuple[tuple[int, int], ...]
+"""Which devices send to which at once: each to one other at most, and by one."""
+
+
 @struct.dataclass
 class Share:
     """What one of D devices has of a federation whose models are divided, see shards.py.
@@ -33,11 +37,10 @@ class Share:
     """
 
     clients: Array  # [b] int32 their numbers among all n, n where padded
-    sends: tuple[Array, ...]  # for each shift the rows [h] whose messages go so many devices on
+    sends: tuple[Array, ...]  # for each step the rows [h] whose messages go to another device
     lying: Array  # [b + H] bool, whose messages are a liar's
     altered: Array  # [F] int32 their rows, b + H where padded
-    shifts: tuple[int, ...] = struct.field(pytree_node=False)
-    n_devices: int = struct.field(pytree_node=False)
+    steps: tuple[Step, ...] = struct.field(pytree_node=False)
     n_clients: int = struct.field(pytree_node=False)  # n
 
     def of_graph(self, g: Array) -> "Share":

@@ -3,11 +3,14 @@
 Clients stand in an order in which neighbours are close to each other, cut into D parts of b: as
 they are numbered, or by reverse Cuthill-McKee (A. George, "Computer implementation of the finite
 element method", 1971), whichever sends less. The messages that a device has are those of its b
-clients, and H that come from other devices by shifts: by shift s every device sends to the s-th
-after it what is mixed there, and nothing else.
+clients, and H that come from other devices, step by step. In a step a device sends another what is
+mixed there, and nothing else, padded to the most that any device sends in that step. So pairs of
+devices that send about as much go together: those that send most first, each in the first step in
+which both are free; or all by the same shift, where that sends less.
 """
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import jax
@@ -21,7 +24,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from trip_jax.learning.devices import AXIS
 from trip_jax.protocol import mailbox
-from trip_jax.protocol.messages import Liars, Messages, Round, Schedule, Share
+from trip_jax.protocol.messages import Liars, Messages, Round, Schedule, Share, Step
 from trip_jax.topology import Arcs, Neighbourhoods
 
 
@@ -33,9 +36,8 @@ def exchanged(now: Messages, earlier: mailbox.Mailbox | None, here: Round) -> Me
 
     def arriving(values: Array) -> Array:
         parts = [values]
-        for shift, rows in zip(share.shifts, share.sends, strict=True):
-            ways = [(d, (d + shift) % share.n_devices) for d in range(share.n_devices)]
-            parts.append(lax.ppermute(values[rows], AXIS, ways))
+        for step, rows in zip(share.steps, share.sends, strict=True):
+            parts.append(lax.ppermute(values[rows], AXIS, step))
         return jnp.concatenate(parts)
 
     fields = {name: arriving(getattr(now, name)) for name in mailbox.KEPT}
@@ -98,8 +100,7 @@ def divide(schedule: Schedule, n_devices: int) -> Shards:
         sends=tuple(exchange.sends),
         lying=lying,
         altered=_numbers(lying),
-        shifts=exchange.shifts,
-        n_devices=n_devices,
+        steps=exchange.steps,
         n_clients=n,
     )
     of_devices = Schedule(
@@ -119,8 +120,8 @@ class _Exchange:
     Attributes:
         clients: [D, b], padded with n.
         place: [n] int32, where each stands among them.
-        shifts: those by which anything is sent.
-        sends: by shift, [D, G, h] rows of a device's clients, padded with its first.
+        steps: who sends to whom at once.
+        sends: by step, [D, G, h] rows of a device's clients, padded with its first.
         n_rows: b + H, messages that a device has.
     """
 
@@ -140,37 +141,65 @@ class _Exchange:
             [self._from_others(d, graph, owner) for graph in members] for d in range(n_devices)
         ]
         lengths = np.array([[[len(come) for come in one] for one in some] for some in self._coming])
-        most = lengths.max(axis=(0, 1))
-        self.shifts = tuple(int(s) for s in np.flatnonzero(most))
-        self._first = b + np.cumsum(most) - most
-        self.n_rows = int(b + most.sum())
-        self.sends: list[Any] = [
-            np.zeros((n_devices, len(members), most[s]), np.int32) for s in self.shifts
-        ]
-        for s, sent in zip(self.shifts, self.sends, strict=True):
-            for d in range(n_devices):
-                for g in graphs:
-                    come = self._coming[d][g][s]
-                    sent[(d - s) % n_devices, g, : len(come)] = row[come]
+        sent = lengths.max(axis=1).T  # from, to
+        plans = _largest_first(sent), _by_shifts(sent)
+        most, self.steps = min(
+            (([max(sent[pair] for pair in step) for step in plan], plan) for plan in plans),
+            key=lambda one: sum(one[0]),
+        )
+        self._first = b + np.cumsum(most, dtype=int) - most
+        self.n_rows = b + int(sum(most))
+        self.sends: list[Any] = []
+        for step, height in zip(self.steps, most, strict=True):
+            rows = np.zeros((n_devices, len(members), height), np.int32)
+            for (one, other), g in product(step, graphs):
+                come = self._coming[other][g][one]
+                rows[one, g, : len(come)] = row[come]
+            self.sends.append(rows)
 
     def _from_others(
         self, d: int, members: Int[np.ndarray, "n M"], owner: Int[np.ndarray, " n"]
     ) -> list[Int[np.ndarray, " H"]]:
-        """By shift, the clients whose messages device d needs of those who stand so far before."""
+        """By device, the clients there whose messages device d needs."""
         own = self.clients[d][self.clients[d] < self._n]
         needed = np.unique(members[own])
-        n_devices = len(self.clients)
-        shift = (d - owner[needed]) % n_devices
-        return [needed[shift == s] if s else needed[:0] for s in range(n_devices)]
+        return [
+            needed[(owner[needed] == other) & (other != d)] for other in range(len(self.clients))
+        ]
 
     def messages(self, d: int, g: int) -> tuple[Int[np.ndarray, " R"], Int[np.ndarray, " R"]]:
         """Whose messages a device has, and in which rows."""
         own = self.clients[d][self.clients[d] < self._n]
-        come = [self._coming[d][g][s] for s in self.shifts]
-        rows = [
-            self._first[s] + np.arange(len(one)) for s, one in zip(self.shifts, come, strict=True)
+        given = [
+            (first, self._coming[d][g][one])
+            for first, step in zip(self._first, self.steps, strict=True)
+            for one, other in step
+            if other == d
         ]
+        come = [clients for _, clients in given]
+        rows = [first + np.arange(len(clients)) for first, clients in given]
         return np.concatenate([own, *come]), np.concatenate([np.arange(len(own)), *rows])
+
+
+def _largest_first(sent: Int[np.ndarray, "D D"]) -> tuple[Step, ...]:
+    """Pairs in the order of what they send, each in the first step in which both are free."""
+    pairs = np.argwhere(sent)
+    pairs = pairs[np.argsort(-sent[tuple(pairs.T)], kind="stable")]
+    steps: list[list[tuple[int, int]]] = [[] for _ in range(2 * len(sent))]  # enough for any pairs
+    sends, is_sent = np.zeros((2, len(steps), len(sent)), bool)
+    for one, other in pairs.tolist():
+        k = int(np.argmin(sends[:, one] | is_sent[:, other]))
+        steps[k].append((one, other))
+        sends[k, one] = is_sent[k, other] = True
+    return tuple(tuple(step) for step in steps if step)
+
+
+def _by_shifts(sent: Int[np.ndarray, "D D"]) -> tuple[Step, ...]:
+    """Every device sends to the s-th after it, for one s after another."""
+    n_devices = len(sent)
+    ways = [[(d, (d + s) % n_devices) for d in range(n_devices)] for s in range(1, n_devices)]
+    steps = (tuple(pair for pair in way if sent[pair]) for way in ways)
+    return tuple(step for step in steps if step)
 
 
 def _close_together(graphs: Neighbourhoods) -> Int[np.ndarray, " n"]:
