@@ -120,12 +120,13 @@ def _sums(cell: Cell) -> Arrays:
                 *((difference, difference), (answer, difference), (said, difference)),
                 *((answer, answer), (answer - said, answer - said)),
             )
-            sums[:, t] += [np.vdot(a[others], b[others]) for a, b in pairs]
-            taken, share = (np.vdot(a[others], difference[others]) for a in (answer, said))
+            products = [np.vdot(a[others], b[others]) for a, b in pairs]
+            sums[:, t] += products
+            _, taken, share, *_ = products
             scale = taken / share if share else 1.0  # nothing differs in the first round
-            replay_answer = scale * say(scaled - np.asarray(state.models))
+            answered = scale * say(scaled - np.asarray(state.models))
             mix = partial(_mixed, journal.mixing[t], others)
-            models, scaled = mix(models, update), mix(scaled, updates[t] - replay_answer)
+            models, scaled = mix(models, update), mix(scaled, updates[t] - answered)
         squares = partial(_squares, cell.simulation.learner, models)
         lack += squares(whole[:, 0])
         for k, by in enumerate((*(by[:, absent] for by in replayed), scaled)):
