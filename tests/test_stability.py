@@ -11,6 +11,7 @@ from experiments.paper.attributions import METHODS
 from experiments.paper.cells import Cell
 from tests.conftest import Once
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.truth.metrics import cosine_distance
 
 ASKED = ("scale=smoke", "n_clients=3", "training.rounds=2", "dataset.train_size=60", "devices=1")
 ASKED += (
@@ -65,6 +66,12 @@ def test_scores_are_correlated_between_orders_and_between_seeds(folder: Path) ->
     rows = zip(*(phi[1, order][TRUTH][..., 1] for order in (0, 1)), strict=True)
     apart = [1 - a @ b / np.sqrt(a @ a * (b @ b)) for a, b in rows]
     assert of_truth.distance["1"] == pytest.approx(np.mean(apart), rel=1e-3)
+    trip = [phi[1, order]["TRIP-Shapley"][..., 1] for order in (0, 1)]
+    truth = [phi[1, order][TRUTH][..., 1] for order in (0, 1)]
+    of_trip = frame[(frame.utility == "loss") & (frame.method == "TRIP-Shapley")].set_index("seed")
+    for name, pairs in {"own truth": ((0, 0), (1, 1)), "other truth": ((0, 1), (1, 0))}.items():
+        apart = [cosine_distance(trip[a], truth[b]).mean() for a, b in pairs]
+        assert of_trip[name]["1"] == pytest.approx(np.mean(apart), rel=1e-3)
     text = report.file(".md").read_text()
     assert "| scores by | Pearson between orders | Spearman between orders | distance" in text
     assert f"| {TRUTH} | " in text and "| equal | – | – | 0.000 ± 0.000 |" in text
@@ -79,8 +86,12 @@ def test_scores_that_differ_by_rounding_correlate_with_nothing() -> None:
         (0, order): dict.fromkeys((TRUTH, *METHODS), different) | {"weights": alike}
         for order in (0, 1)
     }
-    found = {row["method"]: row["spearman"] for row in compared(phi, ["loss"])}
+    rows = list(compared(phi, ["loss"]))
+    found = {row["method"]: row["spearman"] for row in rows}
     assert np.isnan(found.pop("weights")) and set(found.values()) == {1.0}
+    (weights,) = (row for row in rows if row["method"] == "weights")
+    assert weights["distance"] == pytest.approx(0, abs=1e-9)
+    assert weights["own truth"] == weights["other truth"] == pytest.approx(1 - 3**-0.5, abs=1e-6)
 
 
 def test_clients_are_numbered_by_their_data(tmp_path: Path) -> None:

@@ -120,7 +120,8 @@ def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
     """A row for every method and utility, and every seed (between orders) or pair of seeds.
 
     They are means over pairs of orders, and over orders; correlations are not a number where scores
-    are all alike.
+    are all alike. Distances are those of contributions: `distance` between the two runs, `own
+    truth` from the Shapley value of the same run, and `other truth` from that of the other.
     """
     seeds, orders = (list(dict.fromkeys(numbers)) for numbers in zip(*told, strict=True))
     pairs = {
@@ -130,9 +131,13 @@ def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
     for a, b in combinations(seeds, 2):
         pairs[SEEDS, f"{a}-{b}"] = [((a, order), (b, order)) for order in orders]
     for ((between, which), runs), utility in product(pairs.items(), utilities):
-        for method in told[seeds[0], orders[0]]:
-            values = np.array([[told[run][method] for run in pair] for pair in runs])
-            phi = values[..., UTILITIES.index(utility)].swapaxes(0, 1)  # [2, R, n, n]
+        k = UTILITIES.index(utility)
+        phis = {  # [2, R, n, n]
+            method: np.array([[told[run][method][..., k] for run in pair] for pair in runs])
+            for method in told[seeds[0], orders[0]]
+        }
+        phis = {method: values.swapaxes(0, 1) for method, values in phis.items()}
+        for method, phi in phis.items():
             first, second = phi.mean(axis=2)
             both = alike(first) | alike(second)
             yield {
@@ -142,8 +147,15 @@ def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
                 "method": method,
                 "pearson": np.where(both, np.nan, pearson(first, second)).mean(),
                 "spearman": np.where(both, np.nan, spearman(first, second)).mean(),
-                "distance": abs(cosine_distance(*phi)).mean(),  # rounding may be below 0
+                "distance": _apart(*phi),
+                "own truth": _apart(phi, phis[TRUTH]),
+                "other truth": _apart(phi, phis[TRUTH][::-1]),
             }
+
+
+def _apart(phi: np.ndarray, other: np.ndarray) -> float:
+    """The mean cosine distance of rows, which rounding may put below 0."""
+    return float(abs(cosine_distance(phi, other)).mean())
 
 
 def alike(scores: Float[np.ndarray, "R n"]) -> np.ndarray:
@@ -165,7 +177,15 @@ def _sections(frame: pandas.DataFrame, utility: str) -> Iterator[str]:
     yield report.markdown(_by_method(own))
     for between, rows in own.groupby("between", sort=False):
         yield f"Pearson's coefficient between {between}, by cell:"
-        yield report.markdown(_by_cell(rows))
+        yield report.markdown(_by_cell(rows, "pearson", 2))
+    orders = own[own.between == ORDERS]
+    yield "Cosine distance from the Shapley value of the same run, by cell:"
+    yield report.markdown(_by_cell(orders, "own truth", 3))
+    yield (
+        "From that of the same federation with its minibatches in another order, which nobody can "
+        "foresee. Where the Shapley value itself is as far, chance decides which method is nearer:"
+    )
+    yield report.markdown(_by_cell(orders, "other truth", 3))
 
 
 def _by_method(own: pandas.DataFrame) -> Iterator[list[str]]:
@@ -181,12 +201,12 @@ def _by_method(own: pandas.DataFrame) -> Iterator[list[str]]:
         yield [str(method), *spreads]
 
 
-def _by_cell(rows: pandas.DataFrame) -> Iterator[list[str]]:
+def _by_cell(rows: pandas.DataFrame, what: str, digits: int) -> Iterator[list[str]]:
     names = list(dict.fromkeys(rows.method))
     yield [*CELL, *names]
     for cell, of_cell in rows.groupby(CELL, sort=False):
-        by_method = dict(list(of_cell.groupby("method").pearson))
-        yield [*map(str, cell), *(with_spread(by_method[name], 2) for name in names)]
+        by_method = dict(list(of_cell.groupby("method")[what]))
+        yield [*map(str, cell), *(with_spread(by_method[name], digits) for name in names)]
 
 
 def draw(frame: pandas.DataFrame, utility: str, title: str) -> Figure:
