@@ -1,5 +1,6 @@
 """Runs the cells of a table and writes them down: CSV, Markdown and figures."""
 
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -342,7 +343,8 @@ def draw_scatter(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], title: str)
     limits = min(reach) - margin, max(reach) + margin
     shown[0].set(xlim=limits, ylim=limits)
     shown[0].set_ylabel("TRIP-Shapley", size=8)
-    figure.supxlabel("Shapley value by re-execution; every client's vector at length one", size=8)
+    along = "Shapley value by re-execution; every client's vector at length one"
+    figure.supxlabel(textwrap.fill(along, int(14 * width)), size=8)
     # Points lie about the diagonal, so that a corner off it is free.
     gaps = {"handletextpad": 0.1, "borderaxespad": 0.1, "labelspacing": 0.3}
     shown[0].legend(loc="lower right", fontsize=5.5, frameon=False, **gaps)

@@ -247,14 +247,15 @@ def _new_figure(what: str, title: str, width: float, height: float) -> tuple[Fig
 
 def titled_figure(what: str, title: str, width: float, height: float) -> Figure:
     """An empty figure, inches high beneath what it shows and, smaller, which run it is of."""
-    lines = textwrap.wrap(title, int(20 * width))
-    head = 0.22 + 0.12 * len(lines)  # inches
+    heading, lines = textwrap.wrap(what, int(12.4 * width)), textwrap.wrap(title, int(20 * width))
+    below = 0.06 + 0.15 * len(heading)  # inches
+    head = below + 0.01 + 0.12 * len(lines)
     height += head
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine(ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - head / height)))
     write = partial(figure.text, 0.03 / width, va="top", parse_math=False)
-    write(1 - 0.04 / height, what, size=9, weight="bold")
-    write(1 - 0.21 / height, "\n".join(lines), size=6.5, color=MUTED)
+    write(1 - 0.04 / height, "\n".join(heading), size=9, weight="bold")
+    write(1 - below / height, "\n".join(lines), size=6.5, color=MUTED)
     return figure
 
 
