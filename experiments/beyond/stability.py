@@ -182,8 +182,8 @@ def _sections(frame: pandas.DataFrame, utility: str) -> Iterator[str]:
     yield "Cosine distance from the Shapley value of the same run, by cell:"
     yield report.markdown(_by_cell(orders, "own truth", 3))
     yield (
-        "From that of the same federation with its minibatches in another order, which nobody can "
-        "foresee. Where the Shapley value itself is as far, chance decides which method is nearer:"
+        "From that of the same federation with its minibatches in another order. Where the Shapley "
+        "value itself is as far from it, chance decides which method is nearer:"
     )
     yield report.markdown(_by_cell(orders, "other truth", 3))
 
