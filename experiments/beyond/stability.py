@@ -132,11 +132,11 @@ def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
         pairs[SEEDS, f"{a}-{b}"] = [((a, order), (b, order)) for order in orders]
     for ((between, which), runs), utility in product(pairs.items(), utilities):
         k = UTILITIES.index(utility)
+        halves = list(zip(*runs, strict=True))  # the first of each pair, and the second
         phis = {  # [2, R, n, n]
-            method: np.array([[told[run][method][..., k] for run in pair] for pair in runs])
+            method: np.array([[told[run][method][..., k] for run in half] for half in halves])
             for method in told[seeds[0], orders[0]]
         }
-        phis = {method: values.swapaxes(0, 1) for method, values in phis.items()}
         for method, phi in phis.items():
             first, second = phi.mean(axis=2)
             both = alike(first) | alike(second)
