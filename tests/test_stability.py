@@ -6,9 +6,10 @@ import numpy as np
 import pandas
 import pytest
 
-from experiments.beyond.stability import TRUTH, StabilityStudy, compared, phi_of, stability
+from experiments.beyond.stability import ERROR, TRUTH, StabilityStudy, compared, phi_of, stability
 from experiments.paper.attributions import METHODS
 from experiments.paper.cells import Cell
+from experiments.paper.drawn_truths import by_sampling
 from tests.conftest import Once
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.truth.metrics import cosine_distance
@@ -83,7 +84,7 @@ def test_scores_that_differ_by_rounding_correlate_with_nothing() -> None:
     alike, different = np.full((3, 3, 3), 0.1), np.broadcast_to(np.eye(3), (3, 3, 3))
     alike[:, 0] += 1e-9
     phi = {
-        (0, order): dict.fromkeys((TRUTH, *METHODS), different) | {"weights": alike}
+        (0, order): dict.fromkeys((TRUTH, ERROR, *METHODS), different) | {"weights": alike}
         for order in (0, 1)
     }
     rows = list(compared(phi, ["loss"]))
@@ -92,6 +93,25 @@ def test_scores_that_differ_by_rounding_correlate_with_nothing() -> None:
     (weights,) = (row for row in rows if row["method"] == "weights")
     assert weights["distance"] == pytest.approx(0, abs=1e-9)
     assert weights["own truth"] == weights["other truth"] == pytest.approx(1 - 3**-0.5, abs=1e-6)
+
+
+def test_how_far_two_samples_of_a_truth_are_apart() -> None:
+    values, error = np.array([[3.0, 4.0, 0.0], [1.0, -2.0, 5.0]]), np.array([[0.1, 0.05, 0.2]] * 2)
+    noise = np.random.default_rng(0).normal(size=(2, 100_000, 2, 3))
+    apart = cosine_distance(*(values + noise * error)).mean()
+    assert by_sampling(values, error) == pytest.approx(apart, rel=0.02)
+    assert by_sampling(values, 0 * error) == 0
+
+
+def test_the_truth_is_from_itself_what_sampling_makes_of_it() -> None:
+    rng = np.random.default_rng(0)
+    runs = {(0, order): rng.uniform(1, 2, (3, 4, 4, 3)) for order in (0, 1)}
+    told = {run: dict(zip((TRUTH, ERROR, "weights"), of, strict=True)) for run, of in runs.items()}
+    rows = {row["method"]: row for row in compared(told, ["loss"])}
+    assert set(rows) == {TRUTH, "weights"}
+    expected = np.mean([by_sampling(of[0, ..., 1], of[1, ..., 1]) for of in runs.values()])
+    assert rows[TRUTH]["own truth"] == pytest.approx(expected)
+    assert rows[TRUTH]["other truth"] == rows[TRUTH]["distance"]
 
 
 def test_clients_are_numbered_by_their_data(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from experiments.harness.report import with_spread
 from experiments.harness.statistics import pearson, spearman
 from experiments.paper.attributions import METHODS, Attributed
 from experiments.paper.cells import COALITIONS, Cell, CellStudy
+from experiments.paper.drawn_truths import by_sampling
 from experiments.paper.method_figures import draw_by_method
 from experiments.paper.paper_values import DISTRIBUTIONS
 from experiments.paper.topologies import BEYOND_THE_PAPER
@@ -39,6 +40,7 @@ from trip_jax.simulation import Simulation
 from trip_jax.truth.metrics import cosine_distance
 
 TRUTH = "Shapley value"
+ERROR = "its standard error"
 ORDERS, SEEDS = "orders", "seeds"
 ROUNDING = 1e-6  # of scores, relative
 FIXED = {"distribution.order": "Clients are numbered by their data: leave out distribution.order."}
@@ -111,9 +113,10 @@ def stability(arguments: Sequence[str]) -> None:
 
 
 def phi_of(cell: Cell, methods: Sequence[str]) -> dict[str, Float[np.ndarray, "n n 3"]]:
-    """Contributions by the truth and each method."""
-    one = Attributed(cell)
-    return {TRUTH: cell.decentralised()["values"]} | {name: one.phi(name) for name in methods}
+    """Contributions by the truth, its standard errors, and contributions by each method."""
+    one, truth = Attributed(cell), cell.decentralised()
+    told = {TRUTH: truth["values"], ERROR: truth["standard_error"]}
+    return told | {name: one.phi(name) for name in methods}
 
 
 def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -121,7 +124,8 @@ def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
 
     They are means over pairs of orders, and over orders; correlations are not a number where scores
     are all alike. Distances are those of contributions: `distance` between the two runs, `own
-    truth` from the Shapley value of the same run, and `other truth` from that of the other.
+    truth` from the Shapley value of the same run, and `other truth` from that of the other. `own
+    truth` of the Shapley value is what two samples of the same run's coalitions would be apart.
     """
     seeds, orders = (list(dict.fromkeys(numbers)) for numbers in zip(*told, strict=True))
     pairs = {
@@ -137,7 +141,9 @@ def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
             method: np.array([[told[run][method][..., k] for run in half] for half in halves])
             for method in told[seeds[0], orders[0]]
         }
+        error = phis.pop(ERROR)
         for method, phi in phis.items():
+            own = _apart(phi, phis[TRUTH]) if method != TRUTH else by_sampling(phi, error)
             first, second = phi.mean(axis=2)
             both = alike(first) | alike(second)
             yield {
@@ -148,7 +154,7 @@ def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
                 "pearson": np.where(both, np.nan, pearson(first, second)).mean(),
                 "spearman": np.where(both, np.nan, spearman(first, second)).mean(),
                 "distance": _apart(*phi),
-                "own truth": _apart(phi, phis[TRUTH]),
+                "own truth": own,
                 "other truth": _apart(phi, phis[TRUTH][::-1]),
             }
 
@@ -179,7 +185,11 @@ def _sections(frame: pandas.DataFrame, utility: str) -> Iterator[str]:
         yield f"Pearson's coefficient between {between}, by cell:"
         yield report.markdown(_by_cell(rows, "pearson", 2))
     orders = own[own.between == ORDERS]
-    yield "Cosine distance from the Shapley value of the same run, by cell:"
+    yield (
+        "Cosine distance from the Shapley value of the same run, by cell. That of the Shapley "
+        "value itself is what another sample of coalitions would tell, by standard errors; it is 0 "
+        "where all were executed:"
+    )
     yield report.markdown(_by_cell(orders, "own truth", 3))
     yield (
         "From that of the same federation with its minibatches in another order. Where the Shapley "

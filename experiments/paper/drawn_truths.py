@@ -1,13 +1,15 @@
 """Distances to a truth that is itself an estimate: what they would be had it come out otherwise.
 
 Where not all coalitions were executed, Shapley values have standard errors. Truths are drawn from
-normal distributions about them, the same for all methods, and each method is judged by each.
+normal distributions about them, the same for all methods, and each method is judged by each. Errors
+of different clients are taken for independent.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from experiments.paper.attributions import BEST, NULLS, Attributed
 from experiments.paper.cells import Cell
@@ -41,3 +43,14 @@ def rows_over_draws(cell: Cell, utilities: Sequence[str]) -> Iterator[dict[str, 
                 "spread": own[1:].std(),
                 "nearer": (own < others)[1:].mean(),
             }
+
+
+def by_sampling(values: Float[np.ndarray, "*B n"], error: Float[np.ndarray, "*B n"]) -> float:
+    """The mean cosine distance that two samples of the same truth would have from each other.
+
+    To first order in variances: of two errors only what is orthogonal to the truth turns it, and
+    half the squared length of their difference is their mean square.
+    """
+    square = (values**2).sum(axis=-1, keepdims=True)
+    turning = error**2 * (1 - values**2 / square) / square
+    return float(turning.sum(axis=-1).mean())
