@@ -32,7 +32,7 @@ from experiments.paper import cells, tables
 from experiments.paper.attributions import BEST, METHODS, NULLS, Attributed
 from experiments.paper.cells import SCALES, Cell, CellStudy
 from experiments.paper.drawn_truths import rows_over_draws
-from experiments.paper.measures import TRIP, trip_rows, yardsticks
+from experiments.paper.measures import NULLS_OF_FEDAVG, TRIP, trip_rows, yardsticks
 from experiments.paper.paper_values import DISTRIBUTIONS, TABLE_1, TABLE_2, TOPOLOGIES
 from experiments.paper.tables import draw_distances, draw_scatter
 from experiments.paper.topologies import BEYOND_THE_PAPER, topologies
@@ -112,14 +112,14 @@ def test_table_1_is_written_with_its_scale_beside_every_number(
     assert f"| method | {names} | mean |" in text
     frame = pandas.read_csv(report.file(".csv"))
     assert frame.command.dropna().tolist() == [command]
-    of_fedavg = {"MR", "TMR", "GTG-Shapley", "OR", "equal (FedAvg)"}
+    of_fedavg = {"MR", "TMR", "GTG-Shapley", "OR", *NULLS_OF_FEDAVG}
     assert set(frame[frame.truth_of == "FedAvg"].method) == of_fedavg
     assert set(frame.method) - of_fedavg == {"TRIP-Shapley", "surrogate", *NULLS}
     # TRIP by three utilities and two normalisations against its own utility, two utilities
-    # against accuracy as well; nine others by three utilities.
-    assert len(frame) == len(columns) * (2 * (3 + 2) + 9 * 3)
+    # against accuracy as well; ten others by three utilities.
+    assert len(frame) == len(columns) * (2 * (3 + 2) + 10 * 3)
     _, yard = text.split("## Yardsticks")
-    assert "MR, TMR, GTG-Shapley, OR and equal (FedAvg) are judged by the Shapley" in yard
+    assert "OR, equal (FedAvg) and weights (FedAvg) are judged by the Shapley" in yard
     assert yard.count("the truth's variation is") == 3  # utilities
     first, _ = yard.split("By loss")
     head, _, *lines = [line.strip("| ").split(" | ") for line in first.splitlines() if "|" in line]
@@ -129,7 +129,7 @@ def test_table_1_is_written_with_its_scale_beside_every_number(
     distance = accuracy.pivot(index="vs_shapley", columns="method", values="distance")
     assert [line[0] for line in lines[:5]] == ["TRIP-Shapley", "surrogate", *NULLS]
     for method, mean, *_, ahead, wins in lines:
-        nulls = ["equal (FedAvg)"] if method in of_fedavg else list(NULLS)
+        nulls = NULLS_OF_FEDAVG if method in of_fedavg else list(NULLS)
         nearer = distance.drop(columns=method).reindex(columns=nulls).min(axis=1) > distance[method]
         assert (ahead, wins) == (f"{nearer.sum()}/{len(columns)}", "–"), method
         assert mean == f"{distance[method].mean():.3f}".replace("nan", "–")
@@ -564,12 +564,12 @@ def test_vectors_without_direction_are_left_out_of_figures(tmp_path: Path) -> No
 
 
 def test_nulls_are_drawn_in_grey() -> None:
-    names = [TRIP, "surrogate", *NULLS, "MR", "TMR", "GTG-Shapley", "OR", "equal (FedAvg)"]
+    names = [TRIP, "surrogate", *NULLS, "MR", "TMR", "GTG-Shapley", "OR", *NULLS_OF_FEDAVG]
     frame = pandas.DataFrame({"column": "a", "method": names, "distance": 0.1, "paper": np.nan})
     figure = draw_distances(frame, "what", "title")
     colours = {line.get_label(): line.get_color() for line in figure.axes[0].lines}
     grey = {name for name in names if colours[name] == tables.NULL_COLOUR}
-    assert grey == {*NULLS, "equal (FedAvg)"}
+    assert grey == {*NULLS, *NULLS_OF_FEDAVG}
     assert len({colours[name] for name in names}) == len(names) - len(grey) + 1
 
 

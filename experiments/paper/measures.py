@@ -26,8 +26,11 @@ TRIP = "TRIP-Shapley"
 DECENTRALISED, FEDAVG = "decentralised", "FedAvg"
 """Whose truth a row is judged by."""
 
-NULL_OF_FEDAVG = "equal (FedAvg)"
-"""The null of the baselines, which is judged by FedAvg's truth as they are."""
+NULLS_OF_FEDAVG = ("equal (FedAvg)", "weights (FedAvg)")
+"""Nulls of the baselines, which are judged by FedAvg's truth as they are.
+
+Weights are the same in all rounds, so that weights times gains point where weights do.
+"""
 
 
 def yardsticks(phi: np.ndarray, truth: np.ndarray) -> dict[str, float]:
@@ -96,7 +99,7 @@ def yardstick_rows(cell: Cell) -> list[dict[str, Any]]:
 
 
 def baseline_rows(cell: Cell, utilities: Sequence[str]) -> list[dict[str, Any]]:
-    """The baselines of centralised learning and a null against the Shapley value of FedAvg.
+    """The baselines of centralised learning and nulls against the Shapley value of FedAvg.
 
     Thresholds of TMR and GTG-Shapley are those of accuracy, whatever the utility.
     """
@@ -115,8 +118,14 @@ def baseline_rows(cell: Cell, utilities: Sequence[str]) -> list[dict[str, Any]]:
             "TMR": tmr(rounds),
             "GTG-Shapley": gtg_shapley(rounds, seed=cell.config.seed),
             "OR": one_round(game(tables["reconstructed"])),
-            NULL_OF_FEDAVG: Attribution(np.ones(cell.config.n_clients), calls=0),
         }
+        amounts = np.asarray(cell.trip.examples)
+        nulls = (
+            np.ones(len(amounts)),
+            amounts / amounts.mean(),
+        )  # bitwise the same where all own alike
+        for name, null in zip(NULLS_OF_FEDAVG, nulls, strict=True):
+            attributions[name] = Attribution(null, calls=0)
         for method, attribution in attributions.items():
             values = attribution.values[None]
             row = _row(method, utility, utility, values, truth[..., k], truth_of=FEDAVG)

@@ -19,7 +19,7 @@ from experiments.paper.cells import Cell, CellStudy
 from experiments.paper.drawn_truths import DRAWS, rows_over_draws
 from experiments.paper.measures import (
     FEDAVG,
-    NULL_OF_FEDAVG,
+    NULLS_OF_FEDAVG,
     TRIP,
     baseline_rows,
     cost_row,
@@ -32,7 +32,7 @@ from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.figures import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
 from trip_jax.truth.metrics import cosine_distance
 
-NULL_COLOUR, NULL_MARKERS = "#999999", "<>*h"
+NULL_COLOUR, NULL_MARKERS = "#999999", "<>*h8"
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Table:
                 f"{_listed(methods)} are judged by the Shapley value of FedAvg, all others by that "
                 "of the decentralised federation."
             )
-        nulls = {"nulls": (*NULLS, NULL_OF_FEDAVG)}
+        nulls = {"nulls": (*NULLS, *NULLS_OF_FEDAVG)}
         for utility in self.study.utilities:
             main = own[_is_main(own, utility, normalization)]
             whose = dict(list(main.groupby("truth_of", sort=False)))
@@ -281,7 +281,7 @@ def draw_distances(frame: pandas.DataFrame, what: str, title: str) -> Figure:
     step = 0.8 / len(methods)
     looks, of_nulls = iter(report.LOOKS), iter(NULL_MARKERS)
     for k, name in enumerate(methods):
-        is_null = name in (*NULLS, NULL_OF_FEDAVG)
+        is_null = name in (*NULLS, *NULLS_OF_FEDAVG)
         colour, marker = (NULL_COLOUR, next(of_nulls)) if is_null else next(looks)
         x = np.arange(len(columns)) + step * (k + 0.5) - 0.4
         by_column = frame[frame.method == name].groupby("column")
