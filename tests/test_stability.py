@@ -10,6 +10,7 @@ from experiments.beyond.stability import ERROR, TRUTH, StabilityStudy, compared,
 from experiments.paper.attributions import METHODS
 from experiments.paper.cells import Cell
 from experiments.paper.drawn_truths import by_sampling
+from experiments.paper.measures import yardsticks
 from tests.conftest import Once
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.truth.metrics import cosine_distance
@@ -70,10 +71,16 @@ def test_scores_are_correlated_between_orders_and_between_seeds(folder: Path) ->
     trip = [phi[1, order]["TRIP-Shapley"][..., 1] for order in (0, 1)]
     truth = [phi[1, order][TRUTH][..., 1] for order in (0, 1)]
     of_trip = frame[(frame.utility == "loss") & (frame.method == "TRIP-Shapley")].set_index("seed")
-    for name, pairs in {"own truth": ((0, 0), (1, 1)), "other truth": ((0, 1), (1, 0))}.items():
+    for name, pairs in {
+        "own distance": ((0, 0), (1, 1)),
+        "other distance": ((0, 1), (1, 0)),
+    }.items():
         apart = [cosine_distance(trip[a], truth[b]).mean() for a, b in pairs]
         assert of_trip[name]["1"] == pytest.approx(np.mean(apart), rel=1e-3)
+    told = [yardsticks(*run) for run in zip(trip, truth, strict=True)]
+    assert of_trip["own relative"]["1"] == pytest.approx(np.mean([row["relative"] for row in told]))
     text = report.file(".md").read_text()
+    assert "| method | distance | Pearson | Spearman | relative error | variation | ahead" in text
     assert "| scores by | Pearson between orders | Spearman between orders | distance" in text
     assert f"| {TRUTH} | " in text and "| equal | – | – | 0.000 ± 0.000 |" in text
     for ending in (".png", ".pdf"):
@@ -92,7 +99,8 @@ def test_scores_that_differ_by_rounding_correlate_with_nothing() -> None:
     assert np.isnan(found.pop("weights")) and set(found.values()) == {1.0}
     (weights,) = (row for row in rows if row["method"] == "weights")
     assert weights["distance"] == pytest.approx(0, abs=1e-9)
-    assert weights["own truth"] == weights["other truth"] == pytest.approx(1 - 3**-0.5, abs=1e-6)
+    for name in ("own distance", "other distance"):
+        assert weights[name] == pytest.approx(1 - 3**-0.5, abs=1e-6)
 
 
 def test_how_far_two_samples_of_a_truth_are_apart() -> None:
@@ -110,8 +118,8 @@ def test_the_truth_is_from_itself_what_sampling_makes_of_it() -> None:
     rows = {row["method"]: row for row in compared(told, ["loss"])}
     assert set(rows) == {TRUTH, "weights"}
     expected = np.mean([by_sampling(of[0, ..., 1], of[1, ..., 1]) for of in runs.values()])
-    assert rows[TRUTH]["own truth"] == pytest.approx(expected)
-    assert rows[TRUTH]["other truth"] == rows[TRUTH]["distance"]
+    assert rows[TRUTH]["own distance"] == pytest.approx(expected)
+    assert rows[TRUTH]["other distance"] == rows[TRUTH]["distance"]
 
 
 def test_clients_are_numbered_by_their_data(tmp_path: Path) -> None:

@@ -28,12 +28,14 @@ from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.report import with_spread
 from experiments.harness.statistics import pearson, spearman
-from experiments.paper.attributions import METHODS, Attributed
+from experiments.paper.attributions import METHODS, NULLS, Attributed
 from experiments.paper.cells import COALITIONS, Cell, CellStudy
 from experiments.paper.drawn_truths import by_sampling
+from experiments.paper.measures import yardsticks
 from experiments.paper.method_figures import draw_by_method
 from experiments.paper.paper_values import DISTRIBUTIONS
 from experiments.paper.topologies import BEYOND_THE_PAPER
+from experiments.paper.verdicts import HEADINGS, summary
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.figures import MUTED, add_legend
 from trip_jax.simulation import Simulation
@@ -123,9 +125,10 @@ def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
     """A row for every method and utility, and every seed (between orders) or pair of seeds.
 
     They are means over pairs of orders, and over orders; correlations are not a number where scores
-    are all alike. Distances are those of contributions: `distance` between the two runs, `own
-    truth` from the Shapley value of the same run, and `other truth` from that of the other. `own
-    truth` of the Shapley value is what two samples of the same run's coalitions would be apart.
+    are all alike. Distances are those of contributions: `distance` between the two runs, `other
+    distance` from the Shapley value of the other run. All `yardsticks` against that of the same run
+    are called `own`; the `own distance` of the Shapley value is what two samples of the same run's
+    coalitions would be apart.
     """
     seeds, orders = (list(dict.fromkeys(numbers)) for numbers in zip(*told, strict=True))
     pairs = {
@@ -143,7 +146,9 @@ def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
         }
         error = phis.pop(ERROR)
         for method, phi in phis.items():
-            own = _apart(phi, phis[TRUTH]) if method != TRUTH else by_sampling(phi, error)
+            judged = _judged(phi, phis[TRUTH])
+            if method == TRUTH:
+                judged["own distance"] = by_sampling(phi, error)
             first, second = phi.mean(axis=2)
             both = alike(first) | alike(second)
             yield {
@@ -154,14 +159,21 @@ def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
                 "pearson": np.where(both, np.nan, pearson(first, second)).mean(),
                 "spearman": np.where(both, np.nan, spearman(first, second)).mean(),
                 "distance": _apart(*phi),
-                "own truth": own,
-                "other truth": _apart(phi, phis[TRUTH][::-1]),
+                "other distance": _apart(phi, phis[TRUTH][::-1]),
+                **judged,
             }
 
 
 def _apart(phi: np.ndarray, other: np.ndarray) -> float:
     """The mean cosine distance of rows, which rounding may put below 0."""
     return float(abs(cosine_distance(phi, other)).mean())
+
+
+def _judged(phi: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """Means over runs of the yardsticks."""
+    runs = zip(*(of.reshape(-1, *of.shape[-2:]) for of in (phi, truth)), strict=True)
+    means = pandas.DataFrame([yardsticks(*run) for run in runs]).mean()
+    return {f"own {name}": mean for name, mean in means.items()}
 
 
 def alike(scores: Float[np.ndarray, "R n"]) -> np.ndarray:
@@ -190,12 +202,21 @@ def _sections(frame: pandas.DataFrame, utility: str) -> Iterator[str]:
         "value itself is what another sample of coalitions would tell, by standard errors; it is 0 "
         "where all were executed:"
     )
-    yield report.markdown(_by_cell(orders, "own truth", 3))
+    yield report.markdown(_by_cell(orders, "own distance", 3))
+    yield (
+        "All yardsticks against the Shapley value of the same run, means over cells and orders ± "
+        "standard deviation over seeds; its variation is "
+        f"{orders['own variation of the truth'].mean():.2f}. Nearer than every null are the cells "
+        "ahead; wins, which need two seeds, are more than chance:"
+    )
+    against_truth = orders.assign(**{name: orders[f"own {name}"] for name in HEADINGS})
+    against_truth = against_truth[against_truth.method != TRUTH]
+    yield report.markdown(summary(against_truth, CELL, {"nulls": NULLS}))
     yield (
         "From that of the same federation with its minibatches in another order. Where the Shapley "
         "value itself is as far from it, chance decides which method is nearer:"
     )
-    yield report.markdown(_by_cell(orders, "other truth", 3))
+    yield report.markdown(_by_cell(orders, "other distance", 3))
 
 
 def _by_method(own: pandas.DataFrame) -> Iterator[list[str]]:
