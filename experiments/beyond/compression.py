@@ -31,9 +31,9 @@ from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import Arrays
 from experiments.paper.attributions import NULLS
 from experiments.paper.cells import Cell, CellStudy
-from experiments.paper.measures import yardstick_rows
+from experiments.paper.measures import yardstick_rows, yardsticks
 from experiments.paper.method_figures import draw_yardsticks
-from experiments.paper.verdicts import yardstick_sections
+from experiments.paper.verdicts import HEADINGS, yardstick_sections
 from trip_jax import Exchange, Simulation, State
 from trip_jax.config import Adversary, Config, Defence
 from trip_jax.learning.evaluation import ACCURACY
@@ -224,7 +224,8 @@ class CompressedCell:
         row |= {"from_plain": far(plain.phi), "accuracy": found.accuracy}
         size = np.linalg.norm(plain.phi)
         row["changed"] = float(np.linalg.norm(found.phi - plain.phi) / size)
-        row["from_truth"] = np.nan if channel.learning else far(truth)
+        against = {} if channel.learning else yardsticks(found.phi, truth)
+        row |= {f"truth {name}": against.get(name, np.nan) for name in HEADINGS}
         for lie, defended in product(lies, (False, True)):
             adversary = replace(self.cell.config.adversary, kind=lie)
             lied = self.outcome(channel, adversary, defended)
@@ -294,13 +295,16 @@ def _sections(frame: pandas.DataFrame, lies: Sequence[str]) -> Iterator[str]:
     yield (
         "Bytes as shares of the plain ones. Distances are mean cosine distances of the rows of "
         "phi, by accuracy; changed: the norm of the difference to the uncompressed phi, over that "
-        "of the uncompressed one, which also sees the scale. Means over cells and seeds."
+        "of the uncompressed one, which also sees the scale. Pearson's coefficient within a row "
+        "and relative errors are against the Shapley value; what nulls reach stands below. Means "
+        "over cells and seeds."
     )
     yield report.table(
         "channel | size | way | bytes to tell | to learn | from uncompressed | in the worst cell | "
-        "changed | from the truth | final accuracy",
+        "changed | from the truth | Pearson | relative error | final accuracy",
         "{channel} | {size} | {way} | {bytes:.3f} | {learning:.3f} | {from_plain:.4f} | "
-        "{worst:.4f} | {changed:.3f} | {from_truth:.4f} | {accuracy:.3f}",
+        "{worst:.4f} | {changed:.3f} | {truth distance:.4f} | {truth centred:.2f} | "
+        "{truth relative:.2f} | {accuracy:.3f}",
         table.to_dict("records"),
     )
     told = table[(table.way == "with feedback") | (table.channel == "none")]
