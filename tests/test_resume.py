@@ -108,7 +108,9 @@ def test_going_on_from_any_round_gives_the_same(settings: dict[str, Any], tmp_pa
         assert_equal(again.run(past=kept, updates=updates), expected)
 
 
-def test_a_run_that_keeps_updates_goes_on(once: Once, tmp_path: Path) -> None:
+def test_a_run_that_keeps_updates_goes_on(
+    once: Once, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Interrupted in a round, then while contributions are told; its updates go in the end."""
     config = config_of(*TINY, "training.rounds=4", "contribution.method=surrogate", "n_clients=5")
     expected, folder = once("surrogate", lambda folder: run(config, folder)), tmp_path / "run"
@@ -123,7 +125,9 @@ def test_a_run_that_keeps_updates_goes_on(once: Once, tmp_path: Path) -> None:
                 run(replace(config, resume="auto"), folder)
         assert (folder / "updates" / "2.npy").exists()
     assert (folder / "updates" / "utilities.npy").exists()
+    capsys.readouterr()
     run(replace(config, resume="auto"), folder)
+    assert "method=surrogate: WHO TELLS CONTRIBUTIONS SEES ALL MODELS" in capsys.readouterr().out
     assert_same(folder, expected)
     assert not (folder / "updates").exists()
     assert not verify(folder).differences

@@ -7,7 +7,8 @@ carried over to graphs:
     c_ij^(t+1) = sum_k W_ik^t c_kj^t + W_ij^t Delta_j^t
 
 Exact where a client's updates do not depend on whether others train. Cost: 2^n evaluations for
-each client's final model, no gradient. Whoever computes it sees all models of all rounds.
+each client's final model, no gradient. Sent are all updates, n P numbers a round: **whoever
+computes it sees all models of all rounds**.
 """
 
 from typing import Any

@@ -9,8 +9,8 @@ members alone,
 and who is not in S mixes as always. Re-execution keeps the weights of the run, so that this is no
 estimate of it even where updates do not depend on others.
 
-Cost: that of reconstruction, 2^n evaluations for each client's final model, no gradient. Whoever
-computes it sees all models of all rounds.
+Cost: that of reconstruction, 2^n evaluations for each client's final model, no gradient. Sent are
+all updates, n P numbers a round: **whoever computes it sees all models of all rounds**.
 """
 
 from typing import Any

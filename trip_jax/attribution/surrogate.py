@@ -18,7 +18,8 @@ of the first round, where steps are longest. Coalitions are then replayed in the
 run's updates span: no training, no gradient.
 
 Cost: 2^n evaluations for each client's final model, as for reconstruction; T^2 n^2 P for the inner
-products of updates. Whoever computes it sees all models of all rounds.
+products of updates. Sent are all updates, n P numbers a round: **whoever computes it sees all
+models of all rounds**.
 """
 
 from typing import Any

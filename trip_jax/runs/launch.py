@@ -171,6 +171,11 @@ def _run_alone_or_first(
         def on_start(planned: PlannedMemory | None) -> None:
             if planned:
                 print(f"memory planned: {planned}", flush=True)
+            if simulation.keeps_updates:
+                method = f"contribution.method={config.contribution.method}"
+                print(
+                    f"{method}: WHO TELLS CONTRIBUTIONS SEES ALL MODELS OF ALL ROUNDS", flush=True
+                )
             progress.begin()
 
         tracked.start(title, flatten_dict(asdict(config.calibrated()), sep="."), done)

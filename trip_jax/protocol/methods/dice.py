@@ -11,9 +11,9 @@ Further hops are left to Eq. 3; the paper's products of weights and Hessians alo
 the models of the whole run, are contribution.method=dice_multi_hop. DICE-GT of one hop is
 contribution.method=trip with semivalue=loo and normalization=efficient.
 
-Cost: one gradient a client, round and smooth utility. What is sent: beside the models of learning,
-those before training (or updates instead of models); m numbers to the coordinator, which sees no
-model.
+Cost: one gradient a client, round and smooth utility, and one model evaluated. What is sent: beside
+the models of learning, those before training (or updates instead of models); m numbers to the
+coordinator, which sees no model.
 """
 
 from dataclasses import dataclass

@@ -13,9 +13,9 @@ gives the new round .3 on CIFAR-10 and .4 on Fashion-MNIST), but clients carry n
 to round here; and it mixes models by the outcome (Eq. 9), which would be another way to learn. The
 value has no unit and is not weighted by W_ij.
 
-Cost: one gradient a client, round and smooth utility. What is sent: beside the models of learning,
-those before training (or updates instead of models); m numbers to the coordinator, which sees no
-model. In the paper the coordinator is the server that sees all updates.
+Cost: one gradient a client, round and smooth utility, and one model evaluated. What is sent: beside
+the models of learning, those before training (or updates instead of models); m numbers to the
+coordinator, which sees no model. In the paper the coordinator is the server that sees all updates.
 """
 
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ sum is what the round's training brought to i. lambda is 1 where nobody did harm
 that some brought others took. By accuracy it also quiets saturated rounds, whose gains and losses
 are chance. Our own; the guess behind it, that what is undone will be taught again, is not proved.
 A row sums to at most what TRIP's would. Where values are sampled their noise adds to the sum of
-absolute values: lambda is then somewhat too small.
+absolute values: lambda is then somewhat too small. Standard errors take it for known.
 
 Cost: as for TRIP, 2^m models evaluated by a client of m members in a round, or
 `contribution.budget` of them; no gradient. What is sent: beside the models of learning, those

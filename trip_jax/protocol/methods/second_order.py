@@ -8,8 +8,8 @@ count; a player has its own part and half of each pair's, which is the sum above
 is no quadratic function this is its Taylor expansion, which is good while updates are small.
 
 Cost: one gradient and one Hessian-vector product a client, round and smooth utility, whatever m is:
-no neighbourhood is sampled. What is sent: as for TRIP, beside the models of learning those before
-training; m numbers to the coordinator, which sees no model.
+no neighbourhood is sampled; one model evaluated. What is sent: as for TRIP, beside the models of
+learning those before training; m numbers to the coordinator, which sees no model.
 """
 
 from dataclasses import dataclass
