@@ -190,7 +190,7 @@ def test_who_is_nearer_than_the_nulls_and_who_by_chance() -> None:
     distances = {
         "surely": [0.1, 0.11, 0.12],
         "by chance": [0.1, 0.5, 0.29],
-        "a tie": [0.3, 0.31, 0.32],
+        "a tie but for rounding": [0.3 - 2e-7, 0.31 - 3e-7, 0.32 - 2e-7],
         "silent": [np.nan, np.nan, np.nan],
         "equal": [0.3, 0.31, 0.32],
         "weights": [0.4, 0.41, 0.42],

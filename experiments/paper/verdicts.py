@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pandas
 
 from experiments.harness import report
@@ -16,6 +17,9 @@ HEADINGS = {
     "variation": "variation",
 }
 """Of the yardsticks in tables."""
+
+ROUNDING = 1e-6
+"""Distances of the same run that differ by less are the same."""
 
 Rivals = Mapping[str, Sequence[str]]  # methods, by what they are called together
 
@@ -38,11 +42,12 @@ def verdict(frame: pandas.DataFrame, cell: list[str], rivals: Rivals) -> pandas.
             row = dict(zip(cell, which, strict=True)) | {"method": method}
             for name, methods in rivals.items():
                 others = [distance[one].dropna() for one in methods if one in distance.columns]
-                less = [
+                apart = [
                     (distance[method] - other)[other.index].to_numpy()
                     for other in others
                     if len(other) and other.name != method
                 ]
+                less = [np.where(abs(one) < ROUNDING, 0, one) for one in apart]
                 ahead = bool(less) and all(one.mean() < 0 for one in less)
                 row[f"ahead of {name}"] = ahead
                 row[f"wins over {name}"] = ahead and all(
