@@ -47,8 +47,8 @@ from trip_jax.simulation.placement import Divided, OnAll
 from trip_jax.simulation.requirements import require_that_fits
 from trip_jax.topology import Topology
 
-MAX_PROGRAMS = 1_000
-"""Beyond so many those of earlier federations are forgotten. On a CPU each takes some 25 of the
+MAX_PROGRAMS = 400
+"""Beyond so many those of earlier federations are forgotten. On a CPU each takes 25 to 65 of the
 65,530 mappings that Linux grants a process, and a long sweep would end without."""
 
 MAX_KEPT = 10_000
