@@ -120,10 +120,8 @@ def baseline_rows(cell: Cell, utilities: Sequence[str]) -> list[dict[str, Any]]:
             "OR": one_round(game(tables["reconstructed"])),
         }
         amounts = np.asarray(cell.trip.examples)
-        nulls = (
-            np.ones(len(amounts)),
-            amounts / amounts.mean(),
-        )  # bitwise the same where all own alike
+        # Over their mean, and so bitwise the same as the first where all own alike.
+        nulls = np.ones(len(amounts)), amounts / amounts.mean()
         for name, null in zip(NULLS_OF_FEDAVG, nulls, strict=True):
             attributions[name] = Attribution(null, calls=0)
         for method, attribution in attributions.items():
