@@ -9,7 +9,14 @@ import pandas
 import pytest
 from scipy import stats
 
-from experiments.benchmarks.coverage import ALLOWED, _found, coverage, judged
+from experiments.benchmarks.coverage import (
+    ALLOWED,
+    _found,
+    _judged_rounds,
+    _over_rounds,
+    coverage,
+    judged,
+)
 from experiments.benchmarks.coverage_games import judging_games
 from experiments.benchmarks.estimators import OURS, TabulatedGame
 from tests.conftest import Once
@@ -77,6 +84,24 @@ def test_what_is_measured() -> None:
     assert told["claimed"] == pytest.approx(0.2 / np.sqrt(square))
     variance = 0.02 / 3
     assert told["bias"] == pytest.approx(np.sqrt((0.16 / variance - 1 / 4) / 2))
+
+
+def test_rounds_are_summed_by_turns_and_their_errors_by_squares() -> None:
+    """Of games in which players add up, so that few coalitions tell all; fifty is no multiple."""
+    inside = np.arange(2**PLAYERS)[:, None] >> np.arange(PLAYERS) & 1
+    rounds = [TabulatedGame("LCV, loss", inside @ (k + np.arange(PLAYERS))) for k in (1.0, 10, 100)]
+    summed = _over_rounds(rounds, "kernelshap", 36, 2)
+    (told,) = _judged_rounds(rounds, summed)
+    assert told["kind"] == "rounds, loss" and told["coverage"] == 1
+    expected = 17 * 1 + 17 * 10 + 16 * 100 + 50 * np.arange(PLAYERS)
+    np.testing.assert_allclose(summed["values"][..., 0], [expected, expected], rtol=1e-4)
+    drawn = [
+        _found([games()[0]], "permutation", 30, 17 if k < 3 else 16, seed=k) for k in (1, 2, 3)
+    ]
+    three = [TabulatedGame("LCV, loss", games()[0].table)] * 3
+    errors = _over_rounds(three, "permutation", 30, 1)["errors"][0, :, 0]
+    square = sum((one["errors"] ** 2).sum(axis=0)[:, 0] for one in drawn)
+    np.testing.assert_allclose(errors, np.sqrt(square), rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
