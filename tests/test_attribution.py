@@ -30,6 +30,7 @@ from trip_jax.attribution import (
     units,
     weights,
     weights_times_gain,
+    weights_times_mean_gain,
     with_reconstruction,
     with_weights,
 )
@@ -237,11 +238,17 @@ def test_a_method_that_waits_for_the_end_concludes_where_updates_are_kept_beside
     assert plain.records.kept is None and kept.records.kept is not None
 
 
+@pytest.mark.parametrize("comes_and_goes", [False, True])
 @pytest.mark.parametrize("renormalised", [False, True])
-def test_replays_are_re_executions_with_the_runs_updates(renormalised: bool) -> None:
+def test_replays_are_re_executions_with_the_runs_updates(
+    renormalised: bool, comes_and_goes: bool
+) -> None:
     rng, mixing = np.random.default_rng(0), random_mixing(3, 4)
     updates = rng.normal(size=(3, 4, 5))
-    found = replay(mixing, EVERY, Response.none(3, 4), renormalised)
+    present = rng.random((3, 4)) < 0.5 if comes_and_goes else None
+    found = replay(mixing, EVERY, Response.none(3, 4), renormalised, present)
+    if present is not None:
+        updates[~present] = 0
     for coalition, inside in enumerate(EVERY):
         models = np.zeros((4, 5))
         for t in range(3):
@@ -275,20 +282,26 @@ def test_reconstruction_is_exact_where_updates_do_not_depend_on_others() -> None
     assert abs(np.asarray(renormalised) @ updates - truth).max() > 0.1  # another game's
 
 
+@pytest.mark.parametrize("share", [1, 0.6])
 def test_the_surrogate_is_exact_for_quadratic_losses_of_one_curvature(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
-    """Where clients differ in their optima alone, and secants point everywhere."""
+    """Where clients differ in their optima alone, and secants point everywhere.
+
+    Args:
+        share: of rounds in which a client is there.
+    """
     monkeypatch.setattr("trip_jax.attribution.surrogate.RIDGE", 1e-9)
     rng, mixing = np.random.default_rng(0), random_mixing(6, 4)
     axes = np.linalg.qr(rng.normal(size=(3, 3)))[0]
     contraction = axes @ np.diag([0.1, 0.4, 0.8]) @ axes.T
-    optima = rng.normal(size=(4, 3))
+    optima, present = rng.normal(size=(4, 3)), rng.random((6, 4)) < share
 
     def execute(inside: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         models, updates = np.zeros((4, 3)), []
-        for mixed in mixing:
-            updates.append(np.einsum("np, npq -> nq", optima - models, shares))
+        for mixed, there in zip(mixing, present, strict=True):
+            update = np.einsum("np, npq -> nq", optima - models, shares)
+            updates.append(np.where(there[:, None], update, 0))
             models = mixed @ (models + np.where(inside[:, None], updates[-1], 0))
         return models, np.stack(updates)
 
@@ -297,10 +310,10 @@ def test_the_surrogate_is_exact_for_quadratic_losses_of_one_curvature(
         _, updates = execute(np.ones(4, bool), shares)
         nothing = np.zeros((6, 4, 4, 3), np.float32)
         start = np.zeros(3, np.float32)
-        journal = Journal(start, updates, mixing, nothing, np.full(4, 7))
+        journal = Journal(start, updates, mixing, nothing, np.full(4, 7), present)
         truth = np.stack([execute(inside, shares)[0] for inside in EVERY])
         found = [
-            np.asarray(replay(mixing, EVERY, response)) @ updates.reshape(-1, 3)
+            np.asarray(replay(mixing, EVERY, response, present=present)) @ updates.reshape(-1, 3)
             for response in (fitted_response(journal), Response.none(6, 4))
         ]
         surrogate, plain = (float(abs(models - truth).max()) for models in found)
@@ -346,6 +359,10 @@ def test_nulls_look_at_no_coalition(run: tuple[Result, Journal]) -> None:
     np.testing.assert_allclose(  # both inherit what their neighbourhoods gained
         gained.sum(axis=1), traced(journal.mixing, journal.lcv).sum(axis=1), atol=1e-5
     )
+    last = journal.lcv[-1].sum(axis=1).mean(axis=0)  # each client's share of the last round alone
+    one = replace(journal, mixing=journal.mixing[-1:], lcv=journal.lcv[-1:])
+    expected = journal.mixing[-1][..., None] * last
+    np.testing.assert_allclose(weights_times_mean_gain(one), expected, atol=1e-6)
 
 
 def test_shrinkage_lies_between_reports_and_weights(run: tuple[Result, Journal]) -> None:
@@ -448,11 +465,14 @@ def test_a_run_by_a_method_of_the_whole_run(
 def test_drawn_coalitions_of_a_whole_run_have_standard_errors(run: tuple[Result, Journal]) -> None:
     simulation = tiny(CHANGING, contribution=Contribution("loss", method="surrogate", budget=40))
     told = to_dataset(simulation.run(), Federation(simulation.data, np.zeros(6), "level"), "drawn")
-    expected = by_surrogate(run[1], simulation.learner, budget=40)
+    key = jax.random.fold_in(simulation.root, simulation.n + 1)
+    expected = by_surrogate(run[1], simulation.learner, budget=40, key=key)
     assert expected.error is not None and expected.score_error is not None
     np.testing.assert_allclose(told.phi_error, expected.error[..., LOSS], atol=1e-5)
     np.testing.assert_allclose(told.score_error, expected.score_error[..., LOSS], atol=1e-5)
     assert told.score_error.values.any()
+    other = by_surrogate(run[1], simulation.learner, budget=40).error
+    assert abs(other - expected.error).max() > 1e-4  # of other coalitions
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from trip_jax import (
     decentralised_truth,
     load_run,
 )
+from trip_jax.attribution import Journal
 from trip_jax.learning.evaluation import LOSS
 from trip_jax.runs.propagation import retraced
 from trip_jax.topology import Participation
@@ -90,6 +91,14 @@ def test_other_methods_give_nothing_to_who_was_never_there(method: str) -> None:
     found = tiny(WORLD, training=LONGER, present=present, contribution=told).run().phi
     np.testing.assert_allclose(found[:, 4], 0, atol=1e-6)
     assert found[:4, :4].any()
+
+
+def test_a_journal_knows_who_was_there() -> None:
+    simulation = tiny(WORLD, training=LONGER, present=PRESENT).keeping_updates()
+    journal = Journal.of(simulation.run().records, simulation.topology, simulation.learner)
+    np.testing.assert_array_equal(journal.present, PRESENT)
+    trained = np.abs(journal.updates[..., :]).max(axis=2) > 0
+    np.testing.assert_array_equal(trained, PRESENT)
 
 
 def test_repeated_executions_follow_the_same_events() -> None:

@@ -108,10 +108,11 @@ def _sums(cell: Cell) -> Arrays:
     sums = np.zeros((len(SUMS), len(rounds)))
     *replayed, whole = _replayed(journal)
     lack, missed = np.zeros(len(ENDS)), np.zeros((len(REPLAYS), len(ENDS)))
+    there = np.ones(updates.shape[:2], bool) if journal.present is None else journal.present
     for absent in range(n):
-        others = np.arange(n) != absent
         models = scaled = np.asarray(rounds[0][0].models)
         for t, (state, _) in enumerate(rounds):
+            others = there[t] & (np.arange(n) != absent)
             learned = learn(*learning, state.with_models(jnp.asarray(models)))
             update = np.asarray(learned.trained) - models
             difference = models - np.asarray(state.models)
@@ -151,7 +152,8 @@ def _replayed(journal: Journal) -> list[Float[np.ndarray, "n K P"]]:
     none, models_of = Response.none(n_rounds, n), FinalModels(journal)
     without, everyone = ~np.eye(n, dtype=bool), np.ones((1, n), bool)
     played = (fitted_response(journal), without), (none, without), (none, everyone)
-    return [models_of(replay(journal.mixing, inside, response)) for response, inside in played]
+    again = partial(replay, journal.mixing, present=journal.present)
+    return [models_of(again(inside=inside, response=response)) for response, inside in played]
 
 
 def _squares(

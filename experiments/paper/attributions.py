@@ -22,6 +22,7 @@ from trip_jax.attribution import (
     traced,
     weights,
     weights_times_gain,
+    weights_times_mean_gain,
     with_reconstruction,
     with_weights,
 )
@@ -31,7 +32,7 @@ from trip_jax.learning.learner import Learner
 BEST = "surrogate"
 """The method that is nearest to the truth over all cells."""
 
-NULLS = ("equal", "weights", "weights x gain")
+NULLS = ("equal", "weights", "weights x gain", "weights x mean gain")
 """Methods that look at no coalition."""
 
 Phi = Float[np.ndarray, "n n 3"]
@@ -148,6 +149,7 @@ METHODS: Mapping[str, Method] = {
     "equal": Method(_of_journal(equal)),
     "weights": Method(_of_journal(weights)),
     "weights x gain": Method(_of_journal(weights_times_gain)),
+    "weights x mean gain": Method(_of_journal(weights_times_mean_gain)),
     "by margin": _by_games("margin"),
     "by accuracy + margin": _by_games("accuracy+margin"),
     "beta_16_1": _by_games(semivalue="beta_16_1"),

@@ -32,7 +32,7 @@ from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.figures import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
 from trip_jax.truth.metrics import cosine_distance
 
-NULL_COLOUR, NULL_MARKERS = "#999999", "<>*hd"
+NULL_COLOUR, NULL_MARKERS = "#999999", "<>*hdp"
 
 
 @dataclass(frozen=True)

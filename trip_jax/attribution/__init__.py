@@ -7,7 +7,12 @@ models of all rounds, and in return follow what a coalition would have become.
 
 from trip_jax.attribution.cascade import by_cascade
 from trip_jax.attribution.journal import Journal, traced
-from trip_jax.attribution.nulls import equal, weights, weights_times_gain
+from trip_jax.attribution.nulls import (
+    equal,
+    weights,
+    weights_times_gain,
+    weights_times_mean_gain,
+)
 from trip_jax.attribution.reconstruction import by_reconstruction
 from trip_jax.attribution.renormalised import by_renormalised
 from trip_jax.attribution.replay import Attribution
@@ -31,6 +36,7 @@ __all__ = [
     "traced",
     "weights",
     "weights_times_gain",
+    "weights_times_mean_gain",
     "with_reconstruction",
     "with_weights",
 ]

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from trip_jax.attribution.journal import Journal, block_width
 from trip_jax.attribution.replay import Attribution, FinalModels, Response
@@ -42,7 +42,7 @@ def by_cascade(journal: Journal, learner: Learner) -> Attribution:
     """Contributions to first order; in the place of accuracy, which has no gradient, by loss."""
     n_rounds, n = journal.mixing.shape[:2]
     run = cascades(journal.mixing, Response.none(n_rounds, n)).sum(axis=0)
-    reached = cascades(journal.mixing, fitted_response(journal))
+    reached = cascades(journal.mixing, fitted_response(journal), journal.present)
     models_of = FinalModels(journal)
     phi = np.zeros((n, n, N_UTILITIES))
     for i in range(n):
@@ -63,19 +63,26 @@ def planned_bytes(shape: tuple[int, ...], budget: None = None) -> int:
 
 @jax.jit
 def cascades(
-    mixing: Float[Array | np.ndarray, "T n n"], response: Response
+    mixing: Float[Array | np.ndarray, "T n n"],
+    response: Response,
+    present: Bool[Array | np.ndarray, "T n"] | None = None,
 ) -> Float[Array, "n n C"]:
     """What reaches a client's final model of everything that another one's training changed.
+
+    Args:
+        present: who trains in a round; None: everyone.
 
     Returns:
         by who trained and who is reached, as coefficients of the run's updates.
     """
     n_rounds, n = mixing.shape[:2]
+    there = jnp.ones((n_rounds, n), bool) if present is None else jnp.asarray(present)
 
     def hop(reached: Array, t: Array) -> tuple[Array, None]:
         own = jnp.eye(n_rounds * n).reshape(n_rounds, n, -1)[t]
         changed = jnp.eye(n)[..., None] * own
-        return mixing[t] @ (reached - response(reached) + changed), None
+        answer = changed - jnp.where(there[t][:, None], response(reached), 0)
+        return mixing[t] @ (reached + answer), None
 
     with jax.default_matmul_precision("highest"):
         reached, _ = lax.scan(hop, jnp.zeros((n, n, n_rounds * n)), jnp.arange(n_rounds))

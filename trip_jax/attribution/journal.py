@@ -6,7 +6,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from trip_jax.attribution.updates import Updates
 from trip_jax.learning.evaluation import N_UTILITIES
@@ -29,6 +29,7 @@ class Journal:
     mixing: Float[np.ndarray, "T n n"]  # w_ij^(t) / sum_k w_ik^(t), 0 outside neighbourhoods
     lcv: Float[np.ndarray, "T n n 3"]  # psi^(i,t)(j), 0 outside neighbourhoods
     steps: Int[np.ndarray, " n"]  # minibatches that a client visits in a round
+    present: Bool[np.ndarray, "T n"] | None = None  # who trains in a round; None: everyone
 
     @classmethod
     def of(cls, records: Any, topology: Topology, learner: Learner) -> Self:
@@ -38,7 +39,7 @@ class Journal:
             records: `Result.records`.
         """
         mixing, lcv = _dense(records, topology)
-        training = learner.training
+        training, present = learner.training, topology.present
         batches = -(-np.asarray(learner.data.sizes) // training.batch_size)
         return cls(
             np.asarray(learner.model.theta),
@@ -46,6 +47,7 @@ class Journal:
             mixing,
             lcv,
             batches * training.local_epochs,
+            None if present is None else np.asarray(present)[: len(lcv)],
         )
 
     @staticmethod

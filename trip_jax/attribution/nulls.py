@@ -20,10 +20,22 @@ def weights(journal: Journal) -> Float[np.ndarray, "n n 3"]:
 
 
 def weights_times_gain(journal: Journal) -> Float[np.ndarray, "n n 3"]:
-    """The same times what a client's neighbourhood gained in the round."""
-    gain = journal.lcv.sum(axis=2, keepdims=True)
+    """The same times all that a client reports of the round.
+
+    That is what its neighbourhood gained, by Eq. 4 as printed times the members.
+    """
+    return traced(journal.mixing, _shares(journal) * _reported(journal))
+
+
+def weights_times_mean_gain(journal: Journal) -> Float[np.ndarray, "n n 3"]:
+    """The same times the mean of this over clients: how much a round counts, whoever is near."""
+    gain = _reported(journal).mean(axis=1, keepdims=True)
     return traced(journal.mixing, _shares(journal) * gain)
 
 
 def _shares(journal: Journal) -> Float[np.ndarray, "T n n 3"]:
     return np.broadcast_to(journal.mixing[..., None], journal.lcv.shape)
+
+
+def _reported(journal: Journal) -> Float[np.ndarray, "T n 1 3"]:
+    return journal.lcv.sum(axis=2, keepdims=True)

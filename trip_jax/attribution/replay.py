@@ -65,15 +65,18 @@ def replay(
     inside: Bool[Array | np.ndarray, "K n"],
     response: Response,
     renormalised: bool = False,
+    present: Bool[Array | np.ndarray, "T n"] | None = None,
 ) -> Float[Array, "K n C"]:
     """Coefficients of every client's final model where only a coalition trains.
 
     A member's update is that of the run less what `response` takes of the difference to the run's
-    model; others have none. With `response` none these are sums of the run's own updates.
+    model; others have none, nor has who is away from a round. With `response` none these are sums
+    of the run's own updates.
 
     Args:
         renormalised: members mix with members alone, their weights scaled to sum to one; others
             mix as always.
+        present: who trains in a round; None: everyone.
     """
     n_rounds, n = mixing.shape[:2]
     weights = mixing[None]
@@ -88,9 +91,10 @@ def replay(
         run, coalition = models
         update = jnp.eye(n_rounds * n).reshape(n_rounds, n, -1)[t]
         answer = update - response(coalition - run)
-        trained = coalition + jnp.where(inside[..., None], answer, 0)
+        trained = coalition + jnp.where((inside & there[t])[..., None], answer, 0)
         return (mixing[t] @ (run + update), weights[:, t] @ trained), None
 
+    there = jnp.ones((n_rounds, n), bool) if present is None else jnp.asarray(present)
     nothing = jnp.zeros((len(inside), n, n_rounds * n))
     with jax.default_matmul_precision("highest"):
         (_, coalition), _ = lax.scan(one_round, (nothing[0], nothing), jnp.arange(n_rounds))
@@ -113,7 +117,7 @@ def attributed(
     *,
     renormalised: bool = False,
     budget: int = 2**12,
-    seed: int = 0,
+    key: Array | None = None,
     finished: Float[np.ndarray, "K n 3"] | None = None,
     on_part: Callable[[np.ndarray], None] | None = None,
 ) -> Attribution:
@@ -122,6 +126,7 @@ def attributed(
     Args:
         budget: coalitions that are replayed, each of which has a final model for every client;
             all 2^n of them if they are no more, else as many are drawn, the same for all clients.
+        key: decides which coalitions are drawn; None: always the same.
         finished: the utilities that an interrupted call found, NaN for the others.
         on_part: called with such utilities now and then.
 
@@ -130,8 +135,8 @@ def attributed(
     """
     n = len(journal.steps)
     if sampled := samples(n, budget):
-        masks = draw(jax.random.key(seed), n, slots=n, rows=budget // 2 * 2, estimator=SAMPLED_BY)
-        inside = np.asarray(masks)
+        key = jax.random.key(0) if key is None else key
+        inside = np.asarray(draw(key, n, slots=n, rows=budget // 2 * 2, estimator=SAMPLED_BY))
     else:
         inside = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
     table = final_utilities(
@@ -181,7 +186,8 @@ def final_utilities(
         here = table[first : first + chunk]  # a view
         if np.isfinite(here).all():
             continue
-        coefficients = replay(journal.mixing, inside[first : first + chunk], response, renormalised)
+        some_inside = inside[first : first + chunk]
+        coefficients = replay(journal.mixing, some_inside, response, renormalised, journal.present)
         for one in range(0, n, together):
             some = slice(one, one + together)
             if np.isfinite(here[:, some]).all():

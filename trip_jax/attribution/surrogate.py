@@ -12,10 +12,10 @@ The run itself tells K_j: a client's successive models and updates are secants,
 
     K_j (theta_j^(t+1) - theta_j^t) = Delta_j^t - Delta_j^(t+1),
 
-as quasi-Newton methods use them. All clients' secants are pooled, ridge regression draws K towards
-a constant, and its eigenvalues are kept between 0 and 1. The constant is estimated from the secants
-of the first round, where steps are longest. Coalitions are then replayed in the space that the
-run's updates span: no training, no gradient.
+as quasi-Newton methods use them, t + 1 being the next round in which j trains. All clients' secants
+are pooled, ridge regression draws K towards a constant, and its eigenvalues are kept between 0 and
+1. The constant is estimated from the secants of the first round, where steps are longest.
+Coalitions are then replayed in the space that the run's updates span: no training, no gradient.
 
 Cost: 2^n evaluations for each client's final model, as for reconstruction; T^2 n^2 P for the inner
 products of updates. Sent are all updates, n P numbers a round: **whoever computes it sees all
@@ -25,7 +25,7 @@ models of all rounds**.
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from trip_jax.attribution import replay
 from trip_jax.attribution.journal import Journal, block_width
@@ -68,18 +68,22 @@ def planned_bytes(shape: tuple[int, ...], budget: int) -> int:
 
 
 def fitted_response(journal: Journal) -> Response:
-    """How updates answer other models, from the secants of a run of at least two rounds.
+    """How updates answer other models, from the secants of a run.
 
-    A run of one round tells nothing, and its coalitions need nothing: all start from one model.
+    Where nobody trains twice there are none; after a run of one round its coalitions need none,
+    for all start from one model.
     """
     n_rounds, n, _ = journal.updates.shape
-    if n_rounds < 2:
+    everyone = np.ones((n_rounds, n), bool)
+    present = everyone if journal.present is None else journal.present
+    n_secants = int((present.sum(axis=0) - 1).clip(0).sum())
+    if not n_secants:
         return Response.none(n_rounds, n)
     gram = np.zeros((n_rounds * n, n_rounds * n))
     for columns in journal.blocks:
         block = journal.block(columns).astype(np.float64)
         gram += block @ block.T
-    moved, answered = _secants(journal.mixing)
+    moved, answered = _secants(journal.mixing, present)
     first = np.einsum("jc,cd,jd->", moved[0], gram, answered[0])
     first /= max(np.einsum("jc,cd,jd->", moved[0], gram, moved[0]), np.finfo(float).tiny)
     first = np.clip(first, SMALLEST, LARGEST)
@@ -93,7 +97,7 @@ def fitted_response(journal: Journal) -> Response:
     directions = (vectors[:, real] / np.sqrt(variances[real])).T @ s
     into = gram @ directions.T
     s, y = s @ into, y @ into
-    ridge = RIDGE * (s**2).sum() / len(s) * np.eye(len(directions))
+    ridge = RIDGE * (s**2).sum() / n_secants * np.eye(len(directions))
     contraction = np.linalg.solve(s.T @ s + ridge, s.T @ y + mean * ridge)
     shares, axes = np.linalg.eigh((contraction + contraction.T) / 2)
     gain = np.clip(relative[:, None] * shares, 0, 1) - base[:, None]
@@ -101,11 +105,20 @@ def fitted_response(journal: Journal) -> Response:
     return Response(*(one.astype(np.float32) for one in found))
 
 
-def _secants(mixing: Float[np.ndarray, "T n n"]) -> tuple[np.ndarray, np.ndarray]:
-    """theta_j^(t+1) - theta_j^t and Delta_j^t - Delta_j^(t+1), as coefficients [T-1, n, T n]."""
+def _secants(
+    mixing: Float[np.ndarray, "T n n"], present: Bool[np.ndarray, "T n"]
+) -> tuple[np.ndarray, np.ndarray]:
+    """theta_j^(t') - theta_j^t and Delta_j^t - Delta_j^t', as coefficients [T-1, n, T n].
+
+    t and t' are rounds in which j trains, one after the other; 0 where there are no more.
+    """
     n_rounds, n = mixing.shape[:2]
     update = np.eye(n_rounds * n).reshape(n_rounds, n, -1)
-    models = [np.zeros((n, n_rounds * n))]
-    for weights, own in zip(mixing[:-1], update, strict=False):
-        models.append(weights @ (models[-1] + own))
-    return np.diff(models, axis=0), update[:-1] - update[1:]
+    models = np.zeros_like(update)
+    for t in range(n_rounds - 1):
+        models[t + 1] = mixing[t] @ (models[t] + present[t][:, None] * update[t])
+    in_order = np.argsort(~present, axis=0, kind="stable"), np.arange(n)  # rounds of training first
+    moved, answered = np.diff(models[in_order], axis=0), -np.diff(update[in_order], axis=0)
+    no_more = np.arange(1, n_rounds)[:, None] >= present.sum(axis=0)
+    moved[no_more] = answered[no_more] = 0
+    return moved, answered

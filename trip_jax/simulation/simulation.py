@@ -96,7 +96,8 @@ class Simulation(Prepared):
             if len(result.timings) < self.training.rounds:  # more than it is worth
                 return replace(result, phi=np.full((self.n, self.n), np.nan, np.float32))
             journal = Journal.of(result.records, self.topology, self.learner)
-            told = method.conclude(journal, self.learner, on_part)
+            key = jax.random.fold_in(self.root, self.n + 1)  # training and truths fold in 0 to n
+            told = method.conclude(journal, self.learner, key, on_part)
             column = self.rules.utility
 
             def of_utility(values: np.ndarray | None) -> np.ndarray | None:

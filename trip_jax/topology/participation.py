@@ -73,7 +73,7 @@ def always(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarra
 @PARTICIPATIONS("bernoulli")
 def bernoulli(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray:
     """Rounds are drawn one after another, so that more of them leave the first as they are."""
-    rng = np.random.default_rng([seed, 3])
+    rng = np.random.default_rng([seed, 9])
     return rng.random((rounds, n)) < settings.probability
 
 
@@ -162,7 +162,7 @@ def _of_round(
 ) -> Neighbourhoods:
     here = topology.at(t)
     away = np.zeros(topology.n_clients, bool) if present is None else ~present[t]
-    lost = np.random.default_rng([seed, 4, t]).random(here.mask.shape) < drop
+    lost = np.random.default_rng([seed, 10, t]).random(here.mask.shape) < drop
     return left_over(topology, here, here.mask & ~(away[:, None] | away[here.members] | lost))
 
 

@@ -79,11 +79,16 @@ class WholeRun:
         return replace(found, kept=updates_of(inbox)) if self.keeps_updates else found
 
     def conclude(
-        self, journal: Journal, learner: Learner, on_part: Callable[[float], None] | None = None
+        self,
+        journal: Journal,
+        learner: Learner,
+        key: Array,
+        on_part: Callable[[float], None] | None = None,
     ) -> Attribution:
         """phi, once the run is over; goes on from what an interrupted call has kept on disk.
 
         Args:
+            key: decides which coalitions are drawn.
             on_part: called now and then with the share that is done.
         """
         if self.budget is None:
@@ -98,7 +103,7 @@ class WholeRun:
 
         finished = updates.utilities()
         given = {"budget": self.budget, "finished": finished, "on_part": keep}
-        return self.attribute(journal, learner, **given)
+        return self.attribute(journal, learner, key=key, **given)
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,10 @@ class Keeping:
     """Another method, and every client's update kept beside what it tells."""
 
     method: Any  # Method
+
+    @property
+    def sends_before(self) -> bool:
+        return bool(self.method.sends_before)
 
     def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
         return self.method.work(n_members, batch)

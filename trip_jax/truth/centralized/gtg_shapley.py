@@ -39,7 +39,7 @@ def gtg_shapley(
         if abs(own.gain()) <= eps_between * (1 + SLACK):
             skipped += 1
         else:
-            rng = np.random.default_rng((seed, t))
+            rng = np.random.default_rng([seed, 11, t])
             marginals = np.zeros((0, n))
             while True:
                 swept = walk(own, sweep(n, rng), eps_within)
