@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import trip_jax as tj
+from trip_jax.attribution import Journal, weights_times_mean_gain
 from trip_jax.runs.figures import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
 from trip_jax.truth.metrics import cosine_distance, relative_error
 
@@ -55,7 +56,8 @@ if __name__ == "__main__":
         exec(compile(example, str(README), "exec"), names)
         federation, graph, training = (names[name] for name in ("federation", "graph", "training"))
         trip, sizes = names["result"], np.asarray(federation.data.sizes)
-        truth = tj.decentralised_truth(names["simulation"]).values[..., 0]
+        simulation = names["simulation"]
+        truth = tj.decentralised_truth(simulation).values[..., 0]
 
         def told(method: str) -> tj.Result:
             how = tj.Contribution(method=method)
@@ -66,6 +68,8 @@ if __name__ == "__main__":
         contributions = {"TRIP-Shapley": trip.phi, "surrogate": surrogate.phi}
         contributions |= {"equal": np.ones_like(truth), "weights": told("weights").phi}
         contributions |= {"weights x gain": told("gain").phi}
+        journal = Journal.of(trip.records, simulation.topology, simulation.learner)
+        contributions |= {"weights x mean gain": weights_times_mean_gain(journal)[..., 0]}
         for name, phi in contributions.items():
             distance, error = cosine_distance(phi, truth).mean(), relative_error(phi, truth)
             print(f"{name}: cosine distance {distance:.4f}, relative error {error:.3f}")
