@@ -12,10 +12,15 @@ The run itself tells K_j: a client's successive models and updates are secants,
 
     K_j (theta_j^(t+1) - theta_j^t) = Delta_j^t - Delta_j^(t+1),
 
-as quasi-Newton methods use them, t + 1 being the next round in which j trains. All clients' secants
-are pooled, ridge regression draws K towards a constant, and its eigenvalues are kept between 0 and
-1. The constant is estimated from the secants of the first round, where steps are longest.
-Coalitions are then replayed in the space that the run's updates span: no training, no gradient.
+as quasi-Newton methods use them, t + 1 being the next round in which j trains. Clients differ in
+how many minibatches b_j they visit in a round: K_j = r_j K, and all secants (s, y) are pooled,
+
+    c_j = 1 - (1 - c)^(2 b_j / mean b),    r_j = c_j / mean c_j,
+    K = argmin sum |K s - y / r_j|^2 + ridge |K - mean c_j I|^2.
+
+Ridge regression draws K towards a constant, which is of two rounds of c, the contraction that first
+secants show, where steps are longest. Eigenvalues of K_j are kept between 0 and 1. Coalitions are
+then replayed in the space that the run's updates span: no training, no gradient.
 
 Cost: 2^n evaluations for each client's final model, as for reconstruction; T^2 n^2 P for the inner
 products of updates. Sent are all updates, n P numbers a round: **whoever computes it sees all
@@ -24,8 +29,9 @@ models of all rounds**.
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from trip_jax.attribution import replay
 from trip_jax.attribution.journal import Journal, block_width
@@ -79,30 +85,32 @@ def fitted_response(journal: Journal) -> Response:
     n_secants = int((present.sum(axis=0) - 1).clip(0).sum())
     if not n_secants:
         return Response.none(n_rounds, n)
+    gram = _inner_products(journal)
+    moved, answered = _secants(journal.mixing, present)
+    constant = _constants(moved[0], answered[0], gram, journal.steps)
+    mean, relative = constant.mean(), constant / constant.mean()
+    moved, answered = (
+        secants.reshape(-1, n_rounds * n) for secants in (moved, answered / relative[:, None])
+    )
+    directions = _orthonormal(moved, gram)
+    into = gram @ directions.T
+    s, y = moved @ into, answered @ into
+    ridge = RIDGE * (s**2).sum() / n_secants * np.eye(len(directions))
+    contraction = np.linalg.solve(s.T @ s + ridge, s.T @ y + mean * ridge)
+    shares, axes = np.linalg.eigh((contraction + contraction.T) / 2)
+    gain = np.clip(relative[:, None] * shares, 0, 1) - constant[:, None]
+    found = constant, gain, into @ axes, axes.T @ directions
+    return Response(*(jnp.asarray(one, jnp.float32) for one in found))
+
+
+def _inner_products(journal: Journal) -> Float[np.ndarray, "C C"]:
+    """Of all updates."""
+    n_rounds, n, _ = journal.updates.shape
     gram = np.zeros((n_rounds * n, n_rounds * n))
     for columns in journal.blocks:
         block = journal.block(columns).astype(np.float64)
         gram += block @ block.T
-    moved, answered = _secants(journal.mixing, present)
-    first = np.einsum("jc,cd,jd->", moved[0], gram, answered[0])
-    first /= max(np.einsum("jc,cd,jd->", moved[0], gram, moved[0]), np.finfo(float).tiny)
-    first = np.clip(first, SMALLEST, LARGEST)
-    base = 1 - (1 - first) ** (MULTIPLE * journal.steps / journal.steps.mean())
-    relative, mean = base / base.mean(), base.mean()
-    s, y = (one.reshape(-1, n_rounds * n) for one in (moved, answered / relative[:, None]))
-
-    # Orthonormal directions of the space of secants, as coefficients.
-    variances, vectors = np.linalg.eigh(s @ gram @ s.T)
-    real = np.flatnonzero(variances > 1e-9 * variances.max())[-MAX_DIRECTIONS:]
-    directions = (vectors[:, real] / np.sqrt(variances[real])).T @ s
-    into = gram @ directions.T
-    s, y = s @ into, y @ into
-    ridge = RIDGE * (s**2).sum() / n_secants * np.eye(len(directions))
-    contraction = np.linalg.solve(s.T @ s + ridge, s.T @ y + mean * ridge)
-    shares, axes = np.linalg.eigh((contraction + contraction.T) / 2)
-    gain = np.clip(relative[:, None] * shares, 0, 1) - base[:, None]
-    found = base, gain, into @ axes, axes.T @ directions
-    return Response(*(one.astype(np.float32) for one in found))
+    return gram
 
 
 def _secants(
@@ -122,3 +130,25 @@ def _secants(
     no_more = np.arange(1, n_rounds)[:, None] >= present.sum(axis=0)
     moved[no_more] = answered[no_more] = 0
     return moved, answered
+
+
+def _constants(
+    moved: Float[np.ndarray, "n C"],
+    answered: Float[np.ndarray, "n C"],
+    gram: Float[np.ndarray, "C C"],
+    steps: Int[np.ndarray, " n"],
+) -> Float[np.ndarray, " n"]:
+    """c_j, from each client's first secant."""
+    first = np.einsum("jc,cd,jd->", moved, gram, answered)
+    first /= max(np.einsum("jc,cd,jd->", moved, gram, moved), np.finfo(float).tiny)
+    first = np.clip(first, SMALLEST, LARGEST)
+    return np.asarray(1 - (1 - first) ** (MULTIPLE * steps / steps.mean()))
+
+
+def _orthonormal(
+    secants: Float[np.ndarray, "S C"], gram: Float[np.ndarray, "C C"]
+) -> Float[np.ndarray, "r C"]:
+    """Directions that span the longest secants, as coefficients."""
+    variances, vectors = np.linalg.eigh(secants @ gram @ secants.T)
+    real = np.flatnonzero(variances > 1e-9 * variances.max())[-MAX_DIRECTIONS:]
+    return np.asarray((vectors[:, real] / np.sqrt(variances[real])).T @ secants)
