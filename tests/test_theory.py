@@ -22,10 +22,13 @@ from trip_jax.learning.evaluation import LOSS
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import WeightedMean
 from trip_jax.protocol.messages import Inbox, Messages, Round
+from trip_jax.protocol.methods.cgsv import CGSV
 from trip_jax.protocol.methods.dice import DICE
+from trip_jax.protocol.methods.fedif import FedIF
 from trip_jax.protocol.methods.gain import Gain
 from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood
 from trip_jax.protocol.methods.second_order import SecondOrder
+from trip_jax.protocol.methods.weights import Weights
 from trip_jax.shapley import game_values
 from trip_jax.simulation import Simulation
 from trip_jax.topology import build
@@ -132,6 +135,16 @@ def test_the_gain_is_the_shapley_value_of_members_who_do_the_same() -> None:
     assert abs(off).max() > 0.1
 
 
+@pytest.mark.parametrize("method", [Weights(), CGSV(), FedIF()])
+def test_what_has_no_unit_of_the_utility_is_no_shapley_value(method: ByNeighbourhood) -> None:
+    learner, given = quadratic(), (arcs(), models())
+    twice = replace(learner, slope=2 * learner.slope, bend=2 * learner.bend)
+    found, expected = told(method, learner, *given), played(learner, *given)
+    np.testing.assert_allclose(told(method, twice, *given), found, atol=1e-5)
+    np.testing.assert_allclose(played(twice, *given), 2 * expected, rtol=1e-4, atol=1e-5)
+    assert abs(found).max() > 0.1 and abs(expected).max() > 0.1
+
+
 def federation(method: str, rounds: int) -> Simulation:
     graphs = [nx.DiGraph([(0, 1), (1, 2), (2, 0), (3, 2), (2, 1)]), nx.path_graph(4)]
     return tiny(
@@ -147,6 +160,16 @@ def test_trip_is_the_whole_truth_of_a_single_round_and_of_no_more() -> None:
         simulation = federation("trip", rounds)
         off = simulation.run().phi - decentralised_truth(simulation).values[..., LOSS]
         assert (abs(off).max() < 1e-5) == exact
+
+
+def test_shapfed_is_the_same_by_any_utility() -> None:
+    """And so is no Shapley value of any."""
+    one, other = (
+        tiny(contribution=Contribution(utility, method="shapfed")).run().phi
+        for utility in ("loss", "accuracy")
+    )
+    np.testing.assert_array_equal(one, other)
+    assert one.any()
 
 
 def test_net_gain_is_trip_where_nobody_does_harm() -> None:
