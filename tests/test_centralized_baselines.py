@@ -288,7 +288,7 @@ def test_gtg_against_permutations_walked_one_by_one(eps: float) -> None:
     found = gtg_shapley(rounds, seed=seed, eps_within=eps, max_permutations=40, tolerance=0)
     expected = np.zeros(n)
     for t, table in enumerate(tables):
-        rng = np.random.default_rng((seed, t))
+        rng = np.random.default_rng([seed, 11, t])
         orders = np.concatenate([sweep(n, rng) for _ in range(10)])
         expected += np.mean([marginals_along(table, tuple(o), eps) for o in orders], axis=0)
     np.testing.assert_allclose(found.values, expected, atol=1e-13)
