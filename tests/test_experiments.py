@@ -116,8 +116,8 @@ def test_table_1_is_written_with_its_scale_beside_every_number(
     assert set(frame[frame.truth_of == "FedAvg"].method) == of_fedavg
     assert set(frame.method) - of_fedavg == {"TRIP-Shapley", "surrogate", *NULLS}
     # TRIP by three utilities and two normalisations against its own utility, two utilities
-    # against accuracy as well; ten others by three utilities.
-    assert len(frame) == len(columns) * (2 * (3 + 2) + 10 * 3)
+    # against accuracy as well; eleven others by three utilities.
+    assert len(frame) == len(columns) * (2 * (3 + 2) + 11 * 3)
     _, yard = text.split("## Yardsticks")
     assert "OR, equal (FedAvg) and weights (FedAvg) are judged by the Shapley" in yard
     assert yard.count("the truth's variation is") == 3  # utilities
@@ -127,7 +127,7 @@ def test_table_1_is_written_with_its_scale_beside_every_number(
     accuracy = frame[(frame.utility == "accuracy") & (frame.truth == "accuracy")]
     accuracy = accuracy[accuracy.normalization != "efficient"]
     distance = accuracy.pivot(index="vs_shapley", columns="method", values="distance")
-    assert [line[0] for line in lines[:5]] == ["TRIP-Shapley", "surrogate", *NULLS]
+    assert [line[0] for line in lines[:6]] == ["TRIP-Shapley", "surrogate", *NULLS]
     for method, mean, *_, ahead, wins in lines:
         nulls = NULLS_OF_FEDAVG if method in of_fedavg else list(NULLS)
         nearer = distance.drop(columns=method).reindex(columns=nulls).min(axis=1) > distance[method]
