@@ -335,7 +335,7 @@ def test_table_2_has_the_papers_graphs_and_two_more(
     report = reported("topologies", *chosen["topologies"], out=folder)
     frame = pandas.read_csv(report.file(".csv"))
     columns = COLUMNS["topologies"]["topologies"] if thorough else tuple(BEYOND_THE_PAPER)
-    assert len(frame) == len(columns) * (2 * (3 + 2) + 4 * 3)
+    assert len(frame) == len(columns) * (2 * (3 + 2) + 5 * 3)
     assert frame.distance.between(0, 2).all()
     text = report.file(".md").read_text()
     names = " | ".join(
