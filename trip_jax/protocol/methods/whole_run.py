@@ -51,8 +51,8 @@ class WholeRun:
         attribute: `(journal, learner, ...) -> Attribution`.
         planned_bytes: of memory that it takes beside the journal, of the shape (T, n, P) of
             updates and the budget.
-        budget: coalitions of all clients that it may look at, as its `budget`; None if it looks at
-            none.
+        budget: coalitions of all clients that it may look at, as its `budget`, drawn by its `key`;
+            None if it looks at none.
         method: what clients report in a round.
         keeps_updates: whether it sees models; else it looks at reports alone.
     """
