@@ -124,7 +124,7 @@ def _secants(
     update = np.eye(n_rounds * n).reshape(n_rounds, n, -1)
     models = np.zeros_like(update)
     for t in range(n_rounds - 1):
-        models[t + 1] = mixing[t] @ (models[t] + present[t][:, None] * update[t])
+        models[t + 1] = mixing[t] @ (models[t] + update[t])  # updates are 0 of who is away
     in_order = np.argsort(~present, axis=0, kind="stable"), np.arange(n)  # rounds of training first
     moved, answered = np.diff(models[in_order], axis=0), -np.diff(update[in_order], axis=0)
     no_more = np.arange(1, n_rounds)[:, None] >= present.sum(axis=0)
