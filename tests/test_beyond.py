@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+import xarray
 
-from experiments.beyond.asynchrony import asynchrony
+from experiments.beyond.asynchrony import asynchrony, traced_late
 from experiments.beyond.broadcast import broadcast
 from experiments.beyond.compression import SIZES, compression
 from experiments.beyond.incentives import TRUSTS, incentives
@@ -70,6 +71,11 @@ def test_speeds_are_judged_by_the_truth(tmp_path: Path) -> None:
     assert apart.duration.iloc[[0, -1]].tolist() == [1, 3]
     assert apart.local_rounds.iloc[[0, -1]].tolist() == [4, 1]
     assert found.distance.between(0, 2).all() and np.isfinite(found.part).all()
+    runs = [xarray.open_dataset(file) for file in tmp_path.glob("cells/*/trip/results.nc")]
+    assert len(runs) == 2 * 3 and sum("sent_in_round" in run for run in runs) == 3
+    for run in runs:
+        told = np.nan_to_num(run.lcv_by_contributor.values)
+        np.testing.assert_allclose(traced_late(run, told), run.phi, atol=1e-6)
 
 
 @pytest.mark.thorough

@@ -21,6 +21,7 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
+from xarray import Dataset
 
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
@@ -71,9 +72,12 @@ def asynchrony(arguments: Sequence[str]) -> None:
             cell = study.cell(dataset, model, seed, *given)
             rows += [where | of_client for of_client in _measured(cell)]
             phi = {TRIP: cell.trip.phi.values, "equal": np.ones(cell.trip.phi.shape)}
-            for null, method in {"weights": "weights", "weights x gain": "gain"}.items():
-                by = study.cell(dataset, model, seed, *given, f"contribution.method={method}")
-                phi[null] = by.trip.phi.values
+            by = {
+                method: study.cell(dataset, model, seed, *given, f"contribution.method={method}")
+                for method in ("weights", "gain")
+            }
+            phi["weights"], phi["weights x gain"] = (of.trip.phi.values for of in by.values())
+            phi["weights x mean gain"] = _times_mean_gain(by["weights"].trip, cell.trip)
             truth = cell.decentralised()["values"][..., ACCURACY]
             told += [
                 where | {"method": name} | yardsticks(values.astype(float), truth)
@@ -88,6 +92,27 @@ def asynchrony(arguments: Sequence[str]) -> None:
         written.draw(partial(draw, frame, title))
         written.draw(partial(draw_yardsticks, beside, apart, title), "_yardsticks")
         print(f"{text}\nresults in {study.folder}")
+
+
+def _times_mean_gain(weights: Dataset, trip: Dataset) -> np.ndarray:
+    """The null by this name [n, n], by accuracy."""
+    shares, told = (np.nan_to_num(run.lcv_by_contributor.values) for run in (weights, trip))
+    return traced_late(weights, shares * told.sum(axis=2).mean(axis=1)[:, None, None])
+
+
+def traced_late(run: Dataset, lcv: np.ndarray) -> np.ndarray:
+    """Eq. 3 with contribution vectors [T, n, n] along a run's exchanges: phi [n, n].
+
+    What a model contains is what its sender's did in the round in which it was sent.
+    """
+    synchronous = np.broadcast_to(run["round"].values[:, None, None], run.shares.shape)
+    sent = run.get("sent_in_round", synchronous)
+    phi = [np.zeros(lcv.shape[1:])]
+    for t, new in enumerate(lcv):
+        members = run.members.values[run.graph_of_round.values[t]]
+        heard = np.stack(phi)[np.asarray(sent[t]) - 1, members]
+        phi.append(np.einsum("im,imj->ij", run.shares.values[t], heard) + new)
+    return phi[-1]
 
 
 def _measured(cell: Cell) -> Iterator[dict[str, Any]]:
