@@ -76,7 +76,7 @@ def test_a_journal_explains_the_final_models(run: tuple[Result, Journal]) -> Non
     result, journal = run
     n_rounds, n, size = journal.updates.shape
     everyone = np.ones((1, n), bool)
-    (coefficients,) = replay(journal.mixing, everyone, Response.none(n_rounds, n))
+    (coefficients,) = replay(journal.mixing, everyone, Response.none(n_rounds, n), journal.present)
     models = journal.start + np.asarray(coefficients) @ np.reshape(journal.updates, (-1, size))
     np.testing.assert_allclose(models, result.models, atol=1e-5)
     assert journal.steps.tolist() == [2 * -(-size // 4) for size in (12, 7, 16, 9, 20, 5)]
@@ -166,8 +166,9 @@ def test_planned_memory_covers_the_compilers_own_plan(
     response = Response(
         of(n), of(n, directions), of(n_updates, directions), of(directions, n_updates)
     )
-    inside = jax.ShapeDtypeStruct((CHUNK, n), bool)
-    compiled = replay.lower(of(n_rounds, n, n), inside, response).compile().memory_analysis()
+    inside, present = (jax.ShapeDtypeStruct((some, n), bool) for some in (CHUNK, n_rounds))
+    lowered = replay.lower(of(n_rounds, n, n), inside, response, present)
+    compiled = lowered.compile().memory_analysis()
     taken = compiled.temp_size_in_bytes + compiled.output_size_in_bytes
     planned = planned_bytes((n_rounds, n, size), 2**12, directions)
     assert taken < planned < 2 * taken + 2**16
@@ -245,10 +246,9 @@ def test_replays_are_re_executions_with_the_runs_updates(
 ) -> None:
     rng, mixing = np.random.default_rng(0), random_mixing(3, 4)
     updates = rng.normal(size=(3, 4, 5))
-    present = rng.random((3, 4)) < 0.5 if comes_and_goes else None
-    found = replay(mixing, EVERY, Response.none(3, 4), renormalised, present)
-    if present is not None:
-        updates[~present] = 0
+    present = rng.random((3, 4)) < (0.5 if comes_and_goes else 1)
+    found = replay(mixing, EVERY, Response.none(3, 4), present, renormalised)
+    updates[~present] = 0
     for coalition, inside in enumerate(EVERY):
         models = np.zeros((4, 5))
         for t in range(3):
@@ -272,13 +272,13 @@ def test_reconstruction_is_exact_where_updates_do_not_depend_on_others() -> None
             models = mixed @ (models + np.where(inside[:, None], slopes, 0))
         return models
 
-    updates = np.tile(slopes, (3, 1)).reshape(12, 5)
-    replayed = np.asarray(replay(mixing, EVERY, Response.none(3, 4))) @ updates
+    updates, present = np.tile(slopes, (3, 1)).reshape(12, 5), np.ones((3, 4), bool)
+    replayed = np.asarray(replay(mixing, EVERY, Response.none(3, 4), present)) @ updates
     truth = np.stack([executed(inside) for inside in EVERY])
     np.testing.assert_allclose(replayed, truth, atol=1e-5)
     square = game_values((truth**2).sum(axis=2))  # any utility of the models
     np.testing.assert_allclose(game_values((replayed**2).sum(axis=2)), square, atol=1e-4)
-    renormalised = replay(mixing, EVERY, Response.none(3, 4), renormalised=True)
+    renormalised = replay(mixing, EVERY, Response.none(3, 4), present, renormalised=True)
     assert abs(np.asarray(renormalised) @ updates - truth).max() > 0.1  # another game's
 
 
@@ -313,7 +313,7 @@ def test_the_surrogate_is_exact_for_quadratic_losses_of_one_curvature(
         journal = Journal(start, updates, mixing, nothing, np.full(4, 7), present)
         truth = np.stack([execute(inside, shares)[0] for inside in EVERY])
         found = [
-            np.asarray(replay(mixing, EVERY, response, present=present)) @ updates.reshape(-1, 3)
+            np.asarray(replay(mixing, EVERY, response, present)) @ updates.reshape(-1, 3)
             for response in (fitted_response(journal), Response.none(6, 4))
         ]
         surrogate, plain = (float(abs(models - truth).max()) for models in found)
@@ -345,6 +345,7 @@ def test_after_one_round_a_surrogate_is_a_reconstruction() -> None:
             random_mixing(1, 3),
             np.zeros((1, 3, 3, 3)),
             np.ones(3, int),
+            np.ones((1, 3), bool),
         )
     )
     assert not np.asarray(response.base).any() and response.gain.shape == (3, 0)
@@ -384,7 +385,8 @@ def test_planned_memory_covers_what_reports_take(
 ) -> None:
     n_rounds, n = 3, 200
     mixing, lcv = (np.ones((n_rounds, n, n, *more), np.float32) for more in ((), (3,)))
-    journal = Journal(np.zeros(1), None, mixing, lcv, np.ones(n, int))  # type: ignore[arg-type]
+    steps, present = np.ones(n, int), np.ones((n_rounds, n), bool)
+    journal = Journal(np.zeros(1), None, mixing, lcv, steps, present)  # type: ignore[arg-type]
     tracemalloc.start()
     attribute(journal)
     taken = tracemalloc.get_traced_memory()[1]

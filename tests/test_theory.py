@@ -257,7 +257,7 @@ def test_paths_of_a_cascade(mixing: np.ndarray) -> None:
     journal = Federation(mixing[:3]).journal()
     response = fitted_response(journal)
     updates = journal.updates.reshape(-1, P)
-    found = np.asarray(cascades(journal.mixing, response)) @ updates
+    found = np.asarray(cascades(journal.mixing, response, journal.present)) @ updates
     everywhere = np.broadcast_to(np.eye(3 * N)[:, None], (3 * N, N, 3 * N))
     keep = everywhere - np.asarray(response(jnp.asarray(everywhere)))  # what training leaves
 
@@ -280,7 +280,7 @@ def test_all_is_exact_where_utility_and_updates_are_linear(mixing: np.ndarray) -
     truth, journal = some.truth(learner), some.journal()
     psi = journal.mixing * (journal.updates @ np.asarray(learner.slope))[:, None, :]
     np.testing.assert_allclose(traced(journal.mixing, psi), truth, atol=1e-5)
-    reached = np.asarray(cascades(journal.mixing, Response.none(6, N)))
+    reached = np.asarray(cascades(journal.mixing, Response.none(6, N), journal.present))
     along = journal.updates.reshape(-1, P) @ np.asarray(learner.slope)
     np.testing.assert_allclose((reached @ along).T, truth, atol=1e-5)
 

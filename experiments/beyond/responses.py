@@ -108,11 +108,10 @@ def _sums(cell: Cell) -> Arrays:
     sums = np.zeros((len(SUMS), len(rounds)))
     *replayed, whole = _replayed(journal)
     lack, missed = np.zeros(len(ENDS)), np.zeros((len(REPLAYS), len(ENDS)))
-    there = np.ones(updates.shape[:2], bool) if journal.present is None else journal.present
     for absent in range(n):
         models = scaled = np.asarray(rounds[0][0].models)
         for t, (state, _) in enumerate(rounds):
-            others = there[t] & (np.arange(n) != absent)
+            others = journal.present[t] & (np.arange(n) != absent)
             learned = learn(*learning, state.with_models(jnp.asarray(models)))
             update = np.asarray(learned.trained) - models
             difference = models - np.asarray(state.models)

@@ -41,7 +41,7 @@ from trip_jax.learning.learner import Learner
 def by_cascade(journal: Journal, learner: Learner) -> Attribution:
     """Contributions to first order; in the place of accuracy, which has no gradient, by loss."""
     n_rounds, n = journal.mixing.shape[:2]
-    run = cascades(journal.mixing, Response.none(n_rounds, n)).sum(axis=0)
+    run = cascades(journal.mixing, Response.none(n_rounds, n), journal.present).sum(axis=0)
     reached = cascades(journal.mixing, fitted_response(journal), journal.present)
     models_of = FinalModels(journal)
     phi = np.zeros((n, n, N_UTILITIES))
@@ -65,23 +65,22 @@ def planned_bytes(shape: tuple[int, ...], budget: None = None) -> int:
 def cascades(
     mixing: Float[Array | np.ndarray, "T n n"],
     response: Response,
-    present: Bool[Array | np.ndarray, "T n"] | None = None,
+    present: Bool[Array | np.ndarray, "T n"],
 ) -> Float[Array, "n n C"]:
     """What reaches a client's final model of everything that another one's training changed.
 
     Args:
-        present: who trains in a round; None: everyone.
+        present: who trains in a round.
 
     Returns:
         by who trained and who is reached, as coefficients of the run's updates.
     """
     n_rounds, n = mixing.shape[:2]
-    there = jnp.ones((n_rounds, n), bool) if present is None else jnp.asarray(present)
 
     def hop(reached: Array, t: Array) -> tuple[Array, None]:
         own = jnp.eye(n_rounds * n).reshape(n_rounds, n, -1)[t]
         changed = jnp.eye(n)[..., None] * own
-        answer = changed - jnp.where(there[t][:, None], response(reached), 0)
+        answer = changed - jnp.where(present[t][:, None], response(reached), 0)
         return mixing[t] @ (reached + answer), None
 
     with jax.default_matmul_precision("highest"):

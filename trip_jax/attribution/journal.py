@@ -29,7 +29,7 @@ class Journal:
     mixing: Float[np.ndarray, "T n n"]  # w_ij^(t) / sum_k w_ik^(t), 0 outside neighbourhoods
     lcv: Float[np.ndarray, "T n n 3"]  # psi^(i,t)(j), 0 outside neighbourhoods
     steps: Int[np.ndarray, " n"]  # minibatches that a client visits in a round
-    present: Bool[np.ndarray, "T n"] | None = None  # who trains in a round; None: everyone
+    present: Bool[np.ndarray, "T n"]  # who trains in a round
 
     @classmethod
     def of(cls, records: Any, topology: Topology, learner: Learner) -> Self:
@@ -39,7 +39,8 @@ class Journal:
             records: `Result.records`.
         """
         mixing, lcv = _dense(records, topology)
-        training, present = learner.training, topology.present
+        training, always = learner.training, np.ones(mixing.shape[:2], bool)
+        present = always if topology.present is None else np.asarray(topology.present)
         batches = -(-np.asarray(learner.data.sizes) // training.batch_size)
         return cls(
             np.asarray(learner.model.theta),
@@ -47,7 +48,7 @@ class Journal:
             mixing,
             lcv,
             batches * training.local_epochs,
-            None if present is None else np.asarray(present)[: len(lcv)],
+            present[: len(lcv)],
         )
 
     @staticmethod

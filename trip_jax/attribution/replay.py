@@ -64,8 +64,8 @@ def replay(
     mixing: Float[Array | np.ndarray, "T n n"],
     inside: Bool[Array | np.ndarray, "K n"],
     response: Response,
+    present: Bool[Array | np.ndarray, "T n"],
     renormalised: bool = False,
-    present: Bool[Array | np.ndarray, "T n"] | None = None,
 ) -> Float[Array, "K n C"]:
     """Coefficients of every client's final model where only a coalition trains.
 
@@ -74,9 +74,9 @@ def replay(
     of the run's own updates.
 
     Args:
+        present: who trains in a round.
         renormalised: members mix with members alone, their weights scaled to sum to one; others
             mix as always.
-        present: who trains in a round; None: everyone.
     """
     n_rounds, n = mixing.shape[:2]
     weights = mixing[None]
@@ -91,10 +91,9 @@ def replay(
         run, coalition = models
         update = jnp.eye(n_rounds * n).reshape(n_rounds, n, -1)[t]
         answer = update - response(coalition - run)
-        trained = coalition + jnp.where((inside & there[t])[..., None], answer, 0)
+        trained = coalition + jnp.where((inside & present[t])[..., None], answer, 0)
         return (mixing[t] @ (run + update), weights[:, t] @ trained), None
 
-    there = jnp.ones((n_rounds, n), bool) if present is None else jnp.asarray(present)
     nothing = jnp.zeros((len(inside), n, n_rounds * n))
     with jax.default_matmul_precision("highest"):
         (_, coalition), _ = lax.scan(one_round, (nothing[0], nothing), jnp.arange(n_rounds))
@@ -187,7 +186,7 @@ def final_utilities(
         if np.isfinite(here).all():
             continue
         some_inside = inside[first : first + chunk]
-        coefficients = replay(journal.mixing, some_inside, response, renormalised, journal.present)
+        coefficients = replay(journal.mixing, some_inside, response, journal.present, renormalised)
         for one in range(0, n, together):
             some = slice(one, one + together)
             if np.isfinite(here[:, some]).all():

@@ -80,13 +80,11 @@ def fitted_response(journal: Journal) -> Response:
     for all start from one model.
     """
     n_rounds, n, _ = journal.updates.shape
-    everyone = np.ones((n_rounds, n), bool)
-    present = everyone if journal.present is None else journal.present
-    n_secants = int((present.sum(axis=0) - 1).clip(0).sum())
+    n_secants = int((journal.present.sum(axis=0) - 1).clip(0).sum())
     if not n_secants:
         return Response.none(n_rounds, n)
     gram = _inner_products(journal)
-    moved, answered = _secants(journal.mixing, present)
+    moved, answered = _secants(journal.mixing, journal.present)
     constant = _constants(moved[0], answered[0], gram, journal.steps)
     mean, relative = constant.mean(), constant / constant.mean()
     moved, answered = (
