@@ -61,6 +61,8 @@ def draw_yardsticks(frame: pandas.DataFrame, cell: Sequence[str], title: str) ->
             axes.set_yticklabels([])
     if (frame.distance > 0).any():
         panels[0].set_xscale("log")
+    panels[-1].set_xscale("symlog", linthresh=1)
+    panels[-1].set_xlim(left=-0.2)
     truth = frame["variation of the truth"].mean()
     panels[-1].axvline(truth, color=MUTED, lw=0.8, ls=":", label="the truth's variation")
     handles, labels = panels[-1].get_legend_handles_labels()
