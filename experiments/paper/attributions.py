@@ -114,15 +114,19 @@ def _of_rounds(method: str, evaluations: Callable[[Journal], int] = lambda _: 0)
     return Method(phi, evaluations)
 
 
-def _by_games(third: str = UTILITIES[THIRD], semivalue: str = "shapley") -> Method:
-    """TRIP-Shapley by another utility or semivalue.
+def _by_games(
+    third: str = UTILITIES[THIRD], semivalue: str = "shapley", normalization: str = "paper"
+) -> Method:
+    """TRIP-Shapley by another utility, semivalue or normalisation.
 
     Args:
         third: what contributions of all three columns are measured in, if it is no run's own.
     """
 
     def phi(one: Attributed) -> Phi:
-        told = replace(one.cell.config.contribution, semivalue=semivalue)
+        told = replace(
+            one.cell.config.contribution, semivalue=semivalue, normalization=normalization
+        )
         journal = one.trajectory.journal(told.build(), third)
         found = traced(journal.mixing, journal.lcv)
         own = third == UTILITIES[THIRD]
@@ -148,8 +152,10 @@ METHODS: Mapping[str, Method] = {
     ),
     "equal": Method(_of_journal(equal)),
     "weights": Method(_of_journal(weights)),
-    "weights x gain": Method(_of_journal(weights_times_gain)),
-    "weights x mean gain": Method(_of_journal(weights_times_mean_gain)),
+    "weights x gain": Method(_of_journal(weights_times_gain), _each(2)),
+    "weights x mean gain": Method(_of_journal(weights_times_mean_gain), _each(2)),
+    "weights x gain over m": _of_rounds("gain", _each(2)),
+    "TRIP over m": _by_games(normalization="efficient"),
     "by margin": _by_games("margin"),
     "by accuracy + margin": _by_games("accuracy+margin"),
     "beta_16_1": _by_games(semivalue="beta_16_1"),
