@@ -148,11 +148,21 @@ def test_an_interrupted_attribution_goes_on(
     done = [np.isfinite(part).mean() for part in parts]
     assert len(done) > 2 and done == sorted(done) and done[0] < done[-1] == 1
     later: list[np.ndarray] = []
+    kept = parts[1].copy()
     again = by_reconstruction(
-        run[1], federation.learner, finished=parts[1], on_part=lambda part: later.append(part)
+        run[1], federation.learner, finished=kept, on_part=lambda part: later.append(part)
     )
     assert len(later) == len(parts) - 2
+    np.testing.assert_array_equal(kept, parts[1])
     np.testing.assert_array_equal(again.phi, whole.phi)
+
+
+def test_a_replay_that_is_not_finite_is_refused(
+    federation: Simulation, run: tuple[Result, Journal]
+) -> None:
+    wild = replace(run[1], updates=np.full(run[1].updates.shape, 3e38, np.float32))
+    with pytest.raises(InvalidSetting, match=r"not finite: lower training\.learning_rate"):
+        by_reconstruction(wild, federation.learner)
 
 
 @pytest.mark.parametrize(("n_rounds", "n", "directions"), [(10, 8, 70), (20, 30, 256), (3, 9, 0)])
@@ -167,7 +177,7 @@ def test_planned_memory_covers_the_compilers_own_plan(
         of(n), of(n, directions), of(n_updates, directions), of(directions, n_updates)
     )
     inside, present = (jax.ShapeDtypeStruct((some, n), bool) for some in (CHUNK, n_rounds))
-    lowered = replay.lower(of(n_rounds, n, n), inside, response, present)
+    lowered = replay.lower(of(n_rounds, n, n), inside, response, present, renormalised=True)
     compiled = lowered.compile().memory_analysis()
     taken = compiled.temp_size_in_bytes + compiled.output_size_in_bytes
     planned = planned_bytes((n_rounds, n, size), 2**12, directions)

@@ -21,6 +21,7 @@ from trip_jax.attribution.journal import Journal, block_width
 from trip_jax.learning.devices import replicated
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
+from trip_jax.settings import require
 from trip_jax.shapley import game_values
 from trip_jax.shapley.sampling import draw, estimate, require_budget
 
@@ -85,7 +86,6 @@ def replay(
         total = weights.sum(axis=-1, keepdims=True)
         kept = (total > 0) & inside[:, None, :, None]
         weights = jnp.where(kept, weights / jnp.where(total > 0, total, 1), mixing[None])
-    weights = jnp.broadcast_to(weights, (len(inside), *mixing.shape))
 
     def one_round(models, t):
         run, coalition = models
@@ -130,7 +130,7 @@ def attributed(
         on_part: called with such utilities now and then.
 
     Raises:
-        InvalidSetting: a budget that is too small.
+        InvalidSetting: a budget that is too small, or a model that has no finite utility.
     """
     n = len(journal.steps)
     if sampled := samples(n, budget):
@@ -174,10 +174,14 @@ def final_utilities(
 
     Args:
         finished, on_part: as for `attributed`.
+
+    Raises:
+        InvalidSetting: a model has no finite utility.
     """
     n = len(journal.steps)
     models_of = FinalModels(journal)
-    table = np.full((len(inside), n, N_UTILITIES), np.nan) if finished is None else finished
+    unknown = np.full((len(inside), n, N_UTILITIES), np.nan)
+    table = unknown if finished is None else finished.copy()
     chunk = min(CHUNK, len(inside))
     together = receivers_at_once(n, chunk, len(journal.start))
     for first in range(0, len(inside), chunk):
@@ -191,7 +195,13 @@ def final_utilities(
             some = slice(one, one + together)
             if np.isfinite(here[:, some]).all():
                 continue
-            here[:, some] = _utilities(learner, models_of(coefficients[:, some]))
+            found = _utilities(learner, models_of(coefficients[:, some]))
+            require(
+                bool(np.isfinite(found).all()),
+                "The model of a replayed coalition is not finite: lower training.learning_rate, or "
+                "choose a contribution.method that replays nothing, such as trip.",
+            )
+            here[:, some] = found
             if on_part:
                 on_part(table)
     return table
