@@ -280,6 +280,14 @@ def test_all_is_exact_where_utility_and_updates_are_linear(mixing: np.ndarray) -
     truth, journal = some.truth(learner), some.journal()
     psi = journal.mixing * (journal.updates @ np.asarray(learner.slope))[:, None, :]
     np.testing.assert_allclose(traced(journal.mixing, psi), truth, atol=1e-5)
+    for method in (SecondOrder(), DICE()):
+        before, rounds = np.zeros((N, P)), []
+        for mixed, update in zip(mixing, journal.updates, strict=True):
+            rounds.append(told(method, learner, mixed, (before, before + update)))
+            before = mixed @ (before + update)
+        np.testing.assert_allclose(traced(mixing, np.stack(rounds)), truth, atol=1e-4)
+    fitted = by_cascade(journal, learner).phi[..., 0]  # whose K is small, but not 0
+    assert 0 < abs(fitted - truth).max() / abs(truth).max() < 0.03
     reached = np.asarray(cascades(journal.mixing, Response.none(6, N), journal.present))
     along = journal.updates.reshape(-1, P) @ np.asarray(learner.slope)
     np.testing.assert_allclose((reached @ along).T, truth, atol=1e-5)

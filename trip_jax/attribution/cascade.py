@@ -22,7 +22,7 @@ in surrogate.py, of the client that trains between two hops. One hop, which need
 protocol/methods/dice.py.
 
 Cost: n gradients in all, and T^2 n^2 P for the inner products of updates. Sent are all updates,
-n P numbers a round: **whoever computes it sees all models of all rounds**.
+4 n P bytes a round: **whoever computes it sees all models of all rounds**.
 """
 
 import jax

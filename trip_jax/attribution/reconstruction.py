@@ -6,9 +6,9 @@ carried over to graphs:
     theta_i(S) = theta^(0) + sum_{j in S} c_ij,
     c_ij^(t+1) = sum_k W_ik^t c_kj^t + W_ij^t Delta_j^t
 
-Exact where a client's updates do not depend on whether others train. Cost: 2^n evaluations for
-each client's final model, no gradient. Sent are all updates, n P numbers a round: **whoever
-computes it sees all models of all rounds**.
+Exact where a client's updates do not depend on whether others train. Cost: 2^n evaluations, or
+`contribution.budget`, for each client's final model, no gradient. Sent are all updates, 4 n P bytes
+a round: **whoever computes it sees all models of all rounds**.
 """
 
 from typing import Any

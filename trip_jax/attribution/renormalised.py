@@ -10,7 +10,7 @@ and who is not in S mixes as always. Re-execution keeps the weights of the run, 
 estimate of it even where updates do not depend on others.
 
 Cost: that of reconstruction, 2^n evaluations for each client's final model, no gradient. Sent are
-all updates, n P numbers a round: **whoever computes it sees all models of all rounds**.
+all updates, 4 n P bytes a round: **whoever computes it sees all models of all rounds**.
 """
 
 from typing import Any

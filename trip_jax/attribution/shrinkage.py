@@ -12,7 +12,7 @@ and psi' is traced by Eq. 3. The truth plays no part.
 
 Cost: that of `trip`, 2^m models evaluated by a client of m members in a round, or
 `contribution.budget` of them; no gradient. What is sent: beside the models of learning, those
-before training; m numbers to the coordinator, which sees no model but has to wait for all rounds.
+before training; 4 m bytes to the coordinator, which sees no model but has to wait for all rounds.
 """
 
 from typing import Any

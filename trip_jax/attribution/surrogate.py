@@ -22,9 +22,9 @@ Ridge regression draws K towards a constant, which is of two rounds of c, the co
 secants show, where steps are longest. Eigenvalues of K_j are kept between 0 and 1. Coalitions are
 then replayed in the space that the run's updates span: no training, no gradient.
 
-Cost: 2^n evaluations for each client's final model, as for reconstruction; T^2 n^2 P for the inner
-products of updates. Sent are all updates, n P numbers a round: **whoever computes it sees all
-models of all rounds**.
+Cost: 2^n evaluations, or `contribution.budget`, for each client's final model, as for
+reconstruction; no gradient; 2 T^2 n^2 P operations for the inner products of updates. Sent are all
+updates, 4 n P bytes a round: **whoever computes it sees all models of all rounds**.
 """
 
 from typing import Any

@@ -8,9 +8,9 @@ independently gains is told by Bates and Granger, 1969, "The combination of fore
 
 Cost: that of `trip`, 2^m models evaluated by a client of m members in a round, or
 `contribution.budget` of them, no gradient; traced weights cost nothing, and **reconstruction
-another 2^n for each client's final model, by whoever sees all models of all rounds**. What is sent:
-beside the models of learning, those before training; m numbers to the coordinator, which with
-traced weights sees no model, and has to wait for all rounds.
+another 2^n, or as many, for each client's final model, by whoever sees all models of all
+rounds**. What is sent: beside the models of learning, those before training; 4 m bytes to the
+coordinator, which with traced weights sees no model, and has to wait for all rounds.
 """
 
 from typing import Any

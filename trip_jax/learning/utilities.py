@@ -2,7 +2,8 @@
 
 A run computes three utilities of every model: accuracy, loss and a third. It is the probability of
 the true class unless contributions are to be measured in yet another one, which then stands in its
-place: runs that do not ask for it pay nothing for it, and arrays keep their shape.
+place: runs that do not ask for it pay nothing for it, and arrays keep their shape. Others evaluate
+no model more and send nothing more: all three are of one pass over the test set.
 """
 
 from collections.abc import Callable, Mapping

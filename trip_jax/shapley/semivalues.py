@@ -1,7 +1,8 @@
 """Semivalues: weighted means of a player's marginal contributions.
 
 Their weights depend on nothing but the size of the coalition that a player joins (Dubey, Neyman,
-Weber, "Value theory without efficiency", 1981).
+Weber, "Value theory without efficiency", 1981). They cost what the Shapley value does: the same
+coalitions are evaluated and the same is sent, see trip_jax/protocol/methods/trip.py.
 """
 
 from collections.abc import Callable

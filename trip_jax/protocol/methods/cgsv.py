@@ -10,7 +10,7 @@ round to round as a moving average of psi, is the mixing weight W_ik here. A cos
 is not weighted by W_ij: Eq. 3 adds it as it is.
 
 Cost: m cosines of P numbers; the next model is evaluated once to say how good it is. What is sent:
-beside the models of learning, those before training (or updates instead of models); m numbers to
+beside the models of learning, those before training (or updates instead of models); 4 m bytes to
 the coordinator, which sees no model. In the paper the coordinator is the server that sees all
 updates.
 """

@@ -12,7 +12,7 @@ the models of the whole run, are contribution.method=dice_multi_hop. DICE-GT of 
 contribution.method=trip with semivalue=loo and normalization=efficient.
 
 Cost: one gradient a client, round and smooth utility, and one model evaluated. What is sent: beside
-the models of learning, those before training (or updates instead of models); m numbers to the
+the models of learning, those before training (or updates instead of models); 4 m bytes to the
 coordinator, which sees no model.
 """
 

@@ -14,7 +14,7 @@ to round here; and it mixes models by the outcome (Eq. 9), which would be anothe
 value has no unit and is not weighted by W_ij.
 
 Cost: one gradient a client, round and smooth utility, and one model evaluated. What is sent: beside
-the models of learning, those before training (or updates instead of models); m numbers to the
+the models of learning, those before training (or updates instead of models); 4 m bytes to the
 coordinator, which sees no model. In the paper the coordinator is the server that sees all updates.
 """
 

@@ -5,7 +5,7 @@
 It is TRIP's value, divided by m, if all members' updates and weights are alike.
 
 Cost: 2 models evaluated by a client in a round. What is sent: beside the models of learning, those
-before training; m numbers to the coordinator, which sees no model.
+before training; 4 m bytes to the coordinator, which sees no model.
 """
 
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ absolute values: lambda is then somewhat too small. Standard errors take it for 
 
 Cost: as for TRIP, 2^m models evaluated by a client of m members in a round, or
 `contribution.budget` of them; no gradient. What is sent: beside the models of learning, those
-before training; m numbers to the coordinator, which sees no model.
+before training; 4 m bytes to the coordinator, which sees no model.
 """
 
 from dataclasses import dataclass, replace

@@ -9,7 +9,7 @@ is no quadratic function this is its Taylor expansion, which is good while updat
 
 Cost: one gradient and one Hessian-vector product a client, round and smooth utility, whatever m is:
 no neighbourhood is sampled; one model evaluated. What is sent: as for TRIP, beside the models of
-learning those before training; m numbers to the coordinator, which sees no model.
+learning those before training; 4 m bytes to the coordinator, which sees no model.
 """
 
 from dataclasses import dataclass

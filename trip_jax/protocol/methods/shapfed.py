@@ -10,7 +10,7 @@ keep a moving average over rounds (factor .95), which the rounds of Eq. 3 stand 
 no unit, and is not weighted by W_ij: Eq. 3 adds it as it is.
 
 Cost: m times the number of classes cosines of one row; the next model is evaluated once to say how
-good it is. What is sent: nothing beside the models of learning; m numbers to the coordinator, which
+good it is. What is sent: nothing beside the models of learning; 4 m bytes to the coordinator, which
 sees no model. In the paper the coordinator is the server that sees all last layers.
 """
 

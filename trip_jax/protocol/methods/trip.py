@@ -7,7 +7,7 @@ training, all others theirs before:
     psi_i(j) = sum over S without j of weight(|S|) (u_i(S + j) - u_i(S))
 
 Cost: 2^m models evaluated by a client of m members in a round, or `contribution.budget` of them.
-What is sent: beside the models of learning, those before training; m numbers to the coordinator,
+What is sent: beside the models of learning, those before training; 4 m bytes to the coordinator,
 which sees no model.
 """
 

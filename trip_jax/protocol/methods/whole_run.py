@@ -1,6 +1,6 @@
 """Methods that tell contributions when the run is over, from its reports or from its models.
 
-What looks at models keeps every client's update, n P numbers a round: **whoever concludes then sees
+What looks at models keeps every client's update, 4 n P bytes a round: **whoever concludes then sees
 all models**. In a round clients report as another method does, or nothing: evaluated is then the
 next model alone.
 """
