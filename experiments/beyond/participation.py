@@ -11,7 +11,7 @@ compared in total, and for each round in which a client was there. Beside phi st
 re-execution and nulls that look at no coalition. Cells and what is kept: as experiments.methods.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -68,14 +68,14 @@ def participation(arguments: Sequence[str]) -> None:
             cell = study.cell(dataset, model, seed, *given)
             rows.append(where | what | _measured(cell))
             said = f"{probability:.0%} there" + f", {drop:.0%} lost" * (drop > 0)
-            told += [where | {"events": said} | row for row in yardstick_rows(cell)]
+            told += [where | what | {"events": said} | row for row in yardstick_rows(cell)]
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model)
         written = study.report(dataset, model)
         beside = pandas.DataFrame(told)
         sections = *_sections(frame), *yardstick_sections(beside, ["events"], NULLS)
         text = written.write(frame, "Clients that come and go", title, *sections)
-        written.draw(partial(draw, frame, title))
+        written.draw(partial(draw, frame, beside, title))
         written.draw(partial(draw_yardsticks, beside, ["events"], title), "_yardsticks")
         print(f"{text}\nresults in {study.folder}")
 
@@ -119,23 +119,35 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
     yield report.markdown(lines)
 
 
-def draw(frame: pandas.DataFrame, title: str) -> Figure:
-    """Distance to the truth (left) and correlation of scores with it (right) by what is missing."""
+MISSING: Mapping[str, Callable[[pandas.DataFrame], pandas.DataFrame]] = {
+    "clients away": lambda rows: rows[rows["drop"] == 0].assign(missing=1 - rows.probability),
+    "messages lost": lambda rows: rows[rows.probability == 1].assign(missing=rows["drop"]),
+}
+
+
+def draw(frame: pandas.DataFrame, beside: pandas.DataFrame, title: str) -> Figure:
+    """Distance to the truth (left) and correlation of scores with it (right) by what is missing.
+
+    Args:
+        frame: a row for every cell and seed, of TRIP-Shapley.
+        beside: a row for every method, too, with `yardsticks`.
+    """
     what = "Scores where clients come and go, or messages are lost"
     figure, (left, right) = report.panels(what, title, 2.8, 2)
-    away = frame[frame["drop"] == 0].assign(missing=lambda rows: 1 - rows.probability)
-    lost = frame[frame.probability == 1].assign(missing=lambda rows: rows["drop"])
-    for (rows, label), (colour, marker) in zip(
-        ((away, "clients away"), (lost, "messages lost")), report.LOOKS, strict=False
-    ):
+    nulls = beside[beside.method.isin(NULLS)]
+    for (label, of), (colour, marker) in zip(MISSING.items(), report.LOOKS, strict=False):
+        rows = of(frame)
+        by_null = of(nulls).groupby(["missing", "method"]).distance.mean()
+        nearest = by_null.groupby("missing").min()
         for axes, name in ((left, "distance"), (right, "scores")):
             by = rows.groupby("missing")[name]
             look: dict[str, Any] = {"color": colour, "marker": marker, "ms": 4, "lw": 1}
             axes.plot(by.mean().index, by.mean(), label=label, **look)
             axes.plot(rows.missing, rows[name], marker, color=colour, ms=2, alpha=0.6)
+        left.plot(nearest.index, nearest, ":", color=colour, lw=1, label="nearest null")
     left.set(xlabel="probability", ylabel="cosine distance of phi to the truth")
     right.set(xlabel="probability", ylabel="correlation of scores with the truth")
-    add_legend(left)
+    add_legend(left, ncols=2)
     return figure
 
 

@@ -306,8 +306,8 @@ def draw_scatter(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], title: str)
     """phi[i, j] of TRIP-Shapley against the Shapley value, every client's vector at length one.
 
     The cosine distance, whose mean over clients is written into each panel, is then half the
-    squared distance between a client's two vectors; below it stands the mean of Pearson's r. Zero
-    vectors are left out.
+    squared distance between a client's two vectors; below it stand the mean of Pearson's r and the
+    distance of a constant vector, which is dotted. Zero vectors are left out.
 
     Args:
         pairs: TRIP-Shapley's phi [n, n] and the Shapley values [n, n], by what a panel is called.
@@ -324,11 +324,13 @@ def draw_scatter(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], title: str)
         said = "–"
         if directed.any():
             centred = np.nan_to_num(pearson(trip, truth)).mean()
-            said = f"{distances[directed].mean():.3f}\nr = {centred:.2f}"
+            constant = cosine_distance(np.ones_like(truth), truth)[directed].mean()
+            said = f"{distances[directed].mean():.3f}\nr = {centred:.2f}\nequal: {constant:.3f}"
         own = np.eye(len(trip), dtype=bool)[directed]
         trip, truth = trip[directed], truth[directed]
         trip, truth = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (trip, truth))
         axes.axline((0, 0), slope=1, color=MUTED, lw=0.6)
+        axes.axhline(trip.shape[1] ** -0.5, color=MUTED, lw=0.6, ls=":", label="equal")
         for which, marker, colour, label in (
             (~own, "o", HONEST, "of others"),
             (own, "D", LIAR, "its own"),
