@@ -110,7 +110,7 @@ def draw(frame: pandas.DataFrame, utility: str, title: str) -> Figure:
     of_cells = own.groupby([*CELL, "method"], as_index=False)[["distance", "evaluations"]].mean()
     means = of_cells.groupby("method")[["distance", "evaluations"]].mean().sort_values("distance")
     what = f"Distance to the Shapley value ({utility}): every cell by method, and what it takes"
-    figure, (by_method, by_cost) = report.panels(what, title, 3.4, 2)
+    figure, (by_method, by_cost) = report.panels(what, title, 1.4 + 0.11 * len(means), 2)
     draw_by_method(by_method, own, "distance", [str(name) for name in means.index], CELL)
     by_method.set(xscale="log", xlabel="cosine distance")
     add_legend(by_method, ncols=3)
@@ -146,7 +146,7 @@ def _name(axes: Axes, points: pandas.DataFrame, x: float, side: str) -> None:
     for name, (distance, evaluations) in points.sort_values("distance").iterrows():
         point = evaluations, distance
         own = axes.transLimits.transform(axes.transScale.transform(point))[1]
-        height = max(own, height + 0.045)
+        height = max(own, height + 0.037)
         axes.annotate(str(name), point, (x, height), textcoords="axes fraction", **look)
 
 
