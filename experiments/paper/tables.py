@@ -338,7 +338,7 @@ def draw_scatter(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], title: str)
             look = {"ms": 2.5, "mew": 0, "alpha": 0.7, "color": colour}
             axes.plot(truth[which], trip[which], marker, label=label, **look)
         reach += [*trip.ravel(), *truth.ravel()]
-        axes.text(0.04, 0.96, said, size=7, va="top", transform=axes.transAxes)
+        axes.text(0.04, 0.97, said, size=6, va="top", transform=axes.transAxes)
         axes.set_xlabel(column, size=8)
         axes.set_box_aspect(1)
     margin = 0.05 * (max(reach) - min(reach))
