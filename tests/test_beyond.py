@@ -9,14 +9,14 @@ import pandas
 import pytest
 import xarray
 
-from experiments.beyond.asynchrony import asynchrony, traced_late
+from experiments.beyond.asynchrony import asynchrony, times_mean_gain, traced_late
 from experiments.beyond.broadcast import broadcast
 from experiments.beyond.compression import SIZES, compression
 from experiments.beyond.incentives import TRUSTS, incentives
 from experiments.beyond.participation import participation
 from experiments.beyond.privacy import METHODS, privacy
 from experiments.beyond.responses import responses, surrogate
-from trip_jax.attribution import Journal
+from trip_jax.attribution import Journal, weights_times_mean_gain
 from trip_jax.attribution.surrogate import fitted_response
 
 FEW = ("scale=smoke", "n_clients=5", "training.rounds=2", "dataset.train_size=150")
@@ -76,6 +76,15 @@ def test_speeds_are_judged_by_the_truth(tmp_path: Path) -> None:
     for run in runs:
         told = np.nan_to_num(run.lcv_by_contributor.values)
         np.testing.assert_allclose(traced_late(run, told), run.phi, atol=1e-6)
+    at_once = {one.contribution_method: one for one in runs if "sent_in_round" not in one}
+    weights, trip = at_once["weights"], at_once["trip"]
+    mixing, lcv = weights.lcv_by_contributor.values, trip.lcv_by_contributor.values[..., None]
+    nothing = np.empty((*mixing.shape[:2], 0))
+    always = np.ones(mixing.shape[:2], bool)
+    journal = Journal(nothing[0, 0], nothing, mixing, lcv, nothing[0], always)
+    expected = weights_times_mean_gain(journal)[..., 0]
+    np.testing.assert_allclose(times_mean_gain(weights, trip), expected, atol=1e-5)
+    assert abs(expected - weights.phi.values).max() > 1e-3
 
 
 @pytest.mark.thorough

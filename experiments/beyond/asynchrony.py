@@ -77,7 +77,7 @@ def asynchrony(arguments: Sequence[str]) -> None:
                 for method in ("weights", "gain")
             }
             phi["weights"], phi["weights x gain"] = (of.trip.phi.values for of in by.values())
-            phi["weights x mean gain"] = _times_mean_gain(by["weights"].trip, cell.trip)
+            phi["weights x mean gain"] = times_mean_gain(by["weights"].trip, cell.trip)
             truth = cell.decentralised()["values"][..., ACCURACY]
             told += [
                 where | {"method": name} | yardsticks(values.astype(float), truth)
@@ -94,8 +94,11 @@ def asynchrony(arguments: Sequence[str]) -> None:
         print(f"{text}\nresults in {study.folder}")
 
 
-def _times_mean_gain(weights: Dataset, trip: Dataset) -> np.ndarray:
-    """The null by this name [n, n], by accuracy."""
+def times_mean_gain(weights: Dataset, trip: Dataset) -> np.ndarray:
+    """The null by this name [n, n], by accuracy, of two runs of one federation.
+
+    Where models are of one round it is `weights_times_mean_gain` of trip_jax/attribution/nulls.py.
+    """
     shares, told = (np.nan_to_num(run.lcv_by_contributor.values) for run in (weights, trip))
     return traced_late(weights, shares * told.sum(axis=2).mean(axis=1)[:, None, None])
 
@@ -107,11 +110,11 @@ def traced_late(run: Dataset, lcv: np.ndarray) -> np.ndarray:
     """
     synchronous = np.broadcast_to(run["round"].values[:, None, None], run.shares.shape)
     sent = run.get("sent_in_round", synchronous)
-    phi = [np.zeros(lcv.shape[1:])]
+    members = run.members.values[run.graph_of_round.values]
+    phi = np.zeros((len(lcv) + 1, *lcv.shape[1:]))  # before each round, and in the end
     for t, new in enumerate(lcv):
-        members = run.members.values[run.graph_of_round.values[t]]
-        heard = np.stack(phi)[np.asarray(sent[t]) - 1, members]
-        phi.append(np.einsum("im,imj->ij", run.shares.values[t], heard) + new)
+        heard = phi[np.asarray(sent[t]) - 1, members[t]]
+        phi[t + 1] = np.einsum("im,imj->ij", run.shares.values[t], heard) + new
     return phi[-1]
 
 
