@@ -22,13 +22,6 @@ LARGEST = 10**15
 """Of a budget, in cents."""
 
 
-@PAYMENTS("clipped")
-def clipped(scores: Scores) -> Scores:
-    """Shares as scores; who has none above 0 is paid nothing, and nobody pays."""
-    require(bool((scores > 0).any()), "No score is above 0, so nobody is paid: choose softmax.")
-    return proportional(np.maximum(scores, 0))
-
-
 @PAYMENTS("proportional")
 def proportional(scores: Scores) -> Scores:
     """Shares as scores; a negative one is what a client pays in, and others get it."""
@@ -40,6 +33,13 @@ def proportional(scores: Scores) -> Scores:
         "budget: choose rule=clipped or rule=softmax.",
     )
     return np.asarray(scores / total)
+
+
+@PAYMENTS("clipped")
+def clipped(scores: Scores) -> Scores:
+    """Shares as scores; who has none above 0 is paid nothing, and nobody pays."""
+    require(bool((scores > 0).any()), "No score is above 0, so nobody is paid: choose softmax.")
+    return proportional(np.maximum(scores, 0))
 
 
 @PAYMENTS("softmax")
@@ -96,9 +96,9 @@ def payments(scores: Any, budget: Any, rule: str = DEFAULT) -> Int[np.ndarray, "
         f"rule={rule} must give each client a share, and shares must sum to one.",
     )
     exact = [Fraction(one) for one in share.tolist()]  # floating point would lose cents
-    total = sum(exact)
+    total = sum(exact, Fraction(0))
     divided = [divmod(cents * one, total) for one in exact]
-    paid, remainders = ([one[k] for one in divided] for k in (0, 1))
+    paid, remainders = [int(one) for one, _ in divided], [rest for _, rest in divided]
     left = cents - sum(paid)  # fewer than there are clients
     for i in sorted(range(len(paid)), key=lambda i: remainders[i], reverse=True)[:left]:
         paid[i] += 1
