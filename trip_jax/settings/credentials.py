@@ -32,7 +32,7 @@ def _secrets() -> Iterator[str]:
     for name, value in os.environ.items():
         if re.fullmatch(rf"(?i){_NAME}", name) and len(value) >= 8:
             yield value
-        for address in value.split() if "@" in value else ():
+        for address in {value, *value.split()} if "@" in value else ():
             try:
                 password = urlsplit(address).password
             except ValueError:  # no address
