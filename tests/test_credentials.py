@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import rarely
 from trip_jax.settings.credentials import masked
 from trip_jax.tracking import TRACKERS, Tracked
 
@@ -34,28 +35,26 @@ def test_secrets_are_masked_and_all_else_stays(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"),
+    ("variable", "value", "secret"),
     [
-        ("MLFLOW_TRACKING_PASSWORD", "hunter2 hunter2"),
-        ("WANDB_API_KEY", "hunter2hunter2"),
-        ("MLFLOW_TRACKING_URI", "postgresql://me:hunter2 @host/db"),
-        ("MLFLOW_TRACKING_URI", "postgresql://me:hunter%402@host/db"),
-        ("HTTPS_PROXY", "http://me:hunter2@proxy:1"),
+        ("MLFLOW_TRACKING_PASSWORD", "hunter2 hunter2", "hunter2 hunter2"),
+        ("WANDB_API_KEY", "hunter2hunter2", "hunter2hunter2"),
+        ("MLFLOW_TRACKING_URI", "postgresql://me:hunter2 2@host/db", "hunter2 2"),
+        ("MLFLOW_TRACKING_URI", "postgresql://me:hunter%402@host/db", "hunter@2"),
+        ("HTTPS_PROXY", "http://me:hunter2@proxy:1", "hunter2"),
     ],
 )
 def test_what_the_environment_holds_is_masked_wherever_it_stands(
-    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, secret: str
 ) -> None:
     monkeypatch.setenv(variable, value)
-    for secret in ("hunter2 hunter2", "hunter2hunter2", "hunter@2", "hunter%402", "hunter2"):
-        if secret in value:
-            assert "hunter" not in masked(f"FATAL: for user me with {secret}, refused: {value}")
-            break
+    assert "hunter" not in masked(f"FATAL: for user me with {secret}, refused: {value}")
     assert masked(f"in {os.getcwd()}") == f"in {os.getcwd()}"  # PWD is no password
 
 
 @pytest.mark.parametrize(
-    "address", ["http://me:hunter2@127.0.0.1:1", "postgresql://me:hunter2@127.0.0.1:1/x"]
+    "address",
+    ["postgresql://me:hunter2@127.0.0.1:1/x", rarely("http://me:hunter2@127.0.0.1:1")],
 )
 def test_mlflow_tells_no_password(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, address: str
