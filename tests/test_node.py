@@ -372,6 +372,14 @@ def test_a_fault_of_evaluate_itself_comes_through() -> None:
         LocalEvaluator(full, 0, c1=0.065).lcv(before, after, weights)
 
 
+@pytest.mark.parametrize("round", [1.5, "1", None, True, 2**62, -(10**400)])
+def test_a_round_that_is_none_is_refused_before_any_work(round: Any) -> None:
+    before, after, weights = game(2)
+    evaluator = LocalEvaluator(lambda _: pytest.fail("it was evaluated"), 0)
+    with pytest.raises(InvalidSetting, match=r"^round must be an integer within 2\^62 of 0"):
+        evaluator.lcv(before, after, weights, round=round)
+
+
 def test_reports_are_read_by_the_coordinator(tmp_path: Path) -> None:
     before, after, weights = game(3)
     reports = [

@@ -12,9 +12,9 @@ import numpy as np
 
 from trip_jax.node.game import ESTIMATORS, Game
 from trip_jax.node.models import Leaves, finite, leaves, mixture, require_alike
-from trip_jax.node.report import Report
+from trip_jax.node.report import FARTHEST_ROUND, Report
 from trip_jax.node.utility import BROKEN, Utility
-from trip_jax.node.weights import proportions, shares
+from trip_jax.node.weights import number, proportions, shares
 from trip_jax.settings import at_least, choice, count, require
 from trip_jax.shapley.semivalues import SEMIVALUES
 
@@ -77,6 +77,11 @@ class LocalEvaluator:
             InvalidSetting: models of different members or shapes, weights or a utility that are no
                 numbers, a budget that is too small.
         """
+        number_of_round = number(round)
+        require(
+            isinstance(number_of_round, int) and abs(number_of_round) < FARTHEST_ROUND,
+            "round must be an integer within 2^62 of 0.",
+        )
         _require_members(self.client, before, after, weights)
         members = [self.client, *(j for j in weights if j != self.client)]
         m, numbers, share = len(members), proportions(weights), shares(weights)
