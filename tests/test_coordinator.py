@@ -1,11 +1,15 @@
 """The coordinator: propagation by hand, and what it is not told."""
 
 import inspect
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
 import networkx as nx
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.conftest import tiny
 from trip_jax.config import Adversary, Defence
@@ -33,6 +37,37 @@ def test_weights_are_normalised_and_padding_counts_for_nothing() -> None:
     second = [(0, 0, 30.0, 0.0), (0, 1, 10.0, 0.0), (1, 1, 5.0, 0.0)]
     phi, _ = trace(told([first, second]), 2)
     np.testing.assert_allclose(phi, [[0.75, 0.75], [0, 3]], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scale", "kind"),
+    [
+        (3e38, "f4"), (2.0**127, "f4"), (1e-40, "f4"), (1e-45, "f4"), (6e4, "f2"), (1e39, "f8"),
+        (1e300, "f8"), (5e307, "f8"), (1e-46, "f8"), (5e-324, "f8"), (2**62, "i8"), (255, "u1"),
+        (2**63, "u8"),
+    ],
+)  # fmt: skip
+def test_weights_of_any_scale_are_the_same_proportions(scale: float, kind: str) -> None:
+    """Of client 0 alone, in two rounds, beside client 1, whose weights are ordinary."""
+    client, member = np.array([[0, 0, 0, 1, 1, 2]] * 2), np.array([[0, 1, 2, 1, 0, 2]] * 2)
+    lcv = np.arange(12, dtype=np.float32).reshape(2, 6)
+    ordinary = np.array([[1, 1, 1, 3, 1, 1]] * 2)
+    weight = np.where(client == 0, np.array(scale, kind), ordinary.astype(kind))
+    real = np.ones((2, 6), bool)
+    expected, _ = trace(Reports(client, member, ordinary, lcv, real), 3)
+    found, _ = trace(Reports(client, member, weight, lcv, real), 3)
+    np.testing.assert_allclose(found, expected, rtol=3e-7)  # as no sum of thirds is exact
+
+
+@given(st.lists(st.floats(0, 1e308), min_size=3, max_size=3).filter(any))
+def test_shares_are_those_of_exact_arithmetic(weights: list[float]) -> None:
+    """Inherited in the second round, of rows that are one in the first."""
+    client, member = np.array([[0, 0, 0, 1, 2]] * 2), np.array([[0, 1, 2, 1, 2]] * 2)
+    lcv = np.array([[1, 0, 0, 1, 1], [0] * 5], np.float32)
+    weight = np.array([[*weights, 1, 1]] * 2)
+    phi, _ = trace(Reports(client, member, weight, lcv, np.ones((2, 5), bool)), 3)
+    total = sum(map(Fraction, weights))
+    np.testing.assert_allclose(phi[0], [float(Fraction(w) / total) for w in weights], atol=3e-7)
 
 
 def test_the_trace_is_linear_in_the_reports() -> None:

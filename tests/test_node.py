@@ -229,11 +229,28 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "not oneself": ({"client": 7}, "weights lacks the client itself, 7"),
     "no weight": ({"weights": {0: 0, 1: 0, 2: 0}}, "weights must be numbers from 0 up"),
     "nan weight": ({"weights": {0: 1, 1: float("nan"), 2: 0}}, "weights must be numbers"),
+    "a truth value as weight": ({"weights": {0: True, 1: 1, 2: 1}}, "weights must be numbers"),
+    "a complex weight": ({"weights": {0: 1 + 0j, 1: 1, 2: 1}}, "weights must be numbers"),
+    "a word as weight": ({"weights": {0: "1", 1: 1, 2: 1}}, "weights must be numbers"),
+    "nothing as weight": ({"weights": {0: None, 1: 1, 2: 1}}, "weights must be numbers"),
+    "infinite weight": ({"weights": {0: 1, 1: float("inf"), 2: 1}}, "weights must be numbers"),
+    "negative weight": ({"weights": {0: 1, 1: -1, 2: 1}}, "weights must be numbers"),
+    "several weights": ({"weights": {0: 1, 1: np.ones(2), 2: 1}}, "weights must be numbers"),
+    "no utility": ({"evaluate": lambda model: None}, "evaluate gave NoneType"),
+    "utility in words": ({"evaluate": lambda model: "0.5"}, "evaluate gave str"),
+    "utilities": ({"evaluate": lambda model: np.ones(3)}, "evaluate gave ndarray"),
+    "complex utility": ({"evaluate": lambda model: 1j}, "evaluate gave complex"),
+    "endless utility": ({"evaluate": lambda model: 1e300}, r"evaluate gave 1e\+300"),
     "nan utility": ({"evaluate": lambda model: float("nan")}, "evaluate gave nan"),
     "other shape": ({"after": {2: [np.zeros(4), np.zeros(1)]}}, r"after\[2\] has 0 as float64"),
     "other arrays": ({"before": {2: [np.zeros(3)]}}, r"before\[2\] has other arrays"),
     "no model": ({"before": {2: 3.0}}, "must be a mapping or a list of arrays"),
     "words": ({"before": {2: [np.array(["a"])]}}, "must hold numbers"),
+    "ragged": ({"before": {2: [[[1.0], [2.0, 3.0]], [0.0]]}}, "must hold arrays of numbers"),
+    "bytes": ({"before": {2: b"abc"}}, "must be a mapping or a list of arrays"),
+    "complex": ({"before": {2: [np.zeros(3, complex), np.zeros(1)]}}, "as complex128"),
+    "own nan after": ({"after": {0: [np.full(3, np.nan), np.zeros(1)]}}, "own model after"),
+    "own nan before": ({"before": {0: [np.full(3, np.nan), np.zeros(1)]}}, "own model before"),
     "nan model": ({"after": {2: [np.full(3, np.nan), np.zeros(1)]}}, "leave its model out"),
     "estimator": ({"estimator": "kernelshap"}, "estimator must be one of antithetic"),
     "budget": ({"budget": 6}, "budget=6 is too small for m=3 members by antithetic"),
@@ -252,6 +269,115 @@ def test_what_cannot_be_is_refused_in_a_sentence(case: str) -> None:
         evaluator = LocalEvaluator(**{"evaluate": curved, "client": 0} | settings)
         evaluator.lcv(before, after, changed.get("weights", weights))
     assert str(refusal.value).endswith(".")
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [1e308, 10**400, 5e-324, 3e38, 2**70, np.float32(3e38), np.int64(2**62), np.float16(6e4)],
+)
+def test_weights_of_any_scale_are_the_same_proportions(scale: Any) -> None:
+    before, after, _ = game(3)
+    expected = LocalEvaluator(curved, 0).lcv(before, after, {0: 1.0, 1: 1, 2: 1.0})
+    report = LocalEvaluator(curved, 0).lcv(before, after, dict.fromkeys(range(3), scale))
+    assert report.lcv == pytest.approx(expected.lcv) and len(set(report.weights)) == 1
+    assert Report.from_json(report.to_json()) == report
+    lightest = LocalEvaluator(curved, 0).lcv(before, after, {0: scale, 1: 0, 2: 0})
+    assert lightest.lcv[1:] == (0, 0)
+
+
+@pytest.mark.parametrize("weight", [600, np.int64(600), np.float32(600), np.array(600.0)])
+def test_ordinary_weights_are_reported_as_they_are(weight: Any) -> None:
+    before, after, _ = game(2)
+    report = LocalEvaluator(curved, 0).lcv(before, after, {0: weight, 1: 300})
+    assert report.weights == (600, 300) and {type(one) for one in report.weights} == {float}
+
+
+@pytest.mark.parametrize("utility", [np.float32(2), np.array([2.0]), np.int8(2), True])
+def test_utilities_are_numbers_of_any_kind(utility: Any) -> None:
+    before, after, weights = game(2)
+    assert LocalEvaluator(lambda _: utility, 0).lcv(before, after, weights).lcv == (0, 0)
+
+
+def deep(model: Any) -> float:
+    """A loss that grows as the square of its model, as float32 holds it."""
+    first, second = (np.asarray(one, np.float32) for one in model)
+    with np.errstate(all="ignore"):
+        return float(-((first.sum() * second[0]) ** 2))
+
+
+def strict(model: Any) -> float:
+    """The same, of a framework that raises where numbers end."""
+    with np.errstate(all="raise"):
+        first, second = (np.asarray(one, np.float32) for one in model)
+        return float(-((first.sum() * second[0]) ** 2))
+
+
+GARBAGE = [3e38, -3e38, 1e25, 1e300, np.inf, np.nan]
+
+
+@pytest.mark.parametrize("c1", [None, 0.065])
+@pytest.mark.parametrize("evaluate", [deep, strict])
+@pytest.mark.parametrize("value", GARBAGE)
+def test_garbage_before_training_stops_no_honest_node(
+    evaluate: Any, value: float, c1: float | None
+) -> None:
+    before, after, weights = (game(3)[k] for k in range(3))
+    single = {j: [np.asarray(one, np.float32) for one in m] for j, m in before.items()}
+    fouled = single | {1: [np.full(3, value), np.full(1, value)]}
+    expected = LocalEvaluator(deep, 0).lcv(single | {1: single[0]}, after, weights)
+    seen: list[tuple[int, int]] = []
+    evaluator = LocalEvaluator(evaluate, 0, c1=c1, progress=lambda *now: seen.append(now))
+    report = evaluator.lcv(fouled, after, weights)
+    assert report.replaced[:1] == ("1",) and np.isfinite(report.lcv).all()
+    if c1 is None:
+        assert report.lcv == pytest.approx(expected.lcv) and report.replaced == ("1",)
+    assert [now for now, _ in seen] == list(range(1, report.evaluations + 1))
+    assert all(now <= of for now, of in seen)
+
+
+@pytest.mark.parametrize("evaluate", [deep, strict])
+@pytest.mark.parametrize("value", GARBAGE)
+def test_garbage_after_training_is_named(evaluate: Any, value: float) -> None:
+    before, after, weights = game(3)
+    fouled = after | {2: [np.full(3, value), np.full(1, value)]}
+    said = r"^after\[2\] .* no number: leave its model out of the mixture, too\.$"
+    with pytest.raises(InvalidSetting, match=said):
+        LocalEvaluator(evaluate, 0).lcv(before, fouled, weights)
+    del before[2], fouled[2], weights[2]
+    LocalEvaluator(evaluate, 0).lcv(before, fouled, weights)
+
+
+def test_a_narrow_own_model_meets_a_wide_one_of_huge_numbers() -> None:
+    """What float32 can't hold is no number to a node of float32."""
+    own, wide = ([np.ones(3, kind), np.ones(1, kind)] for kind in (np.float32, np.float64))
+    wide[0][0] = 1e60
+    report = LocalEvaluator(deep, 0).lcv({0: own, 1: wide}, {0: own, 1: own}, {0: 1, 1: 1})
+    assert report.replaced == ("1",) and report.lcv == (0, 0)
+
+
+def test_a_fault_of_evaluate_itself_comes_through() -> None:
+    before, after, weights = game(3)
+
+    def broken(model: Any) -> float:
+        raise KeyError("test set")
+
+    for c1 in (None, 0.065):
+        with pytest.raises(KeyError, match="test set"):
+            LocalEvaluator(broken, 0, c1=c1).lcv(before, after, weights)
+
+    def full(model: Any) -> float:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        LocalEvaluator(full, 0, c1=0.065).lcv(before, after, weights)
+
+
+@pytest.mark.parametrize("round", [1.5, "1", None, True, 2**62, -(10**400)])
+def test_a_round_that_is_none_is_refused_before_any_work(round: Any) -> None:
+    before, after, weights = game(2)
+    evaluator = LocalEvaluator(lambda _: pytest.fail("it was evaluated"), 0)
+    with pytest.raises(InvalidSetting, match=r"^round must be an integer within 2\^62 of 0"):
+        evaluator.lcv(before, after, weights, round=round)
 
 
 def test_reports_are_read_by_the_coordinator(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """Payments to the cent, models as rewards and what taking part brings."""
 
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pandas
 import pytest
+import xarray
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,9 +38,72 @@ def test_payments_sum_to_the_budget_and_follow_scores(
     assert (paid >= 0).all()
 
 
+WILD = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(1e-323, 1e-300),
+    st.sampled_from([0.0, -0.0, 5e-324, -5e-324, 1.7e308, -1.7e308, 1e-9, 1.0, -1.0]),
+)
+
+
+@pytest.mark.parametrize("rule", tuple(PAYMENTS))
+@given(
+    scores=st.lists(WILD, min_size=1, max_size=30),
+    cents=st.sampled_from([1, 2, 99, 10**4, 10**15]) | st.integers(1, 10**15),
+)
+def test_nobody_is_paid_or_pays_more_than_the_budget(
+    rule: str, scores: list[float], cents: int
+) -> None:
+    try:
+        paid = payments(scores, f"{cents // 100}.{cents % 100:02d}", rule)
+    except InvalidSetting as refusal:
+        assert min(scores) < 0 or not any(scores)  # what is above 0 can always be paid by
+        assert "choose" in str(refusal) and rule != "softmax"
+        return
+    assert sum(map(int, paid)) == cents and max(abs(int(one)) for one in paid) <= cents
+    order = sorted(range(len(scores)), key=scores.__getitem__)
+    assert (np.diff(paid[order]) >= -1).all()  # a cent of rounding
+    if rule != "proportional":
+        assert (paid >= 0).all()
+    if rule == "clipped":
+        assert not paid[np.array(scores) <= 0].any()
+        np.testing.assert_array_equal(paid, payments(scores, Decimal(cents) / 100))  # the default
+
+
+def test_payments_are_those_of_exact_arithmetic() -> None:
+    """At the largest budget, where floating point would be cents away."""
+    scores = np.random.default_rng(0).random(100)
+    paid = payments(scores, 10**13)
+    total = sum(map(Fraction, scores))
+    exact = [10**15 * Fraction(one) / total for one in scores]
+    assert all(abs(one - int(cents)) < 2 for one, cents in zip(exact, paid, strict=True))
+    assert int(paid.sum()) == 10**15
+
+
+def test_a_small_sum_charges_nobody_many_times_the_budget() -> None:
+    scores = [0.1, 0.1, -0.19]
+    with pytest.raises(InvalidSetting, match="somebody would pay or get more than the budget"):
+        payments(scores, 100, "proportional")
+    assert payments(scores, 100).tolist() == [5000, 5000, 0]
+
+
+def test_a_rule_of_ones_own_is_held_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[object] = []
+    monkeypatch.setitem(PAYMENTS._named, "own", lambda scores: np.asarray(given[-1]))
+    for wrong in ([0.5], [0.5, 0.6], [np.nan, 1], [np.inf, -np.inf], [[0.5, 0.5]]):
+        given.append(wrong)
+        with pytest.raises(InvalidSetting, match="shares must sum to one"):
+            payments([1, 2], 1, "own")
+    given.append([2.0, -1.0])
+    with pytest.raises(InvalidSetting, match="more than the budget: choose rule=clipped"):
+        payments([1, 2], 1, "own")
+    given.append([0.25, 0.75])
+    assert payments([1, 2], 1, "own").tolist() == [25, 75]
+
+
 def test_payments_by_hand() -> None:
     assert payments([1, 1, 1], 1).tolist() == [34, 33, 33]
-    assert payments([3, -1], "10.00").tolist() == [1500, -500]
+    assert payments([3, 3, -1], "10.00", "proportional").tolist() == [600, 600, -200]
+    assert payments([3, 3, -1], "10.00").tolist() == [500, 500, 0]
     assert payments([3, -1, 1], 4, "clipped").tolist() == [300, 0, 100]
     e = np.exp(np.array([1.0, -1.0]))
     np.testing.assert_allclose(payments([1, -1], 100, "softmax"), 10000 * e / e.sum(), atol=1)
@@ -48,6 +114,22 @@ def test_payments_by_hand() -> None:
     ("scores", "budget", "rule", "said"),
     [
         ([-1, 0.5], 10, "proportional", "choose rule=clipped or rule=softmax"),
+        ([3, -1], 10, "proportional", "somebody would pay or get more than the budget"),
+        ([0, 0], 10, "proportional", "choose rule=clipped or rule=softmax"),
+        ([1, 2], "1e999999", "clipped", "budget must be an amount"),
+        ([1, 2], "1e-999999999", "clipped", "budget must be an amount"),
+        ([1, 2], "0.0100000000000000000000000000000001", "clipped", "at most two decimals"),
+        ([1, 2], "nan", "clipped", "budget must be an amount"),
+        ([1, 2], True, "clipped", "budget must be an amount"),
+        ([1, 2], -5, "clipped", "budget must be an amount"),
+        ([1, 2], 10**14, "clipped", "budget must be an amount"),
+        ([1, 10**400], 1, "clipped", "finite numbers"),
+        ([1, np.inf], 1, "softmax", "finite numbers"),
+        ([1j, 2], 1, "clipped", "finite numbers"),
+        (["1", "2"], 1, "clipped", "finite numbers"),
+        ([None, 1], 1, "clipped", "finite numbers"),
+        ([], 1, "clipped", "finite numbers"),
+        ([[1, 2]], 1, "clipped", "finite numbers"),
         ([-1, 0], 10, "clipped", "choose softmax"),
         ([1, 2], 0, "clipped", "budget must be an amount"),
         ([1, 2], "1.005", "clipped", "at most two decimals"),
@@ -57,7 +139,7 @@ def test_payments_by_hand() -> None:
     ],
 )
 def test_what_cannot_be_paid_is_refused(
-    scores: list[float], budget: object, rule: str, said: str
+    scores: object, budget: object, rule: str, said: str
 ) -> None:
     with pytest.raises(InvalidSetting, match=said):
         payments(scores, budget, rule)
@@ -84,6 +166,13 @@ def test_exclusion_by_hand() -> None:
     assert excluded(np.ones((3, 4))).tolist() == [0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("scale", [2.0**-1060, 2.0**-300, 2.0**1000])
+def test_reputations_follow_no_scale(scale: float) -> None:
+    rounds = np.array([[3.0, 4.0, -1.0], [1.0, 0.0, 2.0], [0.0, 0.0, 0.0]])
+    np.testing.assert_array_equal(reputations(rounds * scale), reputations(rounds))
+    np.testing.assert_array_equal(excluded(rounds * scale, 0.5), excluded(rounds, 0.5))
+
+
 def test_gains_by_hand() -> None:
     gains = Gains(np.array([0.9, 0.5]), np.array([0.5, 0.6]))
     assert gains.mean == pytest.approx(0.15) and gains.spread == pytest.approx(0.25)
@@ -97,6 +186,16 @@ def test_the_command_writes_a_table(command: Command, capsys: pytest.CaptureFixt
     table = pandas.read_csv(Path("run/rewards.csv"))
     assert table.payment_cents.sum() == 1234 and len(table) == 3
     assert "mean gain (MCG)" in capsys.readouterr().out
+    file = Path("run/results.nc")
+    with xarray.open_dataset(file) as opened:
+        data = opened.load()
+    data.score[:] = [3, 3, -1]
+    data.to_netcdf(file)
+    assert main(["rewards", "run", "--budget", "10", "--rule", "proportional"]) == 0
+    said = capsys.readouterr().out
+    assert "beside 2.00 that clients of negative payments pay in for the others" in said
+    assert main(["rewards", "run", "--budget", "10"]) == 0
+    assert "10.00 paid out by rule clipped; table" in capsys.readouterr().out
     for wrong, said in ((["--rule", "fair"], "--rule must be one of"), (["--budget", "x"], "bud")):
         assert main(["rewards", "run", *wrong]) == 2
         assert said in capsys.readouterr().err

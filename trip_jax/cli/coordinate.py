@@ -22,6 +22,7 @@ from trip_jax.config import Defence
 from trip_jax.deployment.report_table import FEWER, LAYOUT, Reported, read_reports, read_table
 from trip_jax.deployment.result_tables import scores, write
 from trip_jax.learning.devices import all_devices
+from trip_jax.node.signing import ed25519
 from trip_jax.protocol.coordinator import LARGEST, trace
 from trip_jax.protocol.reports import Verdict
 from trip_jax.runs.scores import MOST, percent, shares
@@ -121,5 +122,6 @@ def _listen(args: Namespace, defence: Defence) -> None:
         )
     if args.state is None or args.keys is None:
         raise InvalidSetting("--listen needs --state DIR and --keys FILE.")
+    ed25519()
     all_devices()
     serve(args.listen, args.state, args.keys, defence, args.deadline)

@@ -17,6 +17,7 @@ COMMANDS = {
     "compare": "trip_jax.compare",
     "verify": "trip_jax.cli.verify",
     "coordinate": "trip_jax.cli.coordinate",
+    "key": "trip_jax.cli.key",
     "rewards": "trip_jax.rewards.__main__",
     "settings": "trip_jax.cli.settings",
 }
@@ -30,6 +31,7 @@ trip-jax tells who contributed what in decentralised federated learning.
   trip-jax compare DIR ...             runs side by side
   trip-jax verify DIR                  do its last rounds come out again?
   trip-jax coordinate TABLE --out DIR  contributions from a table of reports
+  trip-jax key FILE                    a key for a client or the operator
   trip-jax rewards DIR                 a budget divided by the scores of a run
   trip-jax settings [GROUP]            every setting: meaning, values, default
 

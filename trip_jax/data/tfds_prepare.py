@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from trip_jax.settings.credentials import masked
 from trip_jax.settings.errors import InvalidSetting
 
 _CIFAR_MEMBERS = {
@@ -89,9 +90,9 @@ def download_and_prepare(name: str, data_dir: Path) -> Path:
             requests.head(url, timeout=_CONNECT_SECONDS, allow_redirects=True).raise_for_status()
         except requests.RequestException as error:
             raise InvalidSetting(
-                f"dataset={name} is not prepared in {data_dir} and {url} cannot be reached: set"
-                " TFDS_DATA_DIR to a folder that holds it prepared, or run once on a machine with"
-                " a network, or choose dataset=digits."
+                f"dataset={name} is not prepared in {data_dir} and {masked(url)} cannot be reached:"
+                " set TFDS_DATA_DIR to a folder that holds it prepared, or run once on a machine"
+                " with a network, or choose dataset=digits."
             ) from error
     if not sys.stderr.isatty():
         tfds.disable_progress_bar()
@@ -106,8 +107,9 @@ def download_and_prepare(name: str, data_dir: Path) -> Path:
             )
         except (NonMatchingChecksumError, requests.RequestException) as error:
             raise InvalidSetting(
-                f"dataset={name} was not downloaded whole, or is not what it should be ({error}):"
-                " try again, or set TFDS_DATA_DIR to a folder that holds it prepared."
+                f"dataset={name} was not downloaded whole, or is not what it should be"
+                f" ({masked(str(error))}): try again, or set TFDS_DATA_DIR to a folder that holds"
+                " it prepared."
             ) from error
     return Path(builder.data_dir)
 

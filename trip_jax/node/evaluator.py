@@ -4,16 +4,17 @@ The same game as in the simulator: the value of a coalition S is the utility of 
 members' models, after training for those in S and before training for the others (Eq. 5).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 import numpy as np
 
 from trip_jax.node.game import ESTIMATORS, Game
-from trip_jax.node.models import Leaves, finite, leaves, like, mixture, require_alike
-from trip_jax.node.report import Report
+from trip_jax.node.models import Leaves, finite, leaves, mixture, require_alike
+from trip_jax.node.report import FARTHEST_ROUND, Report
+from trip_jax.node.utility import BROKEN, Utility
+from trip_jax.node.weights import number, proportions, shares
 from trip_jax.settings import at_least, choice, count, require
 from trip_jax.shapley.semivalues import SEMIVALUES
 
@@ -76,46 +77,58 @@ class LocalEvaluator:
             InvalidSetting: models of different members or shapes, weights or a utility that are no
                 numbers, a budget that is too small.
         """
+        number_of_round = number(round)
+        require(
+            isinstance(number_of_round, int) and abs(number_of_round) < FARTHEST_ROUND,
+            "round must be an integer within 2^62 of 0.",
+        )
         _require_members(self.client, before, after, weights)
         members = [self.client, *(j for j in weights if j != self.client)]
-        m, total = len(members), sum(weights.values())
+        m, numbers, share = len(members), proportions(weights), shares(weights)
         rng = np.random.default_rng([self.seed, abs(round), round < 0])
         game = Game.of(m, self.estimator, self.budget, self.semivalue, rng)
         trained = _alike("after", after, members, None)
         started = _alike("before", before, members, trained[0])
+        own = "The client's own model {} training holds no numbers.".format
+        require(finite(trained[0], trained[0]), own("after"))
+        require(finite(started[0], trained[0]), own("before"))
         for j, model in zip(members, trained, strict=True):
-            require(
-                finite(model),
-                f"after[{j!r}] holds what is no number: leave its model out of the mixture, too.",
-            )
-        evaluated, in_all = 0, game.n_evaluated + (m if self.c1 is not None else 0)
-
-        def utility(model: Leaves) -> float:
-            nonlocal evaluated
-            value = float(self.evaluate(like(after[self.client], model)))
-            require(abs(value) < inf, f"evaluate gave {value} for a model of finite numbers.")
-            evaluated += 1
-            if self.progress:
-                self.progress(evaluated, in_all)
-            return value
+            require(finite(model, trained[0]), _garbage(j, "holds what is no number"))
+        in_all = game.n_evaluated + (m if self.c1 is not None else 0)
+        utility = Utility(self.evaluate, after[self.client], m, in_all, self.progress)
 
         replaced = self._refused(started, utility)
-        started = [started[0] if s in replaced else model for s, model in enumerate(started)]
-        shares = [weights[j] / total for j in members]
-        u = np.zeros(game.n_rows)
-        for row, inside in game.coalitions():
-            chosen = [(trained if there else started)[s] for s, there in enumerate(inside)]
-            u[row] = utility(mixture(chosen, shares, trained[0]))
+
+        def play() -> np.ndarray:
+            """The utilities of all coalitions that are evaluated (Eq. 5)."""
+            before_training = [started[0 if s in replaced else s] for s in range(m)]
+            u = np.zeros(game.n_rows)
+            for row, inside in game.coalitions():
+                chosen = [(trained if t else before_training)[s] for s, t in enumerate(inside)]
+                u[row] = utility(mixture(chosen, [share[j] for j in members], trained[0]))
+            return u
+
+        try:
+            u = play()
+        except BROKEN:
+            raise
+        except Exception:  # `evaluate` fails for a mixture, or gives no number
+            fouled = _fouled(members, started, trained, replaced, utility)
+            if not fouled:
+                raise
+            replaced = sorted([*replaced, *fouled])
+            utility.in_all = utility.evaluated + game.n_evaluated
+            u = play()
         values, error = game.values(u)
         scale = m if self.normalization == "paper" else 1
         return Report(
             client=str(self.client),
             round=int(round),
             members=tuple(map(str, members)),
-            weights=tuple(float(weights[j]) for j in members),
+            weights=tuple(numbers[j] for j in members),
             lcv=tuple((scale * values).tolist()),
             standard_error=tuple((scale * error).tolist()),
-            evaluations=evaluated,
+            evaluations=utility.evaluated,
             replaced=tuple(str(members[s]) for s in replaced),
             federation=self.federation,
             semivalue=self.semivalue,
@@ -123,15 +136,45 @@ class LocalEvaluator:
             estimator=game.estimator,
         )
 
-    def _refused(self, started: list[Leaves], utility: Callable[[Leaves], float]) -> list[int]:
+    def _refused(self, started: list[Leaves], utility: Utility) -> list[int]:
         """Places of members for whose model before training the client's own stands."""
-        refused = [s for s, model in enumerate(started) if not finite(model)]
-        require(0 not in refused, "The client's own model before training holds no numbers.")
+        own = started[0]
+        refused = [s for s, model in enumerate(started) if not finite(model, own)]
         if self.c1 is None:
             return refused
-        least = utility(started[0]) - self.c1
-        received = [s for s in range(1, len(started)) if s not in refused]
-        return sorted([*refused, *(s for s in received if utility(started[s]) < least)])
+        least = utility(own) - self.c1
+        for s in range(1, len(started)):
+            if s not in refused:
+                worth = utility.of(started[s])
+                if worth is None or worth < least:
+                    refused.append(s)
+        return sorted(refused)
+
+
+def _fouled(
+    members: list[Any],
+    started: list[Leaves],
+    trained: list[Leaves],
+    replaced: list[int],
+    utility: Utility,
+) -> list[int]:
+    """Places of members whose model before training has no utility, although the own ones have.
+
+    Raises:
+        InvalidSetting: a model after training has none, so that no mixture with it can have one.
+    """
+    utility.in_all += 2 * len(members)
+    if utility.of(started[0]) is None or utility.of(trained[0]) is None:
+        return []  # the fault is the client's own
+    for s in range(1, len(members)):
+        worth = utility.of(trained[s])
+        require(worth is not None, _garbage(members[s], "has a utility that is no number"))
+    received = [s for s in range(1, len(members)) if s not in replaced]
+    return [s for s in received if utility.of(started[s]) is None]
+
+
+def _garbage(member: Any, what: str) -> str:
+    return f"after[{member!r}] {what}: leave its model out of the mixture, too."
 
 
 def _alike(
@@ -145,7 +188,7 @@ def _alike(
 
 
 def _require_members(client: Any, before: Any, after: Any, weights: Mapping[Any, float]) -> None:
-    """Refuse models and weights of different members, and weights that are none."""
+    """Refuse models and weights of different members."""
     for name, models in (("before", before), ("after", after)):
         differing = sorted(map(str, weights.keys() ^ models.keys()))
         require(
@@ -156,9 +199,4 @@ def _require_members(client: Any, before: Any, after: Any, weights: Mapping[Any,
         client in weights,
         f"weights lacks the client itself, {client!r}: it is a member of its neighbourhood, with "
         "weight 0 if need be.",
-    )
-    numbers: Iterable[float] = weights.values()
-    require(
-        all(0 <= one < inf for one in numbers) and sum(numbers) > 0,
-        "weights must be numbers from 0 up, not all of them 0.",
     )

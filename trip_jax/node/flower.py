@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 from trip_jax.node.evaluator import LocalEvaluator
 from trip_jax.node.models import leaves, mixture
 from trip_jax.node.report import Report
+from trip_jax.node.weights import shares
 from trip_jax.settings.errors import InvalidSetting
 
 ASKED = "query.contributions"
@@ -106,8 +107,7 @@ def mixed(models: Mapping[int, ArrayRecord], weights: Mapping[int, float]) -> Ar
     """
     own = next(iter(weights))
     found = {j: leaves(arrays(models[j]), f"models[{j}]") for j in weights}
-    shares = [weight / sum(weights.values()) for weight in weights.values()]
-    mean = mixture(list(found.values()), shares, found[own])
+    mean = mixture(list(found.values()), list(shares(weights).values()), found[own])
     return ArrayRecord({name: Array(np.asarray(one, order="C")) for name, one in mean.items()})
 
 

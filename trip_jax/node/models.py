@@ -30,10 +30,10 @@ def leaves(model: Any, whose: str) -> Leaves:
         InvalidSetting: it is no model, or a file that can't be read.
     """
     if isinstance(model, str | Path):
-        return dict(Stored.open(Path(model)))
-    if isinstance(model, Mapping):
+        found: Leaves = dict(Stored.open(Path(model)))
+    elif isinstance(model, Mapping):
         found = {str(name): _array(one) for name, one in model.items()}
-    elif isinstance(model, Sequence):
+    elif isinstance(model, Sequence) and not isinstance(model, bytes):
         found = {str(place): _array(one) for place, one in enumerate(model)}
     else:
         raise InvalidSetting(
@@ -61,15 +61,24 @@ def require_alike(own: Leaves, other: Leaves, whose: str) -> None:
     for name, one in own.items():
         same = tuple(one.shape) == tuple(other[name].shape)
         require(
-            same and mixes(one) == mixes(other[name]),
+            same and _kind(one) == _kind(other[name]),
             f"{whose} has {name} as {_shown(other[name])}, and the client's own model as "
             f"{_shown(one)}: exchange models of one architecture.",
         )
 
 
-def finite(model: Leaves) -> bool:
-    """Whether all that is mixed are numbers."""
-    return all(bool((abs(_wide(one)) < np.inf).all()) for one in model.values() if mixes(one))
+def finite(model: Leaves, own: Leaves) -> bool:
+    """Whether all that is mixed are numbers in the types of `own`, and their means are, too.
+
+    Rounding may take the mean of the largest numbers of a type beyond them, so that those above
+    half of the largest count as none.
+    """
+    with np.errstate(over="ignore"):
+        return all(
+            bool((abs(_wide(_narrow(model[name], one))) <= _most(one)).all())
+            for name, one in own.items()
+            if mixes(one)
+        )
 
 
 def mixture(models: Sequence[Leaves], shares: Sequence[float], own: Leaves) -> Leaves:
@@ -93,15 +102,23 @@ def mixture(models: Sequence[Leaves], shares: Sequence[float], own: Leaves) -> L
 
 def mixes(one: Any) -> bool:
     """Whether an array holds floating-point or complex numbers."""
+    return _kind(one) != "integer"
+
+
+def _kind(one: Any) -> str:
     if _is_tensor(one):
-        return bool(one.is_floating_point() or one.is_complex())
-    return one.dtype.kind not in "iub"
+        kinds = {"complex": one.is_complex(), "real": one.is_floating_point()}
+        return next((kind for kind, there in kinds.items() if there), "integer")
+    return {"c": "complex", **dict.fromkeys("iub", "integer")}.get(one.dtype.kind, "real")
 
 
 def _array(one: Any) -> Any:
     if _is_tensor(one):
         return one.detach()
-    array = np.asarray(one)
+    try:
+        array = np.asarray(one)
+    except ValueError as error:
+        raise InvalidSetting(f"A model must hold arrays of numbers ({error}).") from error
     require(
         array.dtype.kind in "iubfcV" and array.dtype.names is None,
         f"A model must hold numbers, not {array.dtype}.",
@@ -123,6 +140,13 @@ def _wide(one: Any) -> Any:
 
 def _narrow(one: Any, as_in: Any) -> Any:
     return one.to(as_in.dtype) if _is_tensor(one) else np.asarray(one, as_in.dtype)
+
+
+def _most(one: Any) -> float:
+    """Half of the largest number of a floating-point or complex array, as it is mixed."""
+    size = one.element_size() if _is_tensor(one) else one.dtype.itemsize
+    of_one = size // (1 + (_kind(one) == "complex"))
+    return float(np.finfo(np.float64 if of_one >= 8 else np.float32).max / 2)
 
 
 def _shown(one: Any) -> str:

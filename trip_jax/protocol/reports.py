@@ -13,6 +13,9 @@ from trip_jax.settings.declared import array
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.topology import Arcs, Neighbourhoods
 
+ORDINARY = 60
+"""Weights between 2^-60 and 2^60 are left as they are."""
+
 
 @struct.dataclass
 class Reports:
@@ -96,15 +99,32 @@ def require_reports(reports: Any, n: int) -> Reports:
         bool(((weight >= 0) & (weight < np.inf))[real].all()),
         "Reports.weight must be finite and not negative.",
     )
-    total = np.zeros((len(real), n))
+    heaviest = np.zeros((len(real), n))
     t, arc = np.nonzero(real)
-    np.add.at(total, (t, client[t, arc]), weight[t, arc])
-    for t, i in np.argwhere(total == 0)[:1]:
+    np.maximum.at(heaviest, (t, client[t, arc]), weight[t, arc])
+    for t, i in np.argwhere(heaviest == 0)[:1]:
         raise InvalidSetting(
             f"Client {i} reports no weight above 0 in round {t}: every client reports its "
             "neighbourhood in every round, itself at least."
         )
+    given["weight"] = _in_range(weight, client, heaviest, real)
     types = (jnp.int32, jnp.int32, jnp.float32, jnp.float32, bool)
     with np.errstate(over="ignore"):  # an LCV that float32 can't hold is flagged
         columns = [jnp.asarray(given[name], kind) for name, kind in zip(names, types, strict=True)]
     return Reports(*columns)
+
+
+def _in_range(
+    weight: np.ndarray, client: np.ndarray, heaviest: np.ndarray, real: np.ndarray
+) -> np.ndarray:
+    """Weights [T, A] that float32 can hold and add up, as only a report's proportions count.
+
+    Reports whose largest weight is beyond `ORDINARY` are scaled by a power of two, which rounds
+    nothing.
+    """
+    _, exponent = np.frexp(heaviest)
+    exponent[abs(exponent) <= ORDINARY] = 0
+    t, arc = np.nonzero(real)
+    scaled = np.zeros(weight.shape)
+    scaled[t, arc] = np.ldexp(weight[t, arc].astype(float), -exponent[t, client[t, arc]])
+    return scaled

@@ -2,9 +2,10 @@
 
 from trip_jax.rewards.gains import Gains, alone
 from trip_jax.rewards.models import excluded, model_shares, reputations, rewarded
-from trip_jax.rewards.payments import PAYMENTS, in_cents, payments
+from trip_jax.rewards.payments import DEFAULT, PAYMENTS, in_cents, payments
 
 __all__ = [
+    "DEFAULT",
     "PAYMENTS",
     "Gains",
     "alone",

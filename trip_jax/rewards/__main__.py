@@ -1,4 +1,4 @@
-"""What clients are to be given: `trip-jax rewards RUN --budget 1000 --rule proportional`."""
+"""What clients are to be given: `trip-jax rewards RUN --budget 1000 --rule clipped`."""
 
 import sys
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import xarray
 
 from trip_jax.cli.command import Parser, command
 from trip_jax.rewards import (
+    DEFAULT,
     PAYMENTS,
     Gains,
     alone,
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, metavar="RUN", help="directory of a run")
     parser.add_argument("--budget", default="1000", help="to be paid out, to the cent (1000)")
     rules = ", ".join(PAYMENTS)
-    parser.add_argument("--rule", default="proportional", help=f"one of {rules} (proportional)")
+    parser.add_argument("--rule", default=DEFAULT, help=f"one of {rules} ({DEFAULT})")
     parser.add_argument(
         "--gains",
         action="store_true",
@@ -50,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     run, cents = load_run(given.folder), in_cents(given.budget)
     table = rewards(run.data, given.budget, given.rule)
     said = f"{cents / 100:,.2f} paid out by rule {given.rule}"
+    if (owed := -table.payment_cents[table.payment_cents < 0].sum()) > 0:
+        said += (
+            f", beside {owed / 100:,.2f} that clients of negative payments pay in for the others"
+        )
     if given.gains:
         gains = Gains(run.data.accuracy.values[-1].astype(float), _alone(given.folder, run))
         table["alone"], table["gain"] = gains.alone, gains.each

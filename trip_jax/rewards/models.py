@@ -65,7 +65,7 @@ def excluded(
     reputation, inside = np.full(n, 1 / n), np.ones(n, bool)
     after = np.zeros(n, np.int64)
     for t, of_round in enumerate(contributions, start=1):
-        positive = np.where(inside, np.maximum(of_round, 0), 0)
+        positive = np.where(inside, np.maximum(_scaled(of_round), 0), 0)
         total = positive.sum()
         new = positive / total if total > 0 else inside / inside.sum()
         reputation = np.where(inside, memory * reputation + (1 - memory) * new, 0)
@@ -77,6 +77,13 @@ def excluded(
     return after
 
 
+def _scaled(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Over a power of two, so that no sum or square overflows or vanishes; nothing is rounded."""
+    _, exponent = np.frexp(abs(values).max())
+    return np.asarray(np.ldexp(values, -exponent))
+
+
 def _unit(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    values = _scaled(values)
     norm = np.linalg.norm(values)
     return np.asarray(values / norm if norm > 0 else values)

@@ -1,7 +1,8 @@
 """A budget divided among clients by their scores, to the cent."""
 
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,27 +14,30 @@ from trip_jax.settings.declared import array, told
 Scores = Float[np.ndarray, " n"]
 
 PAYMENTS: Registry[Callable[[Scores], Scores]] = Registry("rule")
-"""From scores to shares of the budget, which sum to one."""
+"""From scores to shares of the budget, which sum to one; none is beyond the whole budget."""
+
+DEFAULT = "clipped"
 
 LARGEST = 10**15
-"""Cents that floats tell apart."""
+"""Of a budget, in cents."""
 
 
 @PAYMENTS("proportional")
 def proportional(scores: Scores) -> Scores:
-    """Shares as scores; who harms pays in."""
+    """Shares as scores; a negative one is what a client pays in, and others get it."""
+    scores = _in_range(scores)
     total = scores.sum()
     require(
-        bool(total > 1e-9 * abs(scores).sum()),
-        "Scores sum to nothing above 0, so that proportional shares mean nothing: choose "
-        "rule=clipped or rule=softmax.",
+        bool(total > 0) and bool((abs(scores) <= total).all()),
+        "Scores sum to so little that in proportion somebody would pay or get more than the "
+        "budget: choose rule=clipped or rule=softmax.",
     )
     return np.asarray(scores / total)
 
 
 @PAYMENTS("clipped")
 def clipped(scores: Scores) -> Scores:
-    """Shares as scores, but nobody pays in."""
+    """Shares as scores; who has none above 0 is paid nothing, and nobody pays."""
     require(bool((scores > 0).any()), "No score is above 0, so nobody is paid: choose softmax.")
     return proportional(np.maximum(scores, 0))
 
@@ -41,6 +45,7 @@ def clipped(scores: Scores) -> Scores:
 @PAYMENTS("softmax")
 def softmax(scores: Scores) -> Scores:
     """Shares as exponentials of scores, in standard deviations: everyone is paid something."""
+    scores = _in_range(scores)
     spread = scores.std()
     odds = np.exp((scores - scores.max()) / (spread if spread > 0 else 1))
     return np.asarray(odds / odds.sum())
@@ -53,23 +58,26 @@ def in_cents(budget: Any) -> int:
         InvalidSetting: it is no amount above 0 with at most two decimals.
     """
     try:
-        cents = Decimal(str(budget)) * 100
-    except InvalidOperation:
-        cents = Decimal("NaN")
-    whole = cents.is_finite() and cents == cents.to_integral_value() and 0 < cents <= LARGEST
+        amount = Decimal(str(budget))
+    except (ArithmeticError, ValueError):
+        amount = Decimal("NaN")
+    within = amount.is_finite() and Decimal("0.01") <= amount <= LARGEST // 100
+    cents = 100 * Fraction(amount) if within else Fraction(1, 2)
     require(
-        whole,
+        cents.denominator == 1,
         f"budget must be an amount from 0.01 to {LARGEST // 100} with at most two decimals, not "
         f"{told(budget)}.",
     )
     return int(cents)
 
 
-def payments(scores: Any, budget: Any, rule: str = "proportional") -> Int[np.ndarray, " n"]:
+def payments(scores: Any, budget: Any, rule: str = DEFAULT) -> Int[np.ndarray, " n"]:
     """Payments in cents, whose sum is exactly the budget.
 
     Each is the share rounded down; the cents that are left go to the largest remainders, of equal
-    ones to the clients of lower numbers.
+    ones to the clients of lower numbers. By the default rule no client pays. A negative payment,
+    which rules may make of negative scores, is what the client has to pay in: the others share it
+    beside the budget. No client gets or pays more than the budget.
 
     Args:
         scores: of the clients, as `Result.scores`.
@@ -77,18 +85,46 @@ def payments(scores: Any, budget: Any, rule: str = "proportional") -> Int[np.nda
         rule: one of `PAYMENTS`.
 
     Raises:
-        InvalidSetting: scores that are no numbers or that the rule can't pay by, no such rule, or a
-            budget that is none.
+        InvalidSetting: scores that are no numbers or that the rule can't pay by, no such rule, a
+            budget that is none, or a rule whose shares don't sum to one or exceed it.
     """
-    values, cents = np.asarray(array("scores", scores), float), in_cents(budget)
+    values, cents = _finite(scores), in_cents(budget)
+    share = np.asarray(PAYMENTS[rule](values), float)
+    whole = share.shape == values.shape and bool(np.isfinite(share).all())
+    require(
+        whole and abs(share.sum() - 1) <= ROUNDING,
+        f"rule={rule} must give each client a share, and shares must sum to one.",
+    )
+    exact = [Fraction(one) for one in share.tolist()]  # floating point would lose cents
+    total = sum(exact, Fraction(0))
+    divided = [divmod(cents * one, total) for one in exact]
+    paid, remainders = [int(one) for one, _ in divided], [rest for _, rest in divided]
+    left = cents - sum(paid)  # fewer than there are clients
+    for i in sorted(range(len(paid)), key=lambda i: remainders[i], reverse=True)[:left]:
+        paid[i] += 1
+    require(
+        max(map(abs, paid)) <= cents,
+        f"By rule={rule} somebody would pay or get more than the budget: choose rule={DEFAULT}.",
+    )
+    return np.array(paid, np.int64)
+
+
+ROUNDING = 1e-6
+"""By which the sum of shares may differ from one."""
+
+
+def _finite(scores: Any) -> Scores:
+    given = np.asarray(array("scores", scores))
+    with np.errstate(over="ignore"):
+        values = given.astype(float) if given.dtype.kind in "iuf" else np.array(np.nan)
     require(
         values.ndim == 1 and len(values) > 0 and bool(np.isfinite(values).all()),
         "scores must be a list of finite numbers, one a client.",
     )
-    exact = cents * PAYMENTS[rule](values)
-    paid = np.floor(exact).astype(np.int64)
-    by_remainder = np.argsort(-(exact - paid), kind="stable")
-    each, more = divmod(cents - int(paid.sum()), len(paid))
-    paid += each
-    paid[by_remainder[:more]] += 1
-    return paid
+    return values
+
+
+def _in_range(scores: Scores) -> Scores:
+    """Scores over a power of two, so that no sum of theirs overflows; nothing is rounded."""
+    _, exponent = np.frexp(abs(scores).max())
+    return np.asarray(np.ldexp(scores, -exponent))

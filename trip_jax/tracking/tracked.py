@@ -6,6 +6,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from trip_jax.settings.credentials import masked
 from trip_jax.tracking.tracker import Tracker
 
 
@@ -49,7 +50,8 @@ class Tracked:
             return method(*news)
         except Exception as error:  # of any package, of any network
             self._works = False
-            cause = textwrap.shorten(str(error), 200, placeholder=" ...") or type(error).__name__
+            said = masked(str(error))  # addresses of trackers may hold a password
+            cause = textwrap.shorten(said, 200, placeholder=" ...") or type(error).__name__
             print(f"track={self._name} failed ({cause}): the run does without it.", flush=True)
             with suppress(Exception):  # nothing more is expected of it
                 getattr(self._tracker, "close", lambda: None)()

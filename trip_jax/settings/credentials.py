@@ -1,0 +1,41 @@
+"""Secrets are masked in what is printed or written: passwords in addresses, tokens, keys."""
+
+import os
+import re
+from collections.abc import Iterator
+from urllib.parse import unquote, urlsplit
+
+MASK = "***"
+
+_NAME = r"[\w.-]*(?:password|passwd|passphrase|token|secret|credential|api_?key)\w*"
+_USER = re.compile(r"(://(?!/))[^\s'\"<>]*@")
+_FIELD = re.compile(rf"(?i)(\b(?:{_NAME}|pwd)['\"]?\s*[=:]\s*['\"]?)[^\s&;,'\"<>)]+")
+_QUERY = re.compile(r"(?i)([?&;](?:key|sig|signature|auth|code|pass)=)[^\s&;,'\"<>)]+")
+_HEADER = re.compile(r"(?i)\b((?:bearer|basic)\s+)[\w.~+/=-]{8,}")
+
+
+def masked(text: str) -> str:
+    """The text without user and password of addresses, and without values named as secrets.
+
+    What the environment holds as a secret is masked wherever it stands.
+    """
+    for secret in sorted(_secrets(), key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    text = _USER.sub(rf"\1{MASK}@", text)
+    for pattern in (_FIELD, _QUERY, _HEADER):
+        text = pattern.sub(rf"\1{MASK}", text)
+    return text
+
+
+def _secrets() -> Iterator[str]:
+    """Values of variables that are named as secrets, and passwords in variables' addresses."""
+    for name, value in os.environ.items():
+        if re.fullmatch(rf"(?i){_NAME}", name) and len(value) >= 8:
+            yield value
+        for address in {value, *value.split()} if "@" in value else ():
+            try:
+                password = urlsplit(address).password
+            except ValueError:  # no address
+                continue
+            if password and len(password) >= 4:
+                yield from {password, unquote(password)}
