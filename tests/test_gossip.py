@@ -29,9 +29,16 @@ FEDERATION = Federation("f", KEYS, operator=None, first_round=1)
 ROUNDS = 3
 
 
+def mixed(client: str, round: int) -> tuple[str, ...]:
+    """Whose models a client mixed, itself among them."""
+    rng = np.random.default_rng([round, NAMES.index(client)])
+    return (client, *(name for name in NAMES if name != client and rng.random() < 0.5))
+
+
 def report(client: str, round: int, version: int = 0, **changed: Any) -> Report:
     rng = np.random.default_rng([round, NAMES.index(client)])
-    members = (client, *(name for name in NAMES if name != client and rng.random() < 0.5))
+    members = mixed(client, round)
+    changed = {"sent_to": tuple(i for i in NAMES if client in mixed(i, round))} | changed
     weights, lcv = rng.uniform(0.5, 3, len(members)), rng.normal(0.1, 0.05, len(members))
     numbers = tuple(weights.tolist()), tuple((lcv + version).tolist()), (0.0,) * len(members)
     return replace(Report(client, round, members, *numbers, 8, federation="f"), **changed)
