@@ -4,7 +4,8 @@
     python -m trip_jax.coordinate --listen HOST:PORT --state DIR --keys FILE [--c2]
 
 The table of reports (CSV or Parquet) has the columns round, client, member, weight and lcv: one
-line for each member of each reporter's neighbourhood, the client itself included. In Python:
+line for each member of each reporter's neighbourhood, the client itself included. With a column
+`sent`, exchanges count where both ends state them. In Python:
 
     reported = read_reports(read_table(path))
     phi, verdict = coordinator.trace(reported.reports, len(reported.names), defence)
@@ -41,9 +42,26 @@ def describe(out: Path, phi: Array, verdict: Verdict, reported: Reported, c2: bo
     left_out = ", ".join(reported.left_out)
     if left_out:
         left_out = f"left out, as no number or beyond {LARGEST:.0e}: {left_out}\n"
+    if reported.disputed is not None and len(reported.disputed):
+        left_out += (
+            f"left out, as one end alone states them: {counted(len(reported.disputed), 'exchange')}, "
+            "see disputed.csv\n"
+        )
+    alone = (
+        np.zeros((0, 2), int) if verdict.unconfirmed is None else np.argwhere(verdict.unconfirmed)
+    )
+    if len(alone):
+        told = [
+            f"{_plain(reported.names[i])} in round {reported.rounds[t]}" for t, i in alone[:MOST]
+        ]
+        told += ["..."] * (len(alone) > MOST)
+        left_out += (
+            "left out of C2, what clients say of themselves where nobody else reports on them: "
+            f"{', '.join(told)}\n"
+        )
     return (
         f"phi.csv, scores.csv and flagged.csv of {clients} over {rounds} in {out}"
-        f"{f'; {flagged} flagged' * (c2 or bool(left_out))}\n"
+        f"{f'; {flagged} flagged' * (c2 or bool(reported.left_out))}\n"
         f"{left_out}"
         "A score is what a client contributed to all clients' models on average, in the unit of "
         f"lcv.\nhighest scores, with their share of all: {', '.join(listed)}"

@@ -62,6 +62,7 @@ class Ledger:
             "federation": federation.name,
             "first_round": str(federation.first_round),
             "clients": repr(sorted(federation.clients)),
+            "units": federation.units,
         }
         try:
             self._db = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
@@ -146,7 +147,7 @@ class Ledger:
         kept = self._db.execute(
             "SELECT message FROM reports WHERE round = ? AND client = ?", (round, client)
         ).fetchone()
-        if kept and kept[0] == new.message:
+        if kept and Report.from_json(kept[0]).meaning == new.report.meaning:
             return Refused("replayed", f"This report on round {round} is stored already.")
         if kept:
             proof = (round, client, new.message, new.signature)

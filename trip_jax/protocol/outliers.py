@@ -35,7 +35,7 @@ class DetectOutliers:
     thresholding: str = "soft"
 
     def __call__(self, reports: Reports, n: int) -> Verdict:
-        others = reports.real & (reports.client != reports.member)
+        others, alone = by_others(reports, n)
         v = robust_location(
             reports.lcv,
             reports.member,
@@ -44,21 +44,22 @@ class DetectOutliers:
             penalty=self.penalty,
             thresholding=self.thresholding,
         )
-        reference, alone = v[reports.member], unconfirmed(reports, n)
-        compared = reports.real & ~alone
-        square = jnp.where(compared, (reports.lcv - reference) ** 2, 0)
+        reference = v[reports.member]
+        square = jnp.where(reports.real & ~alone, (reports.lcv - reference) ** 2, 0)
         distance = jnp.sqrt(ops.segment_sum(square, reports.client, num_segments=n))
         flagged = distance > self.distance
         adopted = jnp.where(flagged[reports.client], reference, reports.lcv)
-        return Verdict(jnp.where(alone, 0, adopted), flagged, distance)
+        said = (alone & (reports.lcv != 0)).astype(jnp.int32)
+        unconfirmed = ops.segment_max(said, reports.client, num_segments=n) > 0
+        return Verdict(jnp.where(alone, 0, adopted), flagged, distance, unconfirmed)
 
 
-def unconfirmed(reports: Reports, n: int) -> Bool[Array, " A"]:
-    """Entries of clients on themselves on which nobody else reports, so that they have no
-    consensus."""
+def by_others(reports: Reports, n: int) -> tuple[Bool[Array, " A"], Bool[Array, " A"]]:
+    """Which entries are on another client, and which are on a client on which nobody else reports,
+    by itself."""
     others = reports.real & (reports.client != reports.member)
     known = ops.segment_max(others.astype(jnp.int32), reports.member, num_segments=n) > 0
-    return reports.real & (reports.client == reports.member) & ~known[reports.member]
+    return others, reports.real & ~known[reports.member]
 
 
 def robust_location(
