@@ -43,10 +43,8 @@ def describe(out: Path, phi: Array, verdict: Verdict, reported: Reported, c2: bo
     if left_out:
         left_out = f"left out, as no number or beyond {LARGEST:.0e}: {left_out}\n"
     if reported.disputed is not None and len(reported.disputed):
-        left_out += (
-            f"left out, as one end alone states them: {counted(len(reported.disputed), 'exchange')}, "
-            "see disputed.csv\n"
-        )
+        disputed = counted(len(reported.disputed), "exchange")
+        left_out += f"left out, as one end alone states them: {disputed}, see disputed.csv\n"
     alone = (
         np.zeros((0, 2), int) if verdict.unconfirmed is None else np.argwhere(verdict.unconfirmed)
     )

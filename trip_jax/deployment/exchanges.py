@@ -14,6 +14,9 @@ from trip_jax.node.csv_lines import csv_lines
 COLUMNS = ("round", "client", "member", "stated_by")
 """Of disputed.csv."""
 
+STATED_BY = ("member", "client")
+"""Who states an exchange, by the last number of `stated_by_one`."""
+
 
 def stated_by_one(lines: pd.DataFrame, n: int) -> np.ndarray:
     """The exchanges that one end alone states, in order.
@@ -49,13 +52,10 @@ def without(arcs: pd.DataFrame, disputed: np.ndarray, n: int) -> pd.DataFrame:
     return arcs.assign(weight=arcs["weight"].where(heaviest > 0, own))
 
 
-def dispute_lines(disputed: np.ndarray, rounds: Sequence[int], names: Sequence[str]) -> str:
-    """disputed.csv, from what `stated_by_one` found; `rounds` are numbers by t."""
+def dispute_lines(disputed: np.ndarray, names: Sequence[str]) -> str:
+    """disputed.csv; [k, 4] is as `stated_by_one` gives it, with numbers of rounds for t."""
     told = (
-        (rounds[t], names[client], names[member], STATED_BY[by])
-        for t, client, member, by in disputed.tolist()
+        (round, names[client], names[member], STATED_BY[by])
+        for round, client, member, by in disputed.tolist()
     )
     return csv_lines([COLUMNS, *told])
-
-
-STATED_BY = ("member", "client")

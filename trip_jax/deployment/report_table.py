@@ -83,7 +83,8 @@ class Reported:
     names: list[str]  # of the n clients: integers by value, then strings
     rounds: list[int]  # their T numbers
     left_out: list[str]  # reports that count as zero, as they hold no number or an absurd one
-    disputed: np.ndarray | None = None  # as `stated_by_one` gives it; None without a column `sent`
+    # [k, 4] as `stated_by_one` gives it, with numbers of rounds for t; None without a column `sent`
+    disputed: np.ndarray | None = None
 
 
 def read_reports(frame: pd.DataFrame, *, missing: str = "refuse", strict: bool = False) -> Reported:
@@ -152,6 +153,7 @@ def read_reports(frame: pd.DataFrame, *, missing: str = "refuse", strict: bool =
     disputed = stated_by_one(arcs, n) if both_ends else None
     if disputed is not None:
         arcs = without(arcs[arcs["mixed"]], disputed, n)
+        disputed[:, 0] = rounds[disputed[:, 0]]
     # Eq. 3 takes proportions, which float32 holds at any scale.
     arcs["weight"] /= arcs.groupby(["t", "client"])["weight"].transform("max")
     foul = arcs["lcv"].isna()

@@ -23,16 +23,16 @@ LINES_AT_ONCE = 2**20  # of phi.csv that are in memory as text
 def write(out: Path, phi: Array, verdict: Verdict, reported: Reported) -> None:
     """Make the directory `out` with phi.csv, scores.csv (phi [n, n]) and flagged.csv.
 
-    disputed.csv is written where the table has a column `sent`, or to replace an older one. No file takes its name before all are complete; what fails leaves nothing behind.
+    disputed.csv is there where the table has a column `sent`, and where it replaces an older one.
+    No file takes its name before all are complete; what fails leaves nothing behind.
     """
     made = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=out) as unfinished:
             _write_all(Path(unfinished), np.asarray(phi), verdict, reported)
-            for path in sorted(Path(unfinished).iterdir()):
-                if path.name != DISPUTED or _disputes(out, reported):
-                    path.replace(out / path.name)
+            for file in (*FILES, *[DISPUTED] * _disputes(out, reported)):
+                Path(unfinished, file).replace(out / file)
     except BaseException:
         with suppress(OSError):  # unless something is there by now
             for folder in made:
@@ -51,7 +51,7 @@ def _write_all(folder: Path, phi: np.ndarray, verdict: Verdict, reported: Report
     text = flag_lines(np.array(reported.rounds)[t], clients, distance)
     of_flagged.write_text(text, encoding="utf-8", newline="")
     found = np.zeros((0, 4), int) if reported.disputed is None else reported.disputed
-    text = dispute_lines(found, reported.rounds, reported.names)
+    text = dispute_lines(found, reported.names)
     (folder / DISPUTED).write_text(text, encoding="utf-8", newline="")
 
 

@@ -122,7 +122,7 @@ class Service:
             "scores": traced.scores,
             "n_flags": len(traced.flags),
             "flags": [asdict(flag) for flag in traced.flags[-EVENTS:]],
-            "n_disputed": traced.n_disputed,
+            "n_disputed": len(traced.disputes),
             "disputed": [asdict(one) for one in traced.disputed(EVENTS)],
             "n_unconfirmed": len(traced.unconfirmed),
             "unconfirmed": [asdict(one) for one in traced.unconfirmed[-EVENTS:]],

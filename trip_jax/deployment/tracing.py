@@ -47,8 +47,8 @@ class Traced:
     n_rounds: int = 0
     flags: list[Flag] = field(default_factory=list)
     unconfirmed: list[Unconfirmed] = field(default_factory=list)
-    # by round, exchanges that one end alone states, as `stated_by_one` gives them
-    disputes: dict[int, np.ndarray] = field(default_factory=dict)
+    # [k, 4] exchanges that one end alone states, as in `Reported`
+    disputes: np.ndarray = field(default_factory=lambda: np.zeros((0, 4), np.int64))
 
     @cached_property
     def phi_csv(self) -> bytes:
@@ -67,27 +67,14 @@ class Traced:
 
     @cached_property
     def disputed_csv(self) -> bytes:
-        return dispute_lines(*self._all_disputes(), self.names).encode()
-
-    @property
-    def n_disputed(self) -> int:
-        return sum(map(len, self.disputes.values()))
+        return dispute_lines(self.disputes, self.names).encode()
 
     def disputed(self, most: int) -> list[Disputed]:
         """The newest exchanges that one end alone states."""
-        found, rounds = self._all_disputes()
         return [
-            Disputed(rounds[t], self.names[client], self.names[member], STATED_BY[by])
-            for t, client, member, by in found[-most:].tolist()
+            Disputed(round, self.names[client], self.names[member], STATED_BY[by])
+            for round, client, member, by in self.disputes[-most:].tolist()
         ]
-
-    def _all_disputes(self) -> tuple[np.ndarray, list[int]]:
-        """As `stated_by_one` gives them, and the rounds that its first column counts."""
-        found = [
-            np.concatenate([np.full((len(one), 1), t), one[:, 1:]], axis=1)
-            for t, one in enumerate(self.disputes.values())
-        ]
-        return np.concatenate([np.zeros((0, 4), np.int64), *found]), list(self.disputes)
 
     @cached_property
     def scores(self) -> list[dict[str, object]]:
@@ -127,15 +114,15 @@ def after(before: Traced, round: int, told: Sequence[Report], defence: Defence) 
         n_rounds=before.n_rounds + 1,
         flags=[*before.flags, *flags],
         unconfirmed=[*before.unconfirmed, *unconfirmed],
-        disputes=before.disputes | {round: reported.disputed},
+        disputes=np.concatenate([before.disputes, reported.disputed]),
     )
 
 
 def round_csv(told: Sequence[Report], clients: Iterable[str], round: int) -> str:
     """The lines of a closed round as `trip-jax coordinate` reads them, without a header.
 
-    A client without a report has a line that says so (`missing`), so that who doubts phi can compute
-    it from the table alone.
+    A client without a report has a line that says so (`missing`), so that whoever doubts phi can
+    compute it from the table alone.
     """
     return "".join(
         one.to_csv(header=False, missing=is_missing)
