@@ -201,4 +201,4 @@ def _read(message: bytes) -> Report | None:
 
 def _meaning(message: bytes) -> str | None:
     report = _read(message)
-    return report and report.meaning
+    return None if report is None else report.meaning

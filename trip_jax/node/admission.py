@@ -184,6 +184,8 @@ class Federation:
         round = given.get("round")
         if given.keys() != {"federation", "round"} or type(round) is not int:
             raise Refused("malformed", "An order has the fields schema, federation and round.")
+        if abs(round) >= FARTHEST_ROUND:
+            raise Refused("malformed", "The round of an order must lie within 2^62 of 0.")
         self._require_here(given["federation"])
         return round
 
