@@ -210,9 +210,9 @@ def test_rounds_close_by_order_and_by_deadline(start: Start, tmp_path: Path) -> 
 def test_whoever_doubts_phi_computes_it(
     start: Start, keys: Path, tmp_path: Path, options: list[str]
 ) -> None:
-    """A client never reports, one is late, one reports on itself alone, what some say of an exchange
-    differs, and nobody reports in a round."""
-    keys.write_text(json.dumps(json.loads(keys.read_text()) | {"first_round": -1}))
+    """One never reports, one is late, one reports on itself alone, two disagree on an exchange,
+    and nobody reports in a round."""
+    keys.write_text(json.dumps(json.loads(keys.read_text()) | {"first_round": 3}))
     service = start(C2 if options else None)
 
     def close(round: int) -> None:
@@ -221,25 +221,24 @@ def test_whoever_doubts_phi_computes_it(
         assert service.post("/close", content=message, headers=headers).status_code == 200
 
     ten, two, ann, _ = NAMES
-    assert hand_in(service, report(ten, -1)) == (201, "")
-    assert hand_in(service, report(ann, -1, sent_to=())) == (201, "")
-    close(-1)
-    assert hand_in(service, report(two, -1)) == (409, "late")
-    close(0)
-    alone = Report(ann, 1, (ann,), (1,), (0.5,), (0,), 2, federation="f", sent_to=())
-    for told in (report(ten), report(two), alone):
+    assert hand_in(service, report(ten, 3)) == (201, "")
+    assert hand_in(service, report(ann, 3, sent_to=())) == (201, "")
+    close(3)
+    assert hand_in(service, report(two, 3)) == (409, "late")
+    close(4)
+    alone = Report(ann, 5, (ann,), (1,), (0.5,), (0,), 2, federation="f", sent_to=())
+    for told in (report(ten, 5), report(two, 5), alone):
         assert hand_in(service, told) == (201, "")
-    close(1)
+    close(5)
     state = wait_until_traced(service, 3)
     expected = coordinated(service, tmp_path, *options)
     assert set(expected) == {"phi.csv", "scores.csv", "flagged.csv", "disputed.csv"}
     for name, text in expected.items():
         assert service.get(f"/{name}").content == text, name
-    assert b"-1,10,ann,client" in expected["disputed.csv"] or ann not in mixed(ten, -1, 0)
-    assert (
-        state["n_disputed"] == expected["disputed.csv"].count(b"\n") - 1 == len(state["disputed"])
-    )
-    assert state["unconfirmed"][-1:] == [{"round": 1, "client": ann}] * bool(options)
+    disputed = expected["disputed.csv"].decode().splitlines()[1:]
+    assert ann in mixed(ten, 5, 0) and "5,10,ann,client" in disputed
+    assert state["n_disputed"] == len(disputed) == len(state["disputed"]) > 1
+    assert state["unconfirmed"][-1:] == [{"round": 5, "client": ann}] * bool(options)
     scores = {row["client"]: row["score"] for row in state["scores"]}
     assert scores[NAMES[3]] == 0 and scores[ten] != 0
 
@@ -259,7 +258,7 @@ def test_colluders_take_nothing_from_who_sent_them_nothing(start: Start) -> None
     assert state["n_flags"] == 0 and {row["score"] for row in state["scores"]} == {0}
     assert state["disputed"] == [
         {"round": 1, "client": name, "member": ann, "stated_by": "client"}
-        for name in (ten, two, bob)
+        for name in (two, ten, bob)
     ]
     assert {one["client"] for one in state["unconfirmed"]} == set(NAMES)
 

@@ -32,8 +32,10 @@ def fields_of(text: str | bytes) -> dict[str, Any]:
         text = text if isinstance(text, str) else text.decode("utf-8")
         if _brackets(text) > MOST_BRACKETS and _brackets(_STRING.sub("", text)) > MOST_BRACKETS:
             raise ValueError(f"it has more than {MOST_BRACKETS} lists and objects")
+        text.encode()  # fails at half a surrogate pair
         given = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
-        json.dumps(given, ensure_ascii=False).encode()  # fails at half a surrogate pair
+        if "\\u" in text:  # it may be written with an escape
+            json.dumps(given, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise InvalidSetting(f"It is no JSON in UTF-8: {error}.") from error
     require(isinstance(given, dict), "It must be a JSON object.")
