@@ -79,6 +79,9 @@ def test_other_spellings_of_a_key_are_refused_and_true_keys_taken() -> None:
             else:
                 assert int.from_bytes(key, "little") % 2**255 < P
     assert refused >= 2 * 17
+    for key in (b"", bytes(31), b"a" * 33):
+        with pytest.raises(InvalidSetting, match="is no public key"):
+            require_public_key(key, "it")
     assert COFACTOR == 8
 
 

@@ -270,9 +270,14 @@ def test_one_report_in_two_forms_is_no_equivocation(start: Start) -> None:
         headers = {SIGNATURE: SIGNERS["ann"].sign(text.encode())}
         answer = service.post("/reports", content=text.encode(), headers=headers)
         assert (answer.status_code, answer.json()["refused"]) == (409, "replayed")
-    text = told.to_json().encode("utf-16")
-    headers = {SIGNATURE: SIGNERS["ann"].sign(text)}
-    assert service.post("/reports", content=text, headers=headers).status_code == 422
+    for text, status in (
+        (told.to_json().encode("utf-16"), 422),
+        (told.to_json().replace("{", '{"\\ud800": 1, ').encode(), 422),
+        (told.to_json().replace('"client": "ann"', '"client": "\\ud800"').encode(), 403),
+        (told.to_json().replace('"exact"', '"\\ud800"').encode(), 422),
+    ):
+        headers = {SIGNATURE: SIGNERS["ann"].sign(text)}
+        assert service.post("/reports", content=text, headers=headers).status_code == status
     assert service.get("/equivocations").json() == []
     answer = hand_in(service, replace(told, normalization="efficient"))
     assert answer == (422, "units")

@@ -76,11 +76,11 @@ class Federation:
     estimator: str = "antithetic"  # of neighbourhoods that are too large for exact values
 
     def __post_init__(self) -> None:
-        require_name(self.name, "federation")
+        require_name(nfc(self.name), "federation")
         require(bool(self.clients), "clients must name their keys.")
         keys: dict[str, bytes] = {}
         for name, key in self.clients.items():
-            require_name(name, "the name of a client")
+            require_name(nfc(name), "the name of a client")
             require_public_key(key, f"the key of {name!r}")
             require(nfc(name) not in keys, f"two clients have one name, {name!r}, in form NFC.")
             keys[nfc(name)] = key

@@ -153,7 +153,7 @@ def verify_proof(proof: Any, federation: Federation) -> tuple[int, str]:
             for message, signature in zip(messages, signatures, strict=True)
         ]
     except (KeyError, TypeError, UnicodeEncodeError) as error:
-        raise InvalidSetting(f"It is no proof of an equivocation ({error!r}).") from error
+        raise InvalidSetting(f"It is no proof of an equivocation ({error}).") from error
     except Refused as error:
         raise InvalidSetting(f"The proof does not hold: {error.why}") from error
     require(

@@ -27,7 +27,7 @@ def require_public_key(key: bytes, whose: str) -> None:
     y, odd = number & (2**255 - 1), number >> 255
     x = _x(y % P, odd)
     require(
-        y < P and x is not None and not (x == 0 and odd),
+        len(key) == 32 and y < P and x is not None and not (x == 0 and odd),
         f"{whose} is no public key of Ed25519: copy it again from its owner's signer.public.",
     )
     point = (x or 0, y)
