@@ -363,8 +363,8 @@ def test_c2_by_hand():
 
 def test_c2_counts_zeros_of_members_and_leaves_the_others_out():
     lcvs = [{3: 0.9, 4: 3.0}, {3: 0.0, 4: 4.0}, {3: 0.0, 2: 6.0}]
-    # lambda is too large for anything to be an outlier, so v is the mean: .3 and 3.5. Nobody confirms
-    # what client 2 says of itself.
+    # lambda is too large for anything to be an outlier, so v is the mean: .3 and 3.5. Nobody
+    # confirms what client 2 says of itself.
     adopted, flagged, distances = ref.detect_outliers(lcvs, 100.0, 0.0, "soft")
     assert flagged == [True, True, True]
     assert adopted[0] == pytest.approx({3: 0.3, 4: 3.5})

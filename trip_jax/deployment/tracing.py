@@ -134,8 +134,9 @@ def _all_reports(
     told: Sequence[Report], clients: Iterable[str], round: int
 ) -> list[tuple[Report, bool]]:
     """With what stands for a report that did not come, and whether it is that; by client."""
-    reports = {name: (Report.missing(name, round), True) for name in clients}
-    reports |= {report.client: (report, False) for report in told}
+    reports = {report.client: (report, False) for report in told}
+    absent = [name for name in clients if name not in reports]
+    reports |= {name: (Report.missing(name, round), True) for name in absent}
     return [reports[name] for name in sorted(reports)]
 
 

@@ -18,11 +18,13 @@ def nfc(value: Any) -> Any:
 
 def is_text(value: Any) -> bool:
     """Whether it is a text that UTF-8 can hold, of up to LONGEST characters."""
-    return (
-        isinstance(value, str)
-        and len(value) <= LONGEST
-        and not any("\ud800" <= one <= "\udfff" for one in value)
-    )
+    if not isinstance(value, str) or len(value) > LONGEST:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
 
 
 def require_name(value: Any, which: str) -> None:
