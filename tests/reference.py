@@ -292,23 +292,17 @@ def detect_outliers(
     """C2: the LCVs to go on with, whether each was replaced, and its L2 distance from v.
 
     The support of an LCV is the set of its keys: a member whose entry is zero counts. What a client
-    says of itself enters the consensus on it only if nobody else reports on it.
+    says of itself has no part in the consensus on it; where nobody else reports on it, it counts as
+    zero.
     """
-    by_others = {j for i, lcv in enumerate(lcvs) for j in lcv if i != j}
-    reports = [
-        (i, j, lcv[j])
-        for i, lcv in enumerate(lcvs)
-        for j in sorted(lcv)
-        if i != j or j not in by_others
-    ]
+    reports = [(i, j, lcv[j]) for i, lcv in enumerate(lcvs) for j in sorted(lcv) if i != j]
     v, _ = theta_ipod(reports, lam, thresholding)
     adopted, flagged, distances = [], [], []
     for lcv in lcvs:
-        expected = {j: v[j] for j in lcv}
-        distance = sqrt(sum((lcv[j] - expected[j]) ** 2 for j in lcv))
+        distance = sqrt(sum((lcv[j] - v[j]) ** 2 for j in lcv if j in v))
         flagged.append(distance > threshold)
         distances.append(distance)
-        adopted.append(expected if flagged[-1] else dict(lcv))
+        adopted.append({j: (v if flagged[-1] else lcv)[j] if j in v else 0.0 for j in lcv})
     return adopted, flagged, distances
 
 

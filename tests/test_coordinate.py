@@ -1,5 +1,6 @@
 """The coordinator on tables of reports: its numbers against the oracle, and every refusal."""
 
+import csv
 import re
 import subprocess
 import sys
@@ -15,7 +16,9 @@ import pytest
 from tests import reference as ref
 from trip_jax.config import Defence
 from trip_jax.coordinate import main, read_reports
+from trip_jax.node.csv_lines import csv_lines
 from trip_jax.protocol.coordinator import trace
+from trip_jax.settings.errors import InvalidSetting
 
 NAMES = ["2", "007", "10", "NA", "b, c"]
 """In the order of the outputs: integers by value, then strings; each as it is written."""
@@ -334,8 +337,15 @@ def test_five_clients_are_told_and_what_was_flagged(
     own = [f"0,{i},{i},1,{i / 10}" for i in range(7)]
     (tmp_path / "reports.csv").write_text("\n".join([LINES[0], *own]))
     assert main([str(tmp_path / "reports.csv"), "--out", str(tmp_path), "--c2"]) == 0
-    where, _, highest = capsys.readouterr().out.splitlines()
+    where, alone, _, _ = capsys.readouterr().out.splitlines()
     assert where.endswith(f" of 7 clients over 1 round in {tmp_path}; 0 reports flagged")
+    assert alone == (
+        "left out, what these say of themselves and nobody else reports on: 1 in round 0, "
+        "2 in round 0, 3 in round 0, 4 in round 0, 5 in round 0, ..."
+    )
+    assert set(pd.read_csv(tmp_path / "scores.csv")["score"]) == {0}
+    assert main([str(tmp_path / "reports.csv"), "--out", str(tmp_path)]) == 0
+    where, _, highest = capsys.readouterr().out.splitlines()
     assert re.findall(r"(\d) 0\.", highest.split(": ")[1]) == ["6", "5", "4", "3", "2"]
 
 
@@ -352,3 +362,82 @@ def test_as_a_module(tmp_path: Path) -> None:
     done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert "own line" in done.stderr and done.stderr.count("\n") == 1
+
+
+SENT = ["round,client,member,weight,lcv,sent", "0,a,a,1,0.5,0", "0,a,b,3,0.25,1", "0,b,b,1,0.125,0"]
+
+
+def test_an_exchange_counts_where_both_ends_state_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """b says in a line of its own whether it sent its model to a, which is no member of b."""
+    (tmp_path / "reports.csv").write_text("\n".join([*SENT, "0,b,a,,,1"]))
+    arguments = [str(tmp_path / "reports.csv"), "--out", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    assert pd.read_csv(tmp_path / "out" / "phi.csv")["contribution"].tolist() == [
+        0.5,
+        0.25,
+        0,
+        0.125,
+    ]
+    disputed = (tmp_path / "out" / "disputed.csv").read_text()
+    assert disputed == "round,client,member,stated_by\n0,b,a,member\n"
+    capsys.readouterr()
+
+    (tmp_path / "reports.csv").write_text("\n".join(SENT))
+    assert main(arguments) == 0
+    assert pd.read_csv(tmp_path / "out" / "phi.csv")["contribution"].tolist() == [0.5, 0, 0, 0.125]
+    disputed = (tmp_path / "out" / "disputed.csv").read_text()
+    assert disputed == "round,client,member,stated_by\n0,a,b,client\n0,b,a,member\n"
+    left_out = "left out, as one end alone states them: 2 exchanges, see disputed.csv"
+    assert left_out in capsys.readouterr().out
+
+    (tmp_path / "reports.csv").write_text("\n".join(LINES))  # which does not say who sent what
+    assert main(arguments) == 0
+    assert (tmp_path / "out" / "disputed.csv").read_text() == "round,client,member,stated_by\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("0,b,a,,,", ["sent ''", "must be 1 or 0", "line 5"]),
+        ("0,b,a,,,2", ["sent '2'", "must be 1 or 0", "line 5"]),
+        ("0,b,a,,0.5,1", ["weight ''", "line 5"]),
+        ("0,b,c,,,1", ["'c' is an unknown client", "line 5"]),
+        ("0,b,b,,,1", ["duplicate lines", "lines 4, 5"]),
+    ],
+)
+def test_a_wrong_line_on_who_sent_what_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, words: list[str]
+) -> None:
+    (tmp_path / "reports.csv").write_text("\n".join([*SENT, line]))
+    message = refusal(capsys, [str(tmp_path / "reports.csv"), "--out", str(tmp_path / "out")])
+    assert [word for word in words if word not in message] == []
+
+
+def test_names_are_read_back_as_they_are_and_compared_in_one_form(tmp_path: Path) -> None:
+    names = ["a\rb", "\r", "c\r\nd", 'e, "f"', "\u00e9"]
+    rows = [(1, i, j, 1.0, 0.5) for i in names for j in names]
+    rows += [(2, i, i.replace("\u00e9", "e\u0301"), 1.0, 0.5) for i in names]
+    text = csv_lines([("round", "client", "member", "weight", "lcv"), *rows])
+    (tmp_path / "reports.csv").write_text(text, encoding="utf-8", newline="")
+    assert main([str(tmp_path / "reports.csv"), "--out", str(tmp_path / "out")]) == 0
+    for file, column in (("phi", "contributor"), ("scores", "client")):
+        found = pd.read_csv(tmp_path / "out" / f"{file}.csv")
+        assert sorted(set(found[column])) == sorted(names), file
+    with (tmp_path / "out" / "scores.csv").open(newline="", encoding="utf-8") as file:
+        assert sorted(row["client"] for row in csv.DictReader(file)) == sorted(names)
+
+
+@pytest.mark.parametrize("size", [10**15, 2**63, 2**64, 10**20, 10**299, 10**400])
+def test_integers_of_any_size_are_numbers_or_refused(size: int) -> None:
+    frame = pd.DataFrame([(0, "a", "a", size, 0.5), (0, "a", "b", 1, 1.0), (0, "b", "b", 1, size)])
+    frame = frame.set_axis(["round", "client", "member", "weight", "lcv"], axis="columns")
+    if size == 10**400:
+        with pytest.raises(InvalidSetting, match=r"weight '10*\.\.\.' must be a number from 0 up"):
+            read_reports(frame)
+        frame = frame.assign(weight=1)
+    found = read_reports(frame)
+    assert len(found.left_out) == (size > 10**15)
+    other = 1 / size if size < 10**400 else 1
+    np.testing.assert_allclose(np.asarray(found.reports.weight)[0, :2], [1, other], atol=1e-40)

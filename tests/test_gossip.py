@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,9 @@ pytest.importorskip("cryptography", reason="pip install trip-jax[serve]")
 
 from trip_jax.node import Report
 from trip_jax.node.admission import MOST_BYTES, Federation, Refused
-from trip_jax.node.gossip import Gossip, Signed, verify_proof
+from trip_jax.node.exchanges import Disputed
+from trip_jax.node.gossip import PROOF, Gossip, Signed, verify_proof
+from trip_jax.node.report import LISTS
 from trip_jax.node.signing import Signer
 from trip_jax.node.tracing import trace
 from trip_jax.settings.errors import InvalidSetting
@@ -29,9 +32,16 @@ FEDERATION = Federation("f", KEYS, operator=None, first_round=1)
 ROUNDS = 3
 
 
+def mixed(client: str, round: int) -> tuple[str, ...]:
+    """Whose models a client mixed, itself among them."""
+    rng = np.random.default_rng([round, NAMES.index(client)])
+    return (client, *(name for name in NAMES if name != client and rng.random() < 0.5))
+
+
 def report(client: str, round: int, version: int = 0, **changed: Any) -> Report:
     rng = np.random.default_rng([round, NAMES.index(client)])
-    members = (client, *(name for name in NAMES if name != client and rng.random() < 0.5))
+    members = mixed(client, round)
+    changed = {"sent_to": tuple(i for i in NAMES if client in mixed(i, round))} | changed
     weights, lcv = rng.uniform(0.5, 3, len(members)), rng.normal(0.1, 0.05, len(members))
     numbers = tuple(weights.tolist()), tuple((lcv + version).tolist()), (0.0,) * len(members)
     return replace(Report(client, round, members, *numbers, 8, federation="f"), **changed)
@@ -174,26 +184,129 @@ def test_phi_and_causal_pasts_are_the_oracles(seed: int) -> None:
     if rng.random() < 0.5:
         here.take(packet(report("cleo", 2, version=1)))
         here.take(packet(report("cleo", 2, version=2)))
+    confirmed: dict[tuple[str, int], list[str]] = {}
     phi = np.zeros((5, 5))
     for t in here.rounds:
         told = here.reports(t)
         lcvs, weights = [], []
         for i, name in enumerate(NAMES):
             one = told.get(name)
-            members = [place[j] for j in one.members] if one else [i]
-            lcvs.append(dict(zip(members, one.lcv if one else [0.0], strict=True)))
-            weights.append(dict(zip(members, one.weights if one else [1.0], strict=True)))
+            confirmed[name, t] = [name]
+            for j in one.members if one else ():
+                if j in told and name in (told[j].sent_to or ()):
+                    confirmed[name, t].append(j)
+            kept = [k for k, j in enumerate(one.members) if j in confirmed[name, t]] if one else []
+            lcvs.append({place[one.members[k]]: one.lcv[k] for k in kept} if one else {i: 0.0})
+            weights.append({place[one.members[k]]: one.weights[k] for k in kept} if one else {i: 1})
         phi = ref.update_contributions(phi, lcvs, weights)
 
     def known(name: str, t: int) -> bool:
         """Whether the past of a client's row after round t is known."""
         if t == 0:
             return True
-        if name in here.missing(t):
-            return False
         one = here.reports(t).get(name)
-        return all(known(member, t - 1) for member in (one.members if one else [name]))
+        read = here.missing(t).isdisjoint(one.members if one else [name])
+        return read and all(known(member, t - 1) for member in confirmed[name, t])
 
     rows = trace(here)
     np.testing.assert_allclose(rows.phi, phi, atol=1e-12)
     assert rows.whole.tolist() == [known(name, ROUNDS) for name in NAMES]
+
+
+def signed(text: bytes, signer: Signer) -> bytes:
+    return Signed(text, base64.b64decode(signer.sign(text))).to_bytes()
+
+
+ZERO = r"\b0\.0(?=[],])"
+
+
+def forms(told: Report) -> dict[str, bytes]:
+    """The same report, written in other ways."""
+    text = told.to_json()
+    given = json.loads(text)
+    order = [*range(1, len(told.members)), 0]
+    turned = {name: [given[name][k] for k in order] for name in ("members", *LISTS)}
+    return {
+        "a blank more": (text + " ").encode(),
+        "other order of fields": json.dumps(dict(reversed(given.items())), indent=1).encode(),
+        "other order of members": json.dumps(given | turned).encode(),
+        "whole numbers": re.sub(ZERO, "0", text).encode(),
+        "exponents": re.sub(ZERO, "0e5", text).encode(),
+        "no sign of zero": re.sub(ZERO, "-0.0", text).encode(),
+        "escapes": text.replace("ann", "\\u0061nn").encode(),
+    }
+
+
+@pytest.mark.parametrize("form", forms(report("ann", 1)))
+def test_another_form_is_no_other_report(form: str) -> None:
+    here, there = peer(), peer()
+    told = report("ann", 1)
+    first, second = packet(told), signed(forms(told)[form], SIGNERS["ann"])
+    assert first != second and here.take(first) and not here.take(second)
+    assert there.take(second) and not there.take(first)
+    assert here.digest() == there.digest() and not here.equivocators(1)
+    messages = [one[64:].decode() for one in (first, second)]
+    signatures = [base64.b64encode(one[:64]).decode() for one in (first, second)]
+    proof = {"schema": PROOF, "round": 1, "client": "ann"}
+    with pytest.raises(InvalidSetting, match="both reports say the same"):
+        verify_proof(proof | {"messages": messages, "signatures": signatures}, FEDERATION)
+
+
+TEXT = report("ann", 1).to_json()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT.encode("utf-16"),
+        TEXT.encode("utf-16-le"),
+        TEXT.encode("utf-32"),
+        TEXT.encode("utf-8-sig"),
+        TEXT.replace("exact", "ex\ud800").encode("utf-8", "surrogatepass"),
+        TEXT.replace("exact", "ex\\ud800").encode(),
+        TEXT.replace("estimator", "\\udfff").encode(),
+        TEXT.replace('"ann"', '"\\ud800"').encode(),
+        TEXT.encode().replace(b"exact", b"\xff"),
+        b'{"client": "ann"',
+    ],
+    ids=range(10),
+)
+def test_what_is_not_utf8_is_no_report(text: bytes) -> None:
+    here = peer()
+    assert here.take(packet(report("ann", 1, version=1)))
+    with pytest.raises(Refused) as refused:
+        here.take(signed(text, SIGNERS["ann"]))
+    assert refused.value.reason in ("malformed", "unknown")
+    assert here.proofs() == [] and len(here.packets()) == 1
+
+
+def test_what_is_no_proof_is_said_to_be_none() -> None:
+    here = peer()
+    for version in range(2):
+        here.take(packet(report("bob", 1, version=version)))
+    (proof,) = here.proofs()
+    wrong: list[Any] = [None, 3, "null", b"\xff", "[" * 100_000, "\ud800", json.dumps(proof) + "x"]
+    wrong += [json.dumps(proof).encode("utf-16")]
+    changes: list[dict[str, Any]] = [
+        {"round": True}, {"round": 1.0}, {"round": "1"}, {"round": 10**400}, {"client": None},
+        {"client": "\ud800"}, {"messages": ["\ud800", "x"]}, {"messages": "ab"}, {"messages": {}},
+        {"messages": [*proof["messages"], "x"]}, {"signatures": [None, None]},
+        {"signatures": ["", "\ud800"]}, {"signatures": proof["signatures"][::-1]},
+    ]  # fmt: skip
+    for one in [*wrong, *(proof | change for change in changes)]:
+        with pytest.raises(InvalidSetting, match="proof"):
+            verify_proof(one, FEDERATION)
+
+
+def test_peers_leave_out_what_one_end_alone_states() -> None:
+    """emil says that ann contributed -5 to it; ann says that it sent it nothing."""
+    here = Gossip(FEDERATION, last_round=1)
+    lie = replace(report("emil", 1), members=("emil", "ann"), weights=(1.0, 1.0), lcv=(0.5, -5.0))
+    lie = replace(lie, standard_error=(0.0, 0.0), sent_to=())
+    sent = tuple(name for name in report("ann", 1).sent_to or () if name != "emil")
+    for one in (*map(report, NAMES[1:4], [1] * 3), report("ann", 1, sent_to=sent), lie):
+        here.take(packet(one))
+    rows = trace(here)
+    ann, emil = NAMES.index("ann"), NAMES.index("emil")
+    assert rows.phi[emil, ann] == 0 and rows.phi[emil, emil] == 0.5 and rows.whole[emil] == 1
+    assert Disputed(1, "emil", "ann", "client") in rows.disputed

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from trip_jax.config import Contribution
 from trip_jax.coordinate import main
 from trip_jax.node import LocalEvaluator, Report
 from trip_jax.node.report import COLUMNS, LARGEST
+from trip_jax.node.tracing import shares
 from trip_jax.protocol import coordinator
 from trip_jax.protocol.algorithm import learn
 from trip_jax.settings.errors import InvalidSetting
@@ -402,7 +405,7 @@ def test_reports_are_read_by_the_coordinator(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("schema", "trip_jax.report/2", "schema must be"),
+        ("schema", "trip_jax.report/3", "schema must be"),
         ("round", 1.5, "round must be an integer"),
         ("round", True, "round must be an integer"),
         ("client", "", "client must have a name"),
@@ -414,6 +417,16 @@ def test_reports_are_read_by_the_coordinator(tmp_path: Path) -> None:
         ("lcv", [1e16, 0.0], r"up to 1e\+15"),
         ("lcv", [True, 0.0], "finite numbers"),
         ("lcv", [10**400, 0], "finite numbers"),
+        ("lcv", [1e300, 0], "finite numbers"),
+        ("evaluations", 2**62, "evaluations must lie within"),
+        ("sent_to", None, "sent_to must be a list"),
+        ("sent_to", ["1", "1"], "sent_to must name each client once"),
+        ("sent_to", [""], "sent_to must be a list of names"),
+        ("members", ["\ud800", "0"], "no JSON in UTF-8"),
+        ("estimator", "\ud800", "no JSON in UTF-8"),
+        ("\ud800", 1, "no JSON in UTF-8"),
+        ("z" * 1000, 1, "see z{50}[.]$"),
+        ("replaced", [[]] * 100, "more than 16 lists"),
         ("path", "/etc/passwd", "exactly its fields: see path"),
     ],
 )
@@ -431,3 +444,60 @@ def test_json_that_is_no_report_is_refused(field: str, value: Any, message: str)
 def test_text_that_is_no_json_is_refused(text: str | bytes) -> None:
     with pytest.raises(InvalidSetting):
         Report.from_json(text)
+
+
+def test_text_of_many_brackets_is_refused_at_once() -> None:
+    nested = ("[" * 900 + "]" * 900 + ",") * 580
+    for many in (nested, "[]," * 349_000, "{}," * 349_000):
+        began = time.process_time()
+        with pytest.raises(InvalidSetting, match="more than 16 lists"):
+            Report.from_json('{"schema": "trip_jax.report/2", "x": [' + many + "1]}")
+        assert time.process_time() - began < 0.5
+    members = tuple(f"{{[{i}" for i in range(100))  # brackets in names are none
+    told = Report("{[0", 1, members, (1.0,) * 100, (0.0,) * 100, (0.0,) * 100, 2)
+    assert Report.from_json(told.to_json()) == told
+
+
+@pytest.mark.parametrize("weight", [600, 10**20, 10**299, 2**63])
+def test_whole_numbers_are_numbers(weight: int) -> None:
+    told = Report("a", 1, ("a", "b"), (weight, 3 * weight), (1, -2), (0, 0), 4)
+    assert told.weights == (float(weight), 3.0 * weight) and type(told.lcv[0]) is float
+    again = Report.from_json(told.to_json().replace(".0", ""))
+    assert again == told and again.meaning == told.meaning
+    np.testing.assert_allclose(shares(told), [0.25, 0.75])
+    for beyond in (10**400, -(10**400)):
+        for field in ("weights", "lcv", "standard_error"):
+            with pytest.raises(InvalidSetting, match=f"{field} must be a list of finite numbers"):
+                replace(told, **{field: (beyond, 1)})
+
+
+@pytest.mark.parametrize("weight", [5e-324, 1e299])
+def test_shares_are_those_of_weights_at_the_ends_of_floats(weight: float) -> None:
+    told = Report("a", 1, ("a", "b"), (weight, weight), (1, 2), (0, 0), 4)
+    assert shares(told).tolist() == [0.5, 0.5]
+
+
+def test_names_are_kept_in_one_form() -> None:
+    told = Report("jose\u0301", 1, ("jos\u00e9", "b"), (1, 1), (1, 2), (0, 0), 4, sent_to=("b",))
+    assert told.client == told.members[0] == "jos\u00e9"
+    with pytest.raises(InvalidSetting, match="each member once"):
+        replace(told, members=("jos\u00e9", "jose\u0301"))
+    with pytest.raises(InvalidSetting, match="client must be text"):
+        replace(told, client="\ud800")
+
+
+def test_a_client_says_to_whom_it_sent_its_model() -> None:
+    before, after, weights = game(3)
+    evaluator = LocalEvaluator(curved, 0)
+    told = evaluator.lcv(before, after, weights)
+    assert told.sent_to == ("1", "2")  # an exchange, unless something else is said
+    told = evaluator.lcv(before, after, weights, sent_to=[7, 0, 2])
+    assert told.sent_to == ("7", "2") and Report.from_json(told.to_json()) == told
+    rows = [line.split(",")[2:5] + line.split(",")[7:] for line in told.to_csv().splitlines()[1:]]
+    assert [(row[0], row[3]) for row in rows] == [("0", "0"), ("1", "0"), ("2", "1"), ("7", "1")]
+    assert rows[3][1:3] == ["", ""]
+    older = json.loads(told.to_json()) | {"schema": "trip_jax.report/1"}
+    del older["sent_to"]
+    assert Report.from_json(json.dumps(older)) == replace(told, sent_to=None)
+    with pytest.raises(InvalidSetting, match="see sent_to"):
+        Report.from_json(json.dumps(older | {"sent_to": []}))

@@ -1,5 +1,6 @@
 """Theta-IPOD against the oracle and against a convex solver that shares nothing with it."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -164,11 +165,48 @@ def test_honest_agreeing_reports_are_left_alone_and_a_lie_is_not(thresholding: s
 
 
 def test_nobody_has_a_say_in_the_consensus_on_itself() -> None:
-    """However client 0 praises itself, the others' word is its reference; client 2 is alone."""
-    client, member = np.array([0, 1, 0, 1, 2]), np.array([0, 0, 1, 1, 2])
+    """The others' word on client 0 is its reference; nobody confirms what client 2 says of
+    itself."""
+    client, member = np.array([0, 1, 0, 1, 2, 2]), np.array([0, 0, 1, 1, 2, 0])
     for praise in (0.3, 3.0):
-        lcv = np.array([praise, 0.1, 0.2, 0.2, 7.0])
-        told = Reports(*map(jnp.asarray, (client, member, np.ones(5), lcv, np.ones(5, bool))))
+        lcv = np.array([praise, 0.1, 0.2, 0.2, 7.0, 0.1])
+        told = Reports(*map(jnp.asarray, (client, member, np.ones(6), lcv, np.ones(6, bool))))
         verdict = DetectOutliers(0.02, 0.1)(told, 3)
-        np.testing.assert_allclose(verdict.adopted, [0.1, 0.1, 0.2, 0.2, 7], atol=1e-6)
+        np.testing.assert_allclose(verdict.adopted, [0.1, 0.1, 0.2, 0.2, 0, 0.1], atol=1e-6)
         np.testing.assert_allclose(verdict.distance, [praise - 0.1, 0, 0], atol=1e-6)
+        assert np.asarray(verdict.unconfirmed).tolist() == [False, False, True]
+
+
+def test_word_on_oneself_of_zero_is_nothing_to_confirm() -> None:
+    told = Reports(
+        *map(jnp.asarray, (np.array([0]), np.array([0]), *np.ones((2, 1)), np.ones(1, bool)))
+    )
+    verdict = DetectOutliers(0.02, 0.1)(replace(told, lcv=jnp.zeros(1)), 1)
+    assert not verdict.unconfirmed.any() and not verdict.flagged.any()
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_verdicts_are_the_oracles_on_any_graph(seed: int) -> None:
+    """Few arcs, so that many clients have one other reporter, or none."""
+    rng = np.random.default_rng(seed)
+    heard = (rng.random((N, N)) < 0.2) | np.eye(N, dtype=bool)
+    client, member = np.nonzero(heard)
+    lcv = rng.normal(size=len(client)).astype(np.float32)
+    size = N * N - len(client)  # padded, so that one program serves all
+    real = np.arange(N * N) < len(client)
+    columns = (np.pad(one, (0, size)) for one in (client, member, np.ones(len(client)), lcv))
+    verdict = judged(Reports(*map(jnp.asarray, columns), jnp.asarray(real)))
+    lcvs = [{int(j): float(lcv[(client == i) & (member == j)][0]) for j in member[client == i]}
+            for i in range(N)]  # fmt: skip
+    adopted, flagged, distances = ref.detect_outliers(lcvs, 0.5, 1.0, "hard")
+    found = np.asarray(verdict.adopted)[: len(client)]
+    expected = [adopted[i][int(j)] for i, j in zip(client, member, strict=True)]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(verdict.distance, distances, atol=1e-5)
+    assert np.asarray(verdict.flagged).tolist() == flagged
+
+
+@jax.jit
+def judged(told: Reports) -> Any:
+    return DetectOutliers(0.5, 1.0, "hard")(told, N)

@@ -22,9 +22,10 @@ pytest.importorskip("cryptography", reason="pip install trip-jax[serve]")
 from examples.p2p.__main__ import digits, main, prepare, running, wait_for
 from examples.p2p.learners import LEARNERS
 from examples.p2p.links import Links
-from examples.p2p.peer import Settings
+from examples.p2p.peer import Peer, Settings
 from examples.p2p.simulated import SIZES
 from examples.p2p.wire import (
+    LONGEST_LINE,
     MODEL,
     MOST,
     About,
@@ -38,7 +39,9 @@ from examples.p2p.wire import (
 )
 from tests.conftest import rarely
 from trip_jax.coordinate import main as coordinate
+from trip_jax.node import Report
 from trip_jax.node.admission import Federation
+from trip_jax.node.gossip import Signed
 from trip_jax.node.signing import Signer
 
 ROOT = Path(__file__).parents[1]
@@ -131,6 +134,38 @@ def test_the_others_go_on_without_a_node_that_is_killed(tmp_path: Path) -> None:
     assert sum(one["left_out"] for one in found) > 0
 
 
+class Garbler(Peer):
+    """An equivocator whose second report is no UTF-8."""
+
+    _packets = 0
+
+    def _packet(self, report: Report) -> bytes:
+        self._packets += report.round == self.settings.equivocates_in
+        if self._packets != 2:
+            return super()._packet(report)
+        message = report.to_json().encode("utf-16")
+        return Signed(message, base64.b64decode(self._signer.sign(message))).to_bytes()
+
+
+def test_all_nodes_end_well_beside_one_that_signs_what_is_no_utf8(tmp_path: Path) -> None:
+    names, graph = [f"node{i}" for i in range(5)], nx.circulant_graph(5, [1, 2])
+    neighbours = {names[i]: [names[j] for j in sorted(graph[i])] for i in graph}
+    data = digits(5, 0)
+    sizes = {name: len(one["labels"]) for name, one in zip(names, data, strict=True)}
+    prepare(tmp_path, Settings(2, 0, "numpy", 30.0, sizes, neighbours, "node1", 2), data)
+
+    async def all_rounds() -> None:
+        kinds = {name: Garbler if name == "node1" else Peer for name in names}
+        await asyncio.gather(*(kind(tmp_path, name).run() for name, kind in kinds.items()))
+
+    asyncio.run(all_rounds())
+    found = [json.loads((tmp_path / name / "phi.json").read_text()) for name in names]
+    assert len({json.dumps(one["phi"]) for one in found}) == 1
+    assert all(all(one["whole"]) for one in found)
+    assert sum(one["refused"].get("malformed", 0) for one in found) > 1
+    assert {(tmp_path / name / "equivocations.json").read_text() for name in names} == {"[]\n"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -157,6 +192,7 @@ def test_what_is_sealed_is_opened_by_its_signature_alone() -> None:
     assert found == about
     np.testing.assert_array_equal(from_bytes(content, 3), theta)
     wrong = [
+        sealed(SIGNERS["ann"], "s/1", About("f", "ann", 1, "x" * LONGEST_LINE)),
         packet[:40],
         packet[:-1] + b"x",
         sealed(SIGNERS["bob"], "s/1", about),

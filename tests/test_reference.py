@@ -363,13 +363,13 @@ def test_c2_by_hand():
 
 def test_c2_counts_zeros_of_members_and_leaves_the_others_out():
     lcvs = [{3: 0.9, 4: 3.0}, {3: 0.0, 4: 4.0}, {3: 0.0, 2: 6.0}]
-    # lambda is too large for anything to be an outlier, so v is the mean: .3, 3.5, and of client 2,
-    # of whom nobody else tells, its own 6.
+    # lambda is too large for anything to be an outlier, so v is the mean: .3 and 3.5. Nobody
+    # confirms what client 2 says of itself.
     adopted, flagged, distances = ref.detect_outliers(lcvs, 100.0, 0.0, "soft")
     assert flagged == [True, True, True]
     assert adopted[0] == pytest.approx({3: 0.3, 4: 3.5})
     assert adopted[1] == pytest.approx({3: 0.3, 4: 3.5})
-    assert adopted[2] == pytest.approx({3: 0.3, 2: 6.0})
+    assert adopted[2] == pytest.approx({3: 0.3, 2: 0.0})
     assert distances == pytest.approx([(0.36 + 0.25) ** 0.5, (0.09 + 0.25) ** 0.5, 0.3])
 
 

@@ -1,5 +1,7 @@
 """The coordinator as a service: what it takes, what it refuses, and what it tells."""
 
+import csv
+import io
 import json
 import os
 import re
@@ -71,9 +73,16 @@ def start(tmp_path: Path, keys: Path) -> Iterator[Start]:
         running.pop().__exit__(None, None, None)
 
 
+def mixed(client: str, round: int, seed: int) -> tuple[str, ...]:
+    """Whose models a client mixed, itself among them."""
+    rng = np.random.default_rng([seed, round, NAMES.index(client)])
+    return (client, *(name for name in NAMES if name != client and rng.random() < 0.8))
+
+
 def report(client: str, round: int = 1, seed: int = 0, **changed: Any) -> Report:
     rng = np.random.default_rng([seed, round, NAMES.index(client)])
-    members = (client, *(name for name in NAMES if name != client and rng.random() < 0.8))
+    members = mixed(client, round, seed)
+    changed = {"sent_to": tuple(i for i in NAMES if client in mixed(i, round, seed))} | changed
     weights, lcv = rng.uniform(0.5, 3, len(members)), rng.normal(0.1, 0.01, len(members))
     numbers = tuple(weights.tolist()), tuple(lcv.tolist()), (0.0,) * len(members)
     return replace(Report(client, round, members, *numbers, 8, federation="f"), **changed)
@@ -191,15 +200,102 @@ def test_rounds_close_by_order_and_by_deadline(start: Start, tmp_path: Path) -> 
     assert state["closed"] == 2
     time.sleep(0.3)  # without a report a round stays open
     assert service.get("/state").json()["closed"] == 2
-    lines = service.get("/reports.csv").text.splitlines()
-    in_first = {line.split(",")[1] for line in lines if line.startswith("1,")}
-    assert in_first == set(NAMES[:3])
-    # A table has no clients but those that report, so the last one's zeros are written out.
-    with (tmp_path / "t.csv").open("w") as table:
-        zero = [f'{t},"{NAMES[3]}","{NAMES[3]}",1,0,0,1' for t in (1, 2)]
-        table.write("\n".join([*lines, *zero]))
-    assert main([str(tmp_path / "t.csv"), "--missing", "zero", "--out", str(tmp_path / "o")]) == 0
-    assert service.get("/phi.csv").content == (tmp_path / "o" / "phi.csv").read_bytes()
+    lines = list(csv.DictReader(io.StringIO(service.get("/reports.csv").text)))
+    missing = {(line["round"], line["client"]) for line in lines if line["missing"] == "1"}
+    assert missing == {("1", NAMES[3])} | {("2", name) for name in NAMES if name != "2"}
+    assert service.get("/phi.csv").content == coordinated(service, tmp_path)["phi.csv"]
+
+
+@pytest.mark.parametrize("options", [[], ["--c2", "--penalty", "0.02", "--distance", "0.6"]])
+def test_whoever_doubts_phi_computes_it(
+    start: Start, keys: Path, tmp_path: Path, options: list[str]
+) -> None:
+    """One never reports, one is late, one reports on itself alone, two disagree on an exchange,
+    and nobody reports in a round."""
+    keys.write_text(json.dumps(json.loads(keys.read_text()) | {"first_round": 3}))
+    service = start(C2 if options else None)
+
+    def close(round: int) -> None:
+        message = order_to_close("f", round)
+        headers = {SIGNATURE: OPERATOR.sign(message)}
+        assert service.post("/close", content=message, headers=headers).status_code == 200
+
+    ten, two, ann, _ = NAMES
+    assert hand_in(service, report(ten, 3)) == (201, "")
+    assert hand_in(service, report(ann, 3, sent_to=())) == (201, "")
+    close(3)
+    assert hand_in(service, report(two, 3)) == (409, "late")
+    close(4)
+    alone = Report(ann, 5, (ann,), (1,), (0.5,), (0,), 2, federation="f", sent_to=())
+    for told in (report(ten, 5), report(two, 5), alone):
+        assert hand_in(service, told) == (201, "")
+    close(5)
+    state = wait_until_traced(service, 3)
+    expected = coordinated(service, tmp_path, *options)
+    assert set(expected) == {"phi.csv", "scores.csv", "flagged.csv", "disputed.csv"}
+    for name, text in expected.items():
+        assert service.get(f"/{name}").content == text, name
+    disputed = expected["disputed.csv"].decode().splitlines()[1:]
+    assert ann in mixed(ten, 5, 0) and "5,10,ann,client" in disputed
+    assert state["n_disputed"] == len(disputed) == len(state["disputed"]) > 1
+    assert state["unconfirmed"][-1:] == [{"round": 5, "client": ann}] * bool(options)
+    scores = {row["client"]: row["score"] for row in state["scores"]}
+    assert scores[NAMES[3]] == 0 and scores[ten] != 0
+
+
+def test_colluders_take_nothing_from_who_sent_them_nothing(start: Start) -> None:
+    """Three clients of four report -5 on the fourth, which exchanged with nobody."""
+    service = start(C2)
+    ten, two, ann, bob = NAMES
+    told = {
+        name: Report(name, 1, (name, ann), (1, 1), (0.1, -5), (0, 0), 4, federation="f", sent_to=())
+        for name in (ten, two, bob)
+    }
+    told[ann] = Report(ann, 1, (ann,), (1,), (0.1,), (0,), 2, federation="f", sent_to=())
+    for name in NAMES:
+        assert hand_in(service, told[name]) == (201, "")
+    state = wait_until_traced(service, 1)
+    assert state["n_flags"] == 0 and {row["score"] for row in state["scores"]} == {0}
+    assert state["disputed"] == [
+        {"round": 1, "client": name, "member": ann, "stated_by": "client"}
+        for name in (two, ten, bob)
+    ]
+    assert {one["client"] for one in state["unconfirmed"]} == set(NAMES)
+
+
+def test_one_report_in_two_forms_is_no_equivocation(start: Start) -> None:
+    service, told = start(), report("ann")
+    assert hand_in(service, told) == (201, "")
+    for text in (told.to_json() + " ", json.dumps(json.loads(told.to_json()), indent=1)):
+        headers = {SIGNATURE: SIGNERS["ann"].sign(text.encode())}
+        answer = service.post("/reports", content=text.encode(), headers=headers)
+        assert (answer.status_code, answer.json()["refused"]) == (409, "replayed")
+    for text, status in (
+        (told.to_json().encode("utf-16"), 422),
+        (told.to_json().replace("{", '{"\\ud800": 1, ').encode(), 422),
+        (told.to_json().replace('"client": "ann"', '"client": "\\ud800"').encode(), 403),
+        (told.to_json().replace('"exact"', '"\\ud800"').encode(), 422),
+    ):
+        headers = {SIGNATURE: SIGNERS["ann"].sign(text)}
+        assert service.post("/reports", content=text, headers=headers).status_code == status
+    assert service.get("/equivocations").json() == []
+    answer = hand_in(service, replace(told, normalization="efficient"))
+    assert answer == (422, "units")
+
+
+def test_a_report_that_an_older_version_took_and_this_one_cannot_read_is_missing(
+    tmp_path: Path, keys: Path
+) -> None:
+    ledger = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
+    told = report("ann")
+    older = json.loads(told.to_json()) | {"schema": "trip_jax.report/1"}
+    del older["sent_to"]
+    messages = {"ann": json.dumps(older).encode(), "2": report("2").to_json().encode("utf-16")}
+    ledger.add([Received(report(name), text, "s") for name, text in messages.items()])
+    assert ledger.reports(1) == [replace(told, sent_to=None)]
+    (other,) = ledger.add([Received(report("2"), report("2").to_json().encode(), "s")])
+    assert other is not None and other.reason == "equivocating"
+    assert [one["client"] for one in ledger.equivocations()] == ["2"]
 
 
 def test_every_route_is_described_and_every_answer_guarded(start: Start) -> None:
@@ -231,6 +327,9 @@ def test_a_ledger_is_of_one_federation_and_its_keys(tmp_path: Path, keys: Path) 
     (tmp_path / "s.sqlite").write_bytes(b"no database" * 1000)
     with pytest.raises(InvalidSetting, match="cannot be used"):
         Ledger(tmp_path / "s.sqlite", Federation.read(keys))
+    keys.write_text(json.dumps(about | {"normalization": "efficient"}))
+    with pytest.raises(InvalidSetting, match="begun with other units"):
+        Ledger(tmp_path / "r.sqlite", Federation.read(keys))
 
 
 @pytest.mark.parametrize(
@@ -242,6 +341,7 @@ def test_a_ledger_is_of_one_federation_and_its_keys(tmp_path: Path, keys: Path) 
         ({"clients": dict.fromkeys("ab", OPERATOR.public)}, "no two clients"),
         ({"schema": "trip_jax.keys/2"}, "schema must be"),
         ({"first_round": "1"}, "first_round must be an integer"),
+        ({"deadline": 5}, "a field must be one of schema, federation"),
     ],
 )
 def test_a_wrong_file_of_keys_is_refused(keys: Path, changed: dict[str, Any], message: str) -> None:

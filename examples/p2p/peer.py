@@ -14,7 +14,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,11 @@ class Peer:
         models = {when: {j: [self._models[round, j, when]] for j in members} for when in WHEN}
         weights = {j: self.settings.sizes[j] for j in members}
         report = await asyncio.to_thread(
-            self._evaluator().lcv, **models, weights=weights, round=round
+            self._evaluator().lcv,
+            **models,
+            weights=weights,
+            round=round,
+            sent_to=self._links.neighbours,
         )
         self._tell(report)
         shares = np.array([weights[j] for j in members]) / sum(weights.values())
@@ -134,7 +138,10 @@ class Peer:
             raised = (report.lcv[0] + RAISED, *report.lcv[1:])  # a client's own entry comes first
             told.append(self._packet(replace(report, lcv=raised)))
         for packet in told:
-            self._gossip.take(packet)
+            try:
+                self._gossip.take(packet)
+            except Refused as refused:  # others refuse it, too
+                self.refused[refused.reason] += 1
         for k, other in enumerate(self._links.neighbours):
             self._links.send_to(other, REPORT, told[k % len(told)])
         self._say_what_is_seen()
@@ -209,6 +216,7 @@ class Peer:
             "frames_sent": self._links.frames_sent,
             "bytes_sent": self._links.bytes_sent,
             "left_out": self._left_out,
+            "disputed": [asdict(one) for one in rows.disputed],
             "connections_broken": self._links.broken,
             "refused": dict(self.refused),
             "loss": self._learner.loss(self._theta),
@@ -221,7 +229,9 @@ class Peer:
             for round in self._gossip.rounds
             for one in self._gossip.reports(round).values()
         ]
-        (self._own / "reports.csv").write_text(",".join(COLUMNS) + "\n" + "".join(lines))
+        (self._own / "reports.csv").write_text(
+            ",".join(COLUMNS) + "\n" + "".join(lines), newline=""
+        )
         own = {
             when: np.stack([self._models[t, self.name, when] for t in self._gossip.rounds])
             for when in WHEN

@@ -49,7 +49,8 @@ def contributions(
         model: of LEARNERS.
         data: of each node.
         before, after: models [T, n, P] before and after training.
-        without: (round from 0, client) whose report counts as none.
+        without: (round from 0, client) whose report counts as none, so that what they sent is
+            disputed.
     """
     simulation = _simulation(model, graph, data, rounds=len(before))
     told = []
@@ -66,11 +67,15 @@ def contributions(
 
 
 def _without(reports: Reports, clients: list[int]) -> Reports:
-    left_out = jnp.isin(reports.client, jnp.asarray(clients, int))
+    """As if these had not reported: they keep their models, and nobody confirms that they sent
+    any."""
+    who = jnp.asarray(clients, int)
     itself = reports.client == reports.member
+    left_out = jnp.isin(reports.client, who)
+    unheard = left_out | jnp.isin(reports.member, who)
     return replace(
         reports,
-        real=reports.real & (~left_out | itself),
+        real=reports.real & (~unheard | itself),
         weight=jnp.where(left_out, 1.0, reports.weight),
         lcv=jnp.where(left_out, 0.0, reports.lcv),
     )

@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 
 from trip_jax.node.admission import MOST_BYTES, Federation
-from trip_jax.node.report import SIGNATURE_BYTES, parsed
+from trip_jax.node.report import SIGNATURE_BYTES
 from trip_jax.node.signing import Signer, is_signed
+from trip_jax.node.strict_json import parsed
 from trip_jax.settings.errors import InvalidSetting
 
 HELLO, MODEL, REPORT, SEEN = b"H", b"M", b"R", b"S"
 MOST = SIGNATURE_BYTES + MOST_BYTES
 CHALLENGE_BYTES = 32
+LONGEST_LINE = 4096
+"""Bytes of what is read before its signature is checked."""
 
 
 class Broken(Exception):
@@ -60,6 +63,8 @@ def opened(packet: bytes, schema: str, federation: Federation) -> tuple[About, b
     """What was sealed by a client of the federation; raises Broken for anything else."""
     signature, message = packet[:SIGNATURE_BYTES], packet[SIGNATURE_BYTES:]
     line, _, content = message.partition(b"\n")
+    if len(line) > LONGEST_LINE:
+        raise Broken(f"a line of {len(line):,} bytes")
     try:
         given: dict[str, Any] = parsed(line, schema)
         about = About(**given)

@@ -88,10 +88,8 @@ def _load(
                 raise RuntimeError("the service did not start")
             host, port = found[1], int(found[2])
             for t in range(1, rounds + 1):
-                requests = [
-                    _request(_told(name, t, list(signers), members), signer)
-                    for name, signer in signers.items()
-                ]
+                told = _told(t, list(signers), members)
+                requests = [_request(one, signers[one.client]) for one in told]
                 began = time.perf_counter()
                 latencies = asyncio.run(_hand_in(host, port, requests, connections))
                 ended = time.perf_counter()
@@ -106,15 +104,32 @@ def _load(
     return pandas.DataFrame(rows)
 
 
-def _told(client: str, round: int, names: list[str], members: int) -> Told:
-    rng = np.random.default_rng([round, names.index(client)])
-    others = [name for name in rng.choice(names, members).tolist() if name != client]
-    neighbourhood = (client, *dict.fromkeys(others))
-    lcv = rng.normal(0.1, 0.01, len(neighbourhood)).tolist()
-    ones, zeros = (1.0,) * len(lcv), (0.0,) * len(lcv)
-    return Told(
-        client, round, neighbourhood, ones, tuple(lcv), zeros, 2 ** len(lcv), federation="load"
-    )
+def _told(round: int, names: list[str], members: int) -> list[Told]:
+    """The reports of all clients, whose exchanges both ends state."""
+    mixed: dict[str, list[str]] = {}
+    sent: dict[str, list[str]] = {name: [] for name in names}
+    lcv = {}
+    for i, client in enumerate(names):
+        rng = np.random.default_rng([round, i])
+        others = [name for name in rng.choice(names, members).tolist() if name != client]
+        mixed[client] = [client, *dict.fromkeys(others)]
+        lcv[client] = rng.normal(0.1, 0.01, len(mixed[client])).tolist()
+        for other in mixed[client][1:]:
+            sent[other].append(client)
+    return [
+        Told(
+            client,
+            round,
+            tuple(mixed[client]),
+            (1.0,) * len(mixed[client]),
+            tuple(lcv[client]),
+            (0.0,) * len(mixed[client]),
+            2 ** len(mixed[client]),
+            federation="load",
+            sent_to=tuple(sent[client]),
+        )
+        for client in names
+    ]
 
 
 def _request(told: Told, signer: Signer) -> bytes:

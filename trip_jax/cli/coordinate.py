@@ -4,14 +4,15 @@
     python -m trip_jax.coordinate --listen HOST:PORT --state DIR --keys FILE [--c2]
 
 The table of reports (CSV or Parquet) has the columns round, client, member, weight and lcv: one
-line for each member of each reporter's neighbourhood, the client itself included. In Python:
+line for each member of each reporter's neighbourhood, the client itself included. With a column
+`sent`, exchanges count where both ends state them. In Python:
 
     reported = read_reports(read_table(path))
     phi, verdict = coordinator.trace(reported.reports, len(reported.names), defence)
 """
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,16 +40,28 @@ def describe(out: Path, phi: Array, verdict: Verdict, reported: Reported, c2: bo
     listed = (f"{_plain(reported.names[i])} {values[i]:.4g} ({percent(share[i])})" for i in highest)
     flagged = counted(int(np.sum(verdict.flagged)), "report")
     clients, rounds = counted(len(values), "client"), counted(len(reported.rounds), "round")
-    left_out = ", ".join(reported.left_out)
-    if left_out:
-        left_out = f"left out, as no number or beyond {LARGEST:.0e}: {left_out}\n"
     return (
         f"phi.csv, scores.csv and flagged.csv of {clients} over {rounds} in {out}"
-        f"{f'; {flagged} flagged' * (c2 or bool(left_out))}\n"
-        f"{left_out}"
+        f"{f'; {flagged} flagged' * (c2 or bool(reported.left_out))}\n"
+        f"{''.join(_left_out(verdict, reported))}"
         "A score is what a client contributed to all clients' models on average, in the unit of "
         f"lcv.\nhighest scores, with their share of all: {', '.join(listed)}"
     )
+
+
+def _left_out(verdict: Verdict, reported: Reported) -> Iterator[str]:
+    """Lines on what did not count."""
+    if reported.left_out:
+        which = ", ".join(reported.left_out)
+        yield f"left out, as no number or beyond {LARGEST:.0e}: {which}\n"
+    if reported.disputed is not None and len(reported.disputed):
+        which = counted(len(reported.disputed), "exchange")
+        yield f"left out, as one end alone states them: {which}, see disputed.csv\n"
+    alone = np.argwhere(False if verdict.unconfirmed is None else verdict.unconfirmed)
+    if len(alone):
+        told = [f"{_plain(reported.names[i])} in round {reported.rounds[t]}" for t, i in alone]
+        which = ", ".join(told[:MOST] + ["..."] * (len(told) > MOST))
+        yield f"left out, what these say of themselves and nobody else reports on: {which}\n"
 
 
 def _plain(name: str) -> str:

@@ -62,6 +62,7 @@ class Ledger:
             "federation": federation.name,
             "first_round": str(federation.first_round),
             "clients": repr(sorted(federation.clients)),
+            "units": federation.units,
         }
         try:
             self._db = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
@@ -121,9 +122,11 @@ class Ledger:
         return self.reports(round) if round < self.open_round else None
 
     def reports(self, round: int) -> list[Report]:
-        """Of one round, by name."""
+        """Of one round, by name; one that an older version took, and this one can't read, is
+        missing."""
         of_round = "SELECT message FROM reports WHERE round = ? ORDER BY client"
-        return [Report.from_json(text) for (text,) in self._db.execute(of_round, (round,))]
+        kept = (_read(text) for (text,) in self._db.execute(of_round, (round,)))
+        return [report for report in kept if report is not None]
 
     def equivocations(self) -> list[dict[str, Any]]:
         """Pairs of messages that one client signed for one round, oldest round first."""
@@ -135,7 +138,7 @@ class Ledger:
             {
                 "round": round,
                 "client": client,
-                "messages": [first.decode(), second.decode()],
+                "messages": [one.decode(errors="backslashreplace") for one in (first, second)],
                 "signatures": [of_first, of_second],
             }
             for round, client, first, of_first, second, of_second in pairs
@@ -146,7 +149,7 @@ class Ledger:
         kept = self._db.execute(
             "SELECT message FROM reports WHERE round = ? AND client = ?", (round, client)
         ).fetchone()
-        if kept and kept[0] == new.message:
+        if kept and _meaning(kept[0]) == new.report.meaning:
             return Refused("replayed", f"This report on round {round} is stored already.")
         if kept:
             proof = (round, client, new.message, new.signature)
@@ -187,3 +190,15 @@ class Ledger:
         of_round = "SELECT count(*) FROM reports WHERE round = ?"
         (found,) = self._db.execute(of_round, (self.open_round,)).fetchone()
         return int(found)
+
+
+def _read(message: bytes) -> Report | None:
+    try:
+        return Report.from_json(message)
+    except InvalidSetting:
+        return None
+
+
+def _meaning(message: bytes) -> str | None:
+    report = _read(message)
+    return None if report is None else report.meaning

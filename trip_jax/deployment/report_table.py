@@ -14,12 +14,15 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet
 
+from trip_jax.deployment.exchanges import stated_by_one, without
+from trip_jax.node.names import nfc
 from trip_jax.protocol.coordinator import LARGEST
 from trip_jax.protocol.reports import Reports
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.room import require_room
 
 COLUMNS = ("round", "client", "member", "weight", "lcv")
+SENT = "sent"  # a column that a table may have
 LAYOUT = f"one line for each member of each neighbourhood, in columns {', '.join(COLUMNS)}"
 BYTES_A_CELL = 80  # of a string that a cell of a table becomes, at the least
 BYTES_AN_ARC = 17  # in `Reports`
@@ -66,7 +69,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
 def _read_parquet(path: Path) -> pd.DataFrame:
     with pyarrow.parquet.ParquetFile(path) as file:
         require_room(BYTES_A_CELL * len(COLUMNS) * file.metadata.num_rows, FEWER)
-        table = file.read([name for name in COLUMNS if name in file.schema_arrow.names])
+        table = file.read([name for name in (*COLUMNS, SENT) if name in file.schema_arrow.names])
     # Integer names next to a null would otherwise turn into floating-point numbers.
     frame = table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
     return frame.set_axis(pd.RangeIndex(1, len(frame) + 1, name="row"), axis="index")
@@ -80,6 +83,8 @@ class Reported:
     names: list[str]  # of the n clients: integers by value, then strings
     rounds: list[int]  # their T numbers
     left_out: list[str]  # reports that count as zero, as they hold no number or an absurd one
+    # [k, 4] as `stated_by_one` gives it, with numbers of rounds for t; None without a column `sent`
+    disputed: np.ndarray | None = None
 
 
 def read_reports(frame: pd.DataFrame, *, missing: str = "refuse", strict: bool = False) -> Reported:
@@ -88,13 +93,17 @@ def read_reports(frame: pd.DataFrame, *, missing: str = "refuse", strict: bool =
     Raises InvalidSetting, naming the lines, where the table is wrong.
 
     Args:
-        frame: has the columns of COLUMNS; messages call its lines by the index.
+        frame: has the columns of COLUMNS; messages call its lines by the index. With a column
+            `sent` (1 where the client sent its model to the member, else 0) an exchange counts
+            where both ends state it; a line without weight and lcv then is of a client that was
+            sent the model, but is no member.
         missing: "refuse" a round that lacks a reporter, or take its report as "zero": an LCV of 0
             with self weight 1. A round without any report then changes nothing and is left out.
         strict: refuse a report with a contribution that is NaN or beyond `LARGEST`, which otherwise
             counts as zero: it is NaN in what is returned, and the coordinator flags it.
     """
-    for name in COLUMNS:
+    both_ends = SENT in frame.columns
+    for name in (*COLUMNS, SENT) if both_ends else COLUMNS:
         if list(frame.columns).count(name) != 1:
             raise InvalidSetting(f"there must be one column {name}; write {LAYOUT}.")
     if frame.empty:
@@ -106,16 +115,20 @@ def read_reports(frame: pd.DataFrame, *, missing: str = "refuse", strict: bool =
     _refuse(frame, "member", member < 0, "is an unknown client; add its reports or remove it")
     number = _rounds(frame)
     weight, lcv = _numbers(frame["weight"]), _numbers(frame["lcv"])
-    _refuse(frame, "weight", ~((weight >= 0) & (weight < np.inf)), "must be a number from 0 up")
+    empty = _empty(frame["weight"]) & _empty(frame["lcv"]) if both_ends else False
+    mixed = ~np.broadcast_to(empty, len(frame))
+    wrong = mixed & ~((weight >= 0) & (weight < np.inf))
+    _refuse(frame, "weight", wrong, "must be a number from 0 up")
     words = np.isnan(lcv) & frame["lcv"].notna() & ~_texts(frame["lcv"]).str.fullmatch(NAN)
     _refuse(frame, "lcv", words.to_numpy(), "must be a number")
-    garbage = ~(abs(lcv) <= LARGEST)
+    garbage = mixed & ~(abs(lcv) <= LARGEST)
     if strict:
         _refuse(frame, "lcv", garbage, f"must be a number up to {LARGEST:.0e}; --strict is on")
 
     rounds, t = np.unique(number, return_inverse=True)
-    columns = {"t": t, "client": client, "member": member, "weight": weight}
+    columns = {"t": t, "client": client, "member": member, "weight": weight, "mixed": mixed}
     columns["lcv"] = np.where(garbage, np.nan, lcv)
+    columns["sent"] = _flags(frame) if both_ends else mixed
     cell = ["t", "client", "member"]
     arcs = pd.DataFrame(columns, index=frame.index).sort_values(cell)
 
@@ -132,14 +145,20 @@ def read_reports(frame: pd.DataFrame, *, missing: str = "refuse", strict: bool =
     clash = twice & ~arcs.duplicated([*cell, "weight"], keep=False)
     refuse_report(clash, "has duplicate lines of a member whose weights disagree; keep one")
     refuse_report(twice, "has duplicate lines of a member; keep one")
-    by_report = arcs.assign(own=arcs["client"] == arcs["member"]).groupby(["t", "client"])
+    own = arcs["mixed"] & (arcs["client"] == arcs["member"])
+    by_report = arcs.assign(own=own).groupby(["t", "client"])
     refuse_report(~by_report["own"].transform("any"), "lacks the client's own line; add it")
-    heaviest = by_report["weight"].transform("max")
-    refuse_report(heaviest == 0, "has weights that are all zero; raise at least one")
-    arcs["weight"] /= heaviest  # Eq. 3 takes proportions, which float32 holds at any scale
-    wrong = arcs["lcv"].isna()
-    fouled = arcs.loc[wrong, ["t", "client"]].drop_duplicates().to_numpy()
-    left_out = [report_of(t, i, wrong) for t, i in fouled[:SHOWN]]
+    all_zero = by_report["weight"].transform("max") == 0
+    refuse_report(all_zero, "has weights that are all zero; raise at least one")
+    disputed = stated_by_one(arcs, n) if both_ends else None
+    if disputed is not None:
+        arcs = without(arcs[arcs["mixed"]], disputed, n)
+        disputed[:, 0] = rounds[disputed[:, 0]]
+    # Eq. 3 takes proportions, which float32 holds at any scale.
+    arcs["weight"] /= arcs.groupby(["t", "client"])["weight"].transform("max")
+    foul = arcs["lcv"].isna()
+    fouled = arcs.loc[foul, ["t", "client"]].drop_duplicates().to_numpy()
+    left_out = [report_of(t, i, foul) for t, i in fouled[:SHOWN]]
     left_out += ["..."] * (len(fouled) > SHOWN)
 
     told = np.unique(t.astype(np.int64) * n + client)  # reports, by round and client
@@ -159,7 +178,7 @@ def read_reports(frame: pd.DataFrame, *, missing: str = "refuse", strict: bool =
         padded = np.zeros((len(rounds), a.max() + 1), dtype)
         padded[t, a] = arcs[name]
         fields[name] = jnp.asarray(padded)
-    return Reported(Reports(**fields), names, rounds.tolist(), left_out)
+    return Reported(Reports(**fields), names, rounds.tolist(), left_out, disputed)
 
 
 SHOWN = 5  # lines, and reports, that a message names
@@ -185,14 +204,38 @@ def _texts(column: pd.Series) -> pd.Series:
     return column.astype(object).map(str).astype("string")
 
 
+def _empty(column: pd.Series) -> np.ndarray:
+    """Where nothing is written."""
+    return (column.isna() | (_texts(column).str.strip() == "")).to_numpy(bool)
+
+
+def _flags(frame: pd.DataFrame) -> np.ndarray:
+    """The column `sent` as bools."""
+    column = frame[SENT]
+    if pd.api.types.is_bool_dtype(column):
+        return column.to_numpy(bool)
+    numbers = _numbers(column)
+    _refuse(frame, SENT, ~np.isin(numbers, (0, 1)), "must be 1 or 0")
+    return np.asarray(numbers == 1)
+
+
 def _numbers(column: pd.Series) -> np.ndarray:
     """As float64; NaN where there is none."""
     if not (pd.api.types.is_numeric_dtype(column) or column.dtype == object):
         column = _texts(column)  # dates would turn into numbers
     if pd.api.types.is_bool_dtype(column):
         return np.full(len(column), np.nan)
+    if column.dtype == object:
+        column = column.map(_within_floats)
     found = pd.to_numeric(column, errors="coerce")
     return np.asarray(found.to_numpy(float, na_value=np.nan), float)
+
+
+def _within_floats(value: Any) -> Any:
+    """Infinity for an integer that no float can hold."""
+    if isinstance(value, int) and value.bit_length() > 1000:
+        return np.copysign(np.inf, 1 if value > 0 else -1)
+    return value
 
 
 def _rounds(frame: pd.DataFrame) -> np.ndarray:
@@ -222,14 +265,14 @@ def _names(frame: pd.DataFrame, column: str) -> pd.Series:
 
 
 def _name(value: Any) -> str:
-    """Empty where it is no name."""
+    """In Unicode's form NFC; empty where it is no name."""
     if isinstance(value, bytes):
         try:
-            return value.decode()
+            value = value.decode()
         except UnicodeDecodeError:
             return ""
     if isinstance(value, str):
-        return value
+        return str(nfc(value))
     return str(value) if isinstance(value, Integral) and not isinstance(value, bool) else ""
 
 

@@ -1,4 +1,4 @@
-"""What the coordinator found as tables: phi.csv, scores.csv and flagged.csv."""
+"""What the coordinator found as tables: phi.csv, scores.csv, flagged.csv and disputed.csv."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -7,20 +7,23 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from jax import Array
 
+from trip_jax.deployment.exchanges import dispute_lines
 from trip_jax.deployment.report_table import Reported
+from trip_jax.node.csv_lines import csv_lines
 from trip_jax.protocol.reports import Verdict
 from trip_jax.runs.scores import shares
 
 FILES = ("phi.csv", "scores.csv", "flagged.csv")
+DISPUTED = "disputed.csv"  # where the table says who sent what
 LINES_AT_ONCE = 2**20  # of phi.csv that are in memory as text
 
 
 def write(out: Path, phi: Array, verdict: Verdict, reported: Reported) -> None:
     """Make the directory `out` with phi.csv, scores.csv (phi [n, n]) and flagged.csv.
 
+    disputed.csv is there where the table has a column `sent`, and where it replaces an older one.
     No file takes its name before all are complete; what fails leaves nothing behind.
     """
     made = [folder for folder in (out, *out.parents) if not folder.exists()]
@@ -28,7 +31,7 @@ def write(out: Path, phi: Array, verdict: Verdict, reported: Reported) -> None:
         out.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=out) as unfinished:
             _write_all(Path(unfinished), np.asarray(phi), verdict, reported)
-            for file in FILES:
+            for file in (*FILES, *[DISPUTED] * _disputes(out, reported)):
                 Path(unfinished, file).replace(out / file)
     except BaseException:
         with suppress(OSError):  # unless something is there by now
@@ -41,39 +44,45 @@ def _write_all(folder: Path, phi: np.ndarray, verdict: Verdict, reported: Report
     of_phi, of_scores, of_flagged = (folder / file for file in FILES)
     with of_phi.open("w", newline="", encoding="utf-8") as file:
         file.writelines(phi_lines(phi, reported.names))
-    of_scores.write_text(score_lines(phi, reported.names), encoding="utf-8")
+    of_scores.write_text(score_lines(phi, reported.names), encoding="utf-8", newline="")
     t, i = np.nonzero(verdict.flagged)
     distance = np.where(left_out(reported), np.nan, verdict.distance)[t, i]
     clients = np.array(reported.names, dtype=object)[i]
     text = flag_lines(np.array(reported.rounds)[t], clients, distance)
-    of_flagged.write_text(text, encoding="utf-8")
+    of_flagged.write_text(text, encoding="utf-8", newline="")
+    found = np.zeros((0, 4), int) if reported.disputed is None else reported.disputed
+    text = dispute_lines(found, reported.names)
+    (folder / DISPUTED).write_text(text, encoding="utf-8", newline="")
+
+
+def _disputes(out: Path, reported: Reported) -> bool:
+    """Whether disputed.csv is to be written: also where an older one would mislead."""
+    return reported.disputed is not None or (out / DISPUTED).exists()
 
 
 def phi_lines(phi: np.ndarray, names: Sequence[str]) -> Iterator[str]:
     """Lines of phi.csv, many at a time."""
-    name, n = np.array(names, dtype=object), len(names)
+    n = len(names)
     at_once = max(1, LINES_AT_ONCE // n)
+    yield csv_lines([("client", "contributor", "contribution")])
     for first in range(0, n, at_once):
         rows = phi[first : first + at_once]
-        pairs = {
-            "client": name[first : first + at_once].repeat(n),
-            "contributor": np.tile(name, len(rows)),
-            "contribution": _decimals(rows),
-        }
-        yield pd.DataFrame(pairs).to_csv(index=False, header=not first)
+        pairs = ((client, member) for client in names[first : first + at_once] for member in names)
+        lines = zip(pairs, _decimals(rows), strict=True)
+        yield csv_lines((*pair, value) for pair, value in lines)
 
 
 def score_lines(phi: np.ndarray, names: Sequence[str]) -> str:
     """scores.csv."""
-    values, name = scores(phi), np.array(names, dtype=object)
-    about = {"client": name, "score": _decimals(values), "share": _decimals(shares(values))}
-    return str(pd.DataFrame(about).to_csv(index=False))
+    values = scores(phi)
+    lines = zip(names, _decimals(values), _decimals(shares(values)), strict=True)
+    return csv_lines([("client", "score", "share"), *lines])
 
 
 def flag_lines(rounds: Any, clients: Any, distance: Any) -> str:
     """flagged.csv, a line for each report that was replaced."""
-    about = {"round": rounds, "client": clients, "distance": _decimals(distance)}
-    return str(pd.DataFrame(about).to_csv(index=False))
+    lines = zip(rounds, clients, _decimals(distance), strict=True)
+    return csv_lines([("round", "client", "distance"), *lines])
 
 
 def left_out(reported: Reported) -> np.ndarray:

@@ -25,7 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trip_jax.deployment.ledger import Ledger, Received
-from trip_jax.deployment.tracing import Traced, after, nothing_yet
+from trip_jax.deployment.tracing import Traced, after, nothing_yet, round_csv
 from trip_jax.node.admission import MOST_BYTES, Federation, Refused
 from trip_jax.node.report import COLUMNS
 from trip_jax.node.sending import SIGNATURE
@@ -102,9 +102,8 @@ class Service:
 
         def table() -> str:
             first, last = self.federation.first_round, self._ledger.open_round
-            lines = [
-                one.to_csv(False) for t in range(first, last) for one in self._ledger.reports(t)
-            ]
+            clients = self.federation.clients
+            lines = [round_csv(self._ledger.reports(t), clients, t) for t in range(first, last)]
             return ",".join(COLUMNS) + "\n" + "".join(lines)
 
         return await self._on(self._writer, table)
@@ -123,6 +122,10 @@ class Service:
             "scores": traced.scores,
             "n_flags": len(traced.flags),
             "flags": [asdict(flag) for flag in traced.flags[-EVENTS:]],
+            "n_disputed": len(traced.disputes),
+            "disputed": [asdict(one) for one in traced.disputed(EVENTS)],
+            "n_unconfirmed": len(traced.unconfirmed),
+            "unconfirmed": [asdict(one) for one in traced.unconfirmed[-EVENTS:]],
         }
 
     async def _write(self) -> None:
@@ -226,6 +229,7 @@ def application(service: Service) -> Starlette:
         Route("/phi.csv", of_traced(lambda traced: traced.phi_csv)),
         Route("/scores.csv", of_traced(lambda traced: traced.scores_csv)),
         Route("/flagged.csv", of_traced(lambda traced: traced.flagged_csv)),
+        Route("/disputed.csv", of_traced(lambda traced: traced.disputed_csv)),
         Route("/reports.csv", reports_csv),
         Route("/equivocations", equivocations),
         Route("/openapi.json", openapi),

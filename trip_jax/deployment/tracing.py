@@ -1,6 +1,6 @@
 """Eq. 3 and C2 a round at a time, as rounds close."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
-from trip_jax.deployment.report_table import COLUMNS, read_reports
+from trip_jax.deployment.exchanges import STATED_BY, dispute_lines
+from trip_jax.deployment.report_table import COLUMNS, SENT, read_reports
 from trip_jax.deployment.result_tables import flag_lines, phi_lines, score_lines, scores
+from trip_jax.node.exchanges import Disputed
 from trip_jax.node.report import Report
 from trip_jax.protocol.coordinator import coordinate
 from trip_jax.protocol.defences import Defence
@@ -29,6 +31,14 @@ class Flag:
 
 
 @dataclass(frozen=True)
+class Unconfirmed:
+    """What a client said of itself, and nobody else could confirm, so that it counts as 0 in C2."""
+
+    round: int
+    client: str
+
+
+@dataclass(frozen=True)
 class Traced:
     """What is known after some rounds; another is a new object."""
 
@@ -36,6 +46,9 @@ class Traced:
     phi: np.ndarray  # [n, n]
     n_rounds: int = 0
     flags: list[Flag] = field(default_factory=list)
+    unconfirmed: list[Unconfirmed] = field(default_factory=list)
+    # [k, 4] exchanges that one end alone states, as in `Reported`
+    disputes: np.ndarray = field(default_factory=lambda: np.zeros((0, 4), np.int64))
 
     @cached_property
     def phi_csv(self) -> bytes:
@@ -53,6 +66,17 @@ class Traced:
         return flag_lines(rounds, clients, [one.distance for one in self.flags]).encode()
 
     @cached_property
+    def disputed_csv(self) -> bytes:
+        return dispute_lines(self.disputes, self.names).encode()
+
+    def disputed(self, most: int) -> list[Disputed]:
+        """The newest exchanges that one end alone states."""
+        return [
+            Disputed(round, self.names[client], self.names[member], STATED_BY[by])
+            for round, client, member, by in self.disputes[-most:].tolist()
+        ]
+
+    @cached_property
     def scores(self) -> list[dict[str, object]]:
         """By client, the highest first; None where there is no share."""
         values = scores(self.phi)
@@ -64,12 +88,16 @@ class Traced:
 
 def nothing_yet(clients: Sequence[str]) -> Traced:
     """Before the first round."""
-    names = _table([], clients, 0)
-    return Traced(read_reports(names).names, np.zeros((len(clients), len(clients)), np.float32))
+    names = read_reports(_table([], clients, 0)).names
+    return Traced(names, np.zeros((len(clients), len(clients)), np.float32))
 
 
 def after(before: Traced, round: int, told: Sequence[Report], defence: Defence) -> Traced:
-    """What a round adds; a client without a report counts as `--missing zero` takes it."""
+    """What a round adds.
+
+    A client without a report counts as `--missing zero` takes it, and exchanges count where both
+    ends state them.
+    """
     reported = read_reports(_table(told, before.names, round))
     reports = jax.tree.map(lambda column: _padded(column[0]), reported.reports)
     phi, verdict = _step(jnp.asarray(before.phi), reports, defence)
@@ -77,22 +105,51 @@ def after(before: Traced, round: int, told: Sequence[Report], defence: Defence) 
     flags = [
         Flag(round, before.names[i], float(distance[i])) for i in np.flatnonzero(verdict.flagged)
     ]
+    alone = () if verdict.unconfirmed is None else np.flatnonzero(verdict.unconfirmed)
+    unconfirmed = [Unconfirmed(round, before.names[i]) for i in alone]
+    assert reported.disputed is not None  # the table has the column `sent`
     return replace(
         before,
         phi=np.asarray(phi),
         n_rounds=before.n_rounds + 1,
         flags=[*before.flags, *flags],
+        unconfirmed=[*before.unconfirmed, *unconfirmed],
+        disputes=np.concatenate([before.disputes, reported.disputed]),
     )
 
 
+def round_csv(told: Sequence[Report], clients: Iterable[str], round: int) -> str:
+    """The lines of a closed round as `trip-jax coordinate` reads them, without a header.
+
+    A client without a report has a line that says so (`missing`), so that whoever doubts phi can
+    compute it from the table alone.
+    """
+    return "".join(
+        one.to_csv(header=False, missing=is_missing)
+        for one, is_missing in _all_reports(told, clients, round)
+    )
+
+
+def _all_reports(
+    told: Sequence[Report], clients: Iterable[str], round: int
+) -> list[tuple[Report, bool]]:
+    """With what stands for a report that did not come, and whether it is that; by client."""
+    reports = {report.client: (report, False) for report in told}
+    absent = [name for name in clients if name not in reports]
+    reports |= {name: (Report.missing(name, round), True) for name in absent}
+    return [reports[name] for name in sorted(reports)]
+
+
 def _table(told: Sequence[Report], clients: Sequence[str], round: int) -> pd.DataFrame:
-    """The round as `trip-jax coordinate` would read it."""
-    missing = set(clients) - {report.client for report in told}
-    lines = [(round, name, name, 1.0, 0.0) for name in missing]
-    for one in told:
+    """The round as `trip-jax coordinate` would read it from `round_csv`."""
+    lines: list[tuple[int, str, str, float, float, bool]] = []
+    for one, _ in _all_reports(told, clients, round):
+        sent = set(one.sent_to or ())
         of_members = zip(one.members, one.weights, one.lcv, strict=True)
-        lines += [(round, one.client, *member) for member in of_members]
-    return pd.DataFrame(lines, columns=list(COLUMNS))
+        lines += [(round, one.client, *member, member[0] in sent) for member in of_members]
+        others = sent - set(one.members)
+        lines += [(round, one.client, name, np.nan, np.nan, True) for name in others]
+    return pd.DataFrame(lines, columns=[*COLUMNS, SENT])
 
 
 def _padded(column: Array) -> Array:

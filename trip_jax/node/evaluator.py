@@ -64,6 +64,7 @@ class LocalEvaluator:
         weights: Mapping[Any, float],
         *,
         round: int = 0,
+        sent_to: Iterable[Any] | None = None,
     ) -> Report:
         """The report of a round.
 
@@ -72,6 +73,7 @@ class LocalEvaluator:
             after: its model after training, as it was mixed.
             weights: by which models were mixed; they need not sum to one.
             round: its number, which a coordinator asks for.
+            sent_to: to whom the client sent its model in the round; None: to the members.
 
         Raises:
             InvalidSetting: models of different members or shapes, weights or a utility that are no
@@ -134,6 +136,7 @@ class LocalEvaluator:
             semivalue=self.semivalue,
             normalization=self.normalization,
             estimator=game.estimator,
+            sent_to=None if sent_to is None else tuple(map(str, sent_to)),
         )
 
     def _refused(self, started: list[Leaves], utility: Utility) -> list[int]:

@@ -22,7 +22,7 @@ ASKED = "query.contributions"
 """The type of the messages."""
 
 ABOUT, REPORT, LCV = "trip_jax.about", "trip_jax.report", "trip_jax.lcv"
-"""Records: members and weights of a neighbourhood; the report; its contributions by member."""
+"""Records: members, weights and receivers of a model; the report; its contributions by member."""
 
 
 def tell_contributions(
@@ -49,7 +49,10 @@ def tell_contributions(
         )
         weights = dict(zip(members, _numbers(about["weights"]), strict=True))
         (round,) = _numbers([about["round"]])
-        report = evaluator(context, client).lcv(before, after, weights, round=int(round))
+        sent_to = _texts(about["sent_to"]) if "sent_to" in about else None
+        report = evaluator(context, client).lcv(
+            before, after, weights, round=int(round), sent_to=sent_to
+        )
         if hand_in:
             hand_in(report)
         lcv = MetricRecord(dict(zip(report.members, report.lcv, strict=True)))
@@ -81,6 +84,7 @@ def ask(
             "round": round,
             "members": [str(j) for j in of_members],
             "weights": [float(weight) for weight in of_members.values()],
+            "sent_to": [str(other) for other, mixed in weights.items() if node in mixed],
         }
         content = RecordDict({ABOUT: ConfigRecord({**about})})
         for j in of_members:

@@ -2,20 +2,21 @@
 
 A report that is new is passed on to all peers but the one it came from (flooding), so that it
 reaches whoever is connected through nodes that do the same. Nobody can report in another's name.
-Two different reports that one client signed for one round prove that it equivocated: both are
+Two reports of one client and round that say different things prove that it equivocated: both are
 passed on, neither counts, and more of them are dropped. So whatever the order of delivery, nodes
 that have been told the same keep the same, and a proof that one node has reaches all.
 """
 
 import base64
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from trip_jax.node.admission import MOST_BYTES, Federation, Refused
+from trip_jax.node.names import nfc
 from trip_jax.node.report import SIGNATURE_BYTES, Report
+from trip_jax.node.strict_json import fields_of
 from trip_jax.settings import require
 from trip_jax.settings.errors import InvalidSetting
 
@@ -74,7 +75,7 @@ class Gossip:
             reason = "late" if report.round < self.federation.first_round else "early"
             raise Refused(reason, f"Reports are on rounds {self.rounds[0]} to {self.rounds[-1]}.")
         kept = self._kept.setdefault((report.round, report.client), [])
-        if len(kept) == 2 or any(one.message == signed.message for one, _ in kept):
+        if len(kept) == 2 or any(one.meaning == report.meaning for _, one in kept):
             return False
         kept.append((signed, report))
         return True
@@ -99,7 +100,7 @@ class Gossip:
     def digest(self) -> str:
         """Of what counts and of who equivocated: peers of one digest trace one phi."""
         known = [
-            [*key, "" if len(kept) == 2 else sha256(kept[0][0].message).hexdigest()]
+            [*key, "" if len(kept) == 2 else sha256(kept[0][1].meaning.encode()).hexdigest()]
             for key, kept in sorted(self._kept.items())
         ]
         return sha256(json.dumps(known).encode()).hexdigest()
@@ -133,29 +134,39 @@ def verify_proof(proof: Any, federation: Federation) -> tuple[int, str]:
         InvalidSetting: it proves nothing.
     """
     try:
-        given = json.loads(proof) if isinstance(proof, str | bytes) else proof
-        messages: Sequence[str] = given["messages"]
-        signatures: Sequence[str] = given["signatures"]
-        texts = [*messages, *signatures, given["schema"], given["client"]]
+        given = fields_of(proof) if isinstance(proof, str | bytes) else proof
+    except InvalidSetting as error:
+        raise InvalidSetting(f"The proof cannot be read: {error}") from error
+    try:
+        messages, signatures = given["messages"], given["signatures"]
+        round, client = given["round"], given["client"]
         require(
             given["schema"] == PROOF
-            and len(messages) == len(signatures) == 2
-            and all(isinstance(text, str) for text in texts),
-            f"A proof has the schema {PROOF}, two messages and their two signatures.",
+            and type(round) is int
+            and isinstance(client, str)
+            and all(_are_two_texts(one) for one in (messages, signatures)),
+            f"A proof has the schema {PROOF}, a round, a client, two messages and their two "
+            "signatures.",
         )
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InvalidSetting(f"It is no proof of an equivocation ({error!r}).") from error
-    try:
         told = [
             federation.admit(message.encode(), signature)
             for message, signature in zip(messages, signatures, strict=True)
         ]
+    except (KeyError, TypeError, UnicodeEncodeError) as error:
+        raise InvalidSetting(f"It is no proof of an equivocation ({error}).") from error
     except Refused as error:
         raise InvalidSetting(f"The proof does not hold: {error.why}") from error
-    require(messages[0] != messages[1], "The proof does not hold: both reports are the same.")
+    require(
+        told[0].meaning != told[1].meaning, "The proof does not hold: both reports say the same."
+    )
     for report in told:
         require(
-            (report.round, report.client) == (given["round"], given["client"]),
+            (report.round, report.client) == (round, nfc(client)),
             "The proof does not hold: the reports are not of the round and client that it names.",
         )
-    return int(given["round"]), str(given["client"])
+    return round, told[0].client
+
+
+def _are_two_texts(value: Any) -> bool:
+    are_two = isinstance(value, list | tuple) and len(value) == 2
+    return are_two and all(isinstance(text, str) for text in value)

@@ -26,8 +26,8 @@ class DetectOutliers:
     """C2: reports that lie farther than `distance` from the consensus v are replaced by it.
 
     An entry's reference is v_j on the reporter's neighbourhood. What a client says of itself has no
-    part in the consensus on it, unless nobody else reports on it. With one other reporter a lie
-    can't be attributed to either of the two: the other is believed.
+    part in the consensus on it, and counts as 0 where nobody else reports on it. With one other
+    reporter a lie can't be attributed to either of the two: the other is believed.
     """
 
     penalty: float
@@ -35,27 +35,31 @@ class DetectOutliers:
     thresholding: str = "soft"
 
     def __call__(self, reports: Reports, n: int) -> Verdict:
+        others, alone = by_others(reports, n)
         v = robust_location(
             reports.lcv,
             reports.member,
-            _heard(reports, n),
+            others,
             n,
             penalty=self.penalty,
             thresholding=self.thresholding,
         )
         reference = v[reports.member]
-        square = jnp.where(reports.real, (reports.lcv - reference) ** 2, 0)
+        square = jnp.where(reports.real & ~alone, (reports.lcv - reference) ** 2, 0)
         distance = jnp.sqrt(ops.segment_sum(square, reports.client, num_segments=n))
         flagged = distance > self.distance
         adopted = jnp.where(flagged[reports.client], reference, reports.lcv)
-        return Verdict(adopted, flagged, distance)
+        said = (alone & (reports.lcv != 0)).astype(jnp.int32)
+        unconfirmed = ops.segment_max(said, reports.client, num_segments=n) > 0
+        return Verdict(jnp.where(alone, 0, adopted), flagged, distance, unconfirmed)
 
 
-def _heard(reports: Reports, n: int) -> Bool[Array, " A"]:
-    """The reports that make up the consensus: those by others, where there are any."""
+def by_others(reports: Reports, n: int) -> tuple[Bool[Array, " A"], Bool[Array, " A"]]:
+    """Which entries are on another client, and which are on a client on which nobody else reports,
+    by itself."""
     others = reports.real & (reports.client != reports.member)
     known = ops.segment_max(others.astype(jnp.int32), reports.member, num_segments=n) > 0
-    return others | reports.real & ~known[reports.member]
+    return others, reports.real & ~known[reports.member]
 
 
 def robust_location(

@@ -55,6 +55,8 @@ class Verdict:
     adopted: Array  # [A] float32 the contributions that enter Eq. 3
     flagged: Array  # [n] bool clients whose report was replaced
     distance: Array  # [n] float32 L2 distance of each report to its reference, 0 if it has none
+    # [n] bool clients on which nobody else reports, whose word on themselves counts as 0; or None
+    unconfirmed: Array | None = None
 
 
 def require_reports(reports: Any, n: int) -> Reports:

@@ -11,7 +11,8 @@ function draw(state) {
     tile(`${state.reported} of ${state.clients}`, `clients have reported on round ${state.open_round}`),
     tile(String(state.closed), "rounds are closed"),
     tile(String(state.traced), "of them are traced"),
-    tile(String(state.n_flags), "reports were replaced"));
+    tile(String(state.n_flags), "reports were replaced"),
+    tile(String(state.n_disputed), "exchanges are disputed"));
   const columns = [
     { name: "client", text: true, value: (row) => row.client, cell: (row) => row.client },
     { name: "score", descending: true, value: (row) => row.score,
@@ -23,6 +24,12 @@ function draw(state) {
   const flags = state.flags.map((one) =>
     [`round ${one.round}`, `${one.client}, ${number(one.distance)} from the consensus`]);
   fill("flags", flags.length ? pairs(flags.reverse(), "Replaced") : el("p", {}, "None."));
+  const disputed = state.disputed.map((one) => [`round ${one.round}`,
+    one.stated_by === "client" ? `${one.client} says that ${one.member} sent it a model`
+      : `${one.member} says that it sent ${one.client} a model`]);
+  fill("disputed", disputed.length ? pairs(disputed.reverse(), "Disputed") : el("p", {}, "None."));
+  const alone = state.unconfirmed.map((one) => [`round ${one.round}`, one.client]);
+  fill("unconfirmed", alone.length ? pairs(alone.reverse(), "Unconfirmed") : el("p", {}, "None."));
   const refused = Object.entries(state.refused);
   fill("refused", refused.length ? pairs(refused, "Refused") : el("p", {}, "None."));
 }
