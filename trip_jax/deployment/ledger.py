@@ -20,7 +20,6 @@ from trip_jax.deployment.round_clock import RoundClock
 from trip_jax.node.admission import Federation, Refused
 from trip_jax.node.report import Report
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.plurals import counted
 
 AHEAD = 4
 """Rounds after the open one for which reports are kept: a client needs its neighbours alone, and so
@@ -322,9 +321,10 @@ class Ledger:
                 rows = [(round, LOST) for round in lost]
                 self._db.executemany("INSERT INTO closed VALUES (?, ?, NULL)", rows)
             log.warning(
-                "The ledger had no row for the closing of %s, although a later one is closed; "
-                "repaired: closed.", counted(len(lost), "round") + f" ({lost[0]} to {lost[-1]})",
-            )  # fmt: skip
+                "The ledger has no row for the closing of rounds %s, although later ones are "
+                "closed: they are closed, too.",
+                ", ".join(map(str, lost)),
+            )
 
     def _holds(self, db: sqlite3.Connection) -> bool:
         """Whether another connection finds this ledger, with what is known."""
