@@ -328,10 +328,10 @@ class Ledger:
 
     def _holds(self, db: sqlite3.Connection) -> bool:
         """Whether another connection finds this ledger, with what is known."""
-        (token,) = db.execute("SELECT value FROM about WHERE name = 'ledger'").fetchone()
+        token = db.execute("SELECT value FROM about WHERE name = 'ledger'").fetchone()
         (last,) = db.execute("SELECT max(round) FROM closed").fetchone()
         (reported,) = db.execute(
             "SELECT count(*) FROM reports WHERE round = ?", (self.known.open_round,)
         ).fetchone()
         opened = self._first_round if last is None else last + 1
-        return token == self._token and self.known <= (opened, reported)
+        return token == (self._token,) and self.known == (opened, reported)

@@ -26,6 +26,7 @@ class LedgerFile:
         self.path, self._holds = path, holds
         beside = (path.with_name(path.name + end) for end in ("", "-wal", "-shm"))
         self._opened = {file: _identity(file) for file in beside if file.exists()}
+        self._overwritten = False
         self.note()
 
     def note(self) -> None:
@@ -33,7 +34,50 @@ class LedgerFile:
         self._written = self._contents()
 
     def require_same(self) -> None:
-        """Raises LedgerGone where the files are others."""
+        """Raises LedgerGone where the files are others, or were found overwritten."""
+        self._require_there()
+        if self._overwritten:
+            raise LedgerGone(
+                f"The ledger's file {self.path.name} was overwritten while the service ran; "
+                "nothing is stored until the operator puts it right and restarts the service."
+            )
+
+    def require_unchanged(self) -> None:
+        """Raises LedgerGone where the files are others, or hold something else.
+
+        For the thread that writes: while it does, contents differ from what it has noted.
+        """
+        self._require_there()
+        now = self._contents()
+        if now == self._written:
+            self.require_same()
+            return
+        # What another program has moved from the log into the database must be whole without it.
+        alone = now[0] != self._written[0]
+        try:
+            with closing(self.connected(alone=alone)) as db:
+                held = self._holds(db) and db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
+                raise
+            held = False
+        self._overwritten = not held
+        self.require_same()
+        self._written = now
+
+    def connected(self, *, alone: bool = False) -> sqlite3.Connection:
+        """Another connection, which can only read; any thread may use it.
+
+        Args:
+            alone: read the database without its write-ahead log.
+
+        Raises:
+            sqlite3.Error: the file can't be opened.
+        """
+        address = f"{self.path.absolute().as_uri()}?mode=ro{'&immutable=1' * alone}"
+        return sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)
+
+    def _require_there(self) -> None:
         for file, identity in self._opened.items():
             if _identity(file) != identity:
                 raise LedgerGone(
@@ -41,40 +85,8 @@ class LedgerFile:
                     "nothing is stored until the operator puts it back or restarts the service."
                 )
 
-    def require_unchanged(self) -> None:
-        """Raises LedgerGone where the files are others, or hold something else.
-
-        For the thread that writes: while it does, contents differ from what it has noted.
-        """
-        self.require_same()
-        now = self._contents()
-        if now == self._written:
-            return
-        try:
-            with closing(self.connected()) as db:
-                held = self._holds(db) and db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
-                raise
-            held = False
-        if not held:
-            raise LedgerGone(
-                f"The ledger's file {self.path.name} was overwritten while the service ran; "
-                "nothing is stored until the operator puts it right and restarts the service."
-            )
-        self._written = now
-
-    def connected(self) -> sqlite3.Connection:
-        """Another connection, which can only read; any thread may use it.
-
-        Raises:
-            sqlite3.Error: the file can't be opened.
-        """
-        address = f"{self.path.absolute().as_uri()}?mode=ro"
-        return sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)
-
     def _contents(self) -> list[tuple[int, int]]:
-        """Size and time of the last change of what holds the reports."""
+        """Size and time of the last change of the database and its log."""
         kept = [file for file in self._opened if not file.name.endswith("-shm")]
         return [(found.st_size, found.st_mtime_ns) for found in map(Path.stat, kept)]
 

@@ -23,6 +23,10 @@ function draw(state) {
   const flags = state.flags.map((one) =>
     [`round ${one.round}`, `${one.client}, ${number(one.distance)} from the consensus`]);
   fill("flags", flags.length ? pairs(flags.reverse(), "Replaced") : el("p", {}, "None."));
+  const failing = Object.entries(state.tasks).filter(([, task]) => task.state !== "ok");
+  byId("failing").hidden = !failing.length;
+  byId("failing").textContent = failing.map(([name, task]) =>
+    `The service's task "${name}" has failed since ${task.since}: ${task.why}`).join(" ");
   const refused = Object.entries(state.refused);
   fill("refused", refused.length ? pairs(refused, "Refused") : el("p", {}, "None."));
 }
