@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -46,10 +46,13 @@ def port(keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     ledger = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
     app = application(Service(Federation.read(keys), ledger, Defence(), None))
     app.router.routes.append(Route("/long", long))
-    yield from running(app)
+    with serving(app) as bound:
+        yield bound
 
 
-def running(app: Starlette) -> Iterator[int]:
+@contextmanager
+def serving(app: Starlette) -> Iterator[int]:
+    """The application at a port of this machine."""
     server = server_of(app)
     with socket.create_server(("127.0.0.1", 0)) as bound:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 import sqlite3
 import threading
 import time
@@ -15,6 +16,8 @@ import pytest
 
 pytest.importorskip("starlette", reason="pip install trip-jax[serve]")
 
+from experiments.benchmarks.service_load import load
+from tests.test_connections import serving
 from tests.test_ledger import CHANGES
 from tests.test_service import (
     NAMES,
@@ -33,6 +36,7 @@ from trip_jax.deployment.ledger import Ledger, Received
 from trip_jax.deployment.service import Service, application
 from trip_jax.node.admission import Federation, order_to_close
 from trip_jax.node.sending import SIGNATURE
+from trip_jax.node.signing import Signer
 
 __all__ = ["keys", "start"]  # fixtures
 
@@ -260,3 +264,32 @@ def test_large_messages_are_few_at_once(start: Start, monkeypatch: pytest.Monkey
     running.app.state.large = asyncio.Semaphore(0)  # type: ignore[attr-defined]
     assert running.post("/reports", content=large).status_code == 503
     assert hand_in(running, report("ann")) == (201, "")
+
+
+def test_the_page_says_what_fails(keys: Path, tmp_path: Path) -> None:
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if not chromium:
+        pytest.skip("no Chromium is installed")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    kept = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
+    app = application(Service(Federation.read(keys), kept, NONE, None))
+    with serving(app) as port, sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{port}")
+        page.wait_for_selector("text=0 of 4")
+        assert not page.locator("#failing").is_visible()
+        (tmp_path / "r.sqlite").unlink()
+        page.wait_for_selector("#failing:has-text('r.sqlite was deleted or replaced')")
+        browser.close()
+
+
+def test_reports_under_load_are_neither_refused_nor_lost(tmp_path: Path, thorough: bool) -> None:
+    """While readers poll every table and another program holds a lock on the ledger."""
+    clients, lock = (100, 9) if thorough else (12, 1)
+    signers = {f"client {i}": Signer(i.to_bytes(32, "big")) for i in range(clients)}
+    rounds, readers = (10, 20) if thorough else (2, 4)
+    sent, read = load(tmp_path, signers, rounds, 8, 3, readers, lock)
+    assert len(sent) == clients * rounds and len(read) > readers
+    assert sent.refused.sum() == 0 == sent.lost.sum()
+    assert sent[sent["round"] == (rounds + 1) // 2].latency.max() > lock * 0.8  # the lock was felt
