@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tests.test_service import NAMES, SIGNERS, keys, report
+from trip_jax.coordinate import main
 from trip_jax.deployment import answers, connections
 from trip_jax.deployment.ledger import Ledger
 from trip_jax.deployment.listening import serve, server_of
@@ -164,10 +165,14 @@ def test_connections_are_fewer_than_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_an_address_or_host_that_is_none_is_refused(keys: Path, tmp_path: Path) -> None:
+def test_an_address_or_host_that_is_none_is_refused(
+    keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for address in ("x" * 70 + ".example:0", "a..b:0", "localhost:99999", "localhost"):
         with pytest.raises(InvalidSetting, match=r"^--listen [^\n]*\.$"):
             serve(address, tmp_path / "state", keys, Defence())
-    for host in ("", "http://a.example", "a.example:80", "a b"):
-        with pytest.raises(InvalidSetting, match=r"^--host must be a name"):
+    for host in ("", "http://a.example", "a.example:80", "a b", "*"):
+        with pytest.raises(InvalidSetting, match=r"^--host must be a host's name"):
             serve("127.0.0.1:0", tmp_path / "state", keys, Defence(), hosts=[host])
+    assert main(["table.csv", "--out", "o", "--host", "a.example"]) == 2
+    assert capsys.readouterr().err.startswith("error: --host is of a service: add --listen")

@@ -45,8 +45,10 @@ def serve(
     """
     above_zero("--deadline", deadline)
     for host in hosts:
-        if not host or set(host) & set("/:@ ") - set(":" * host.startswith("[")):
-            raise InvalidSetting(f"--host must be a name without port or path, not {host!r}.")
+        if not host or set(host) & set("/:@* ") - set(":" * host.startswith("[")):
+            raise InvalidSetting(
+                f"--host must be a host's name, without port, path or *, not {host!r}."
+            )
     federation = Federation.read(keys)
     n = len(federation.clients)
     require_room(4 * 4 * n * n, f"phi of {n:,} clients is too large; register fewer")

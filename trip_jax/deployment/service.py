@@ -5,6 +5,7 @@ Messages that arrive while the disk is busy wait for each other and share the ne
 """
 
 import asyncio
+import logging
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -24,13 +25,15 @@ from starlette.routing import Route
 from trip_jax.deployment.answers import LARGE_MESSAGES, Guarded, body, failure, sliced
 from trip_jax.deployment.ledger import Ledger, Received
 from trip_jax.deployment.ledger_file import LedgerGone
-from trip_jax.deployment.tasks import Task
+from trip_jax.deployment.tasks import Task, told
 from trip_jax.deployment.tracing import Traced, after, nothing_yet
 from trip_jax.node.admission import Federation, Refused
 from trip_jax.node.report import COLUMNS
 from trip_jax.node.sending import SIGNATURE
 from trip_jax.protocol.defences import Defence
 from trip_jax.runs.pages.document import assemble
+
+log = logging.getLogger("trip_jax.service")
 
 BATCH = 256  # messages in a transaction
 EVENTS = 100  # flags that the page lists
@@ -176,8 +179,8 @@ class Service:
         try:
             while self.progress()[0] < self.progress()[1]:
                 round = self.federation.first_round + self.traced.n_rounds
-                told = await self._on(self._tracer, partial(self._ledger.reports, round))
-                step = partial(after, self.traced, round, told, self._defence)
+                reports = await self._on(self._tracer, partial(self._ledger.reports, round))
+                step = partial(after, self.traced, round, reports, self._defence)
                 self.traced = await self._on(self._tracer, step)
         except BaseException:
             self._closed.set()
@@ -190,6 +193,7 @@ class Service:
 
     async def _watch(self) -> None:
         await asyncio.sleep(WATCH)
+        self._closed.set()  # should a round have closed without a word
         await self._on(self._writer, self._ledger.file.require_unchanged)
 
     async def _on(self, thread: ThreadPoolExecutor, work: Callable[[], Any]) -> Any:
@@ -203,8 +207,8 @@ def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
 
     async def reports(request: Request) -> Response:
         received = await service.hand_in(await body(request), request.headers.get(SIGNATURE))
-        told = {"stored": True, "round": received.report.round, "client": received.report.client}
-        return JSONResponse(told, 201)
+        receipt = {"stored": True, "round": received.report.round, "client": received.report.client}
+        return JSONResponse(receipt, 201)
 
     async def close(request: Request) -> Response:
         message = await body(request)
@@ -217,7 +221,8 @@ def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
         service.refused[error.reason] += 1
         return JSONResponse({"refused": error.reason, "why": error.why}, error.status)
 
-    async def fail(_: Request, error: Exception) -> Response:
+    async def fail(request: Request, error: Exception) -> Response:
+        log.error("%s %.100r failed: %s", request.method, request.url.path, told(error))
         return failure("The service could not read or write its ledger: send it again.")
 
     async def gone(_: Request, error: Exception) -> Response:
@@ -226,14 +231,14 @@ def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
     def of_traced(column: Callable[[Traced], bytes]) -> Callable[[Request], Any]:
         async def table(_: Request) -> Response:
             done, closed = service.progress()
-            told = {"Trip-Rounds": f"{done}/{closed}"}
+            rounds = {"Trip-Rounds": f"{done}/{closed}"}
             if done < closed:
                 why = f"{done} of {closed} closed rounds are traced: ask again, or see /state."
                 again = {"Retry-After": AGAIN}
-                return JSONResponse({"refused": "untraced", "why": why}, 503, told | again)
+                return JSONResponse({"refused": "untraced", "why": why}, 503, rounds | again)
             text = await service.read(partial(column, service.traced))
-            told["Content-Length"] = str(len(text))
-            return StreamingResponse(sliced(text), media_type="text/csv", headers=told)
+            headers = rounds | {"Content-Length": str(len(text))}
+            return StreamingResponse(sliced(text), media_type="text/csv", headers=headers)
 
         return table
 
