@@ -89,8 +89,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     listen.add_argument("--listen", metavar="HOST:PORT", help="where; port 0 takes a free one")
     listen.add_argument("--state", type=Path, metavar="DIR", help="where it keeps them")
     listen.add_argument("--keys", type=Path, metavar="FILE", help="federation and keys, as JSON")
-    closes = "close a round so many seconds after its first report (default: when all are there)"
+    closes = "close a round so many seconds after it opened (default: when all reports are there)"
     listen.add_argument("--deadline", type=float, metavar="SECONDS", help=closes)
+    known = "a name by which clients ask for the service, such as a proxy's; may be repeated"
+    listen.add_argument("--host", action="append", metavar="NAME", help=known)
     args = parser.parse_args(argv)
     settings = {name: getattr(args, name) for name in ("penalty", "distance", "thresholding")}
     chosen = {name: value for name, value in settings.items() if value is not None}
@@ -100,7 +102,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.listen is not None:
         _listen(args, defence)
         return
-    alone = [name for name in ("state", "keys", "deadline") if getattr(args, name) is not None]
+    of_service = ("state", "keys", "deadline", "host")
+    alone = [name for name in of_service if getattr(args, name) is not None]
     if alone:
         raise InvalidSetting(f"--{alone[0]} is of a service: add --listen HOST:PORT or remove it.")
     if args.reports is None or args.out is None:
@@ -137,4 +140,4 @@ def _listen(args: Namespace, defence: Defence) -> None:
         raise InvalidSetting("--listen needs --state DIR and --keys FILE.")
     ed25519()
     all_devices()
-    serve(args.listen, args.state, args.keys, defence, args.deadline)
+    serve(args.listen, args.state, args.keys, defence, args.deadline, args.host or ())

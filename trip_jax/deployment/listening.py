@@ -1,11 +1,15 @@
 """A process that serves: its state directory, its socket, its end."""
 
+import logging
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import uvicorn
 from filelock import FileLock, Timeout
+from starlette.applications import Starlette
 
+from trip_jax.deployment.connections import BACKLOG, PatientProtocol, most_connections
 from trip_jax.deployment.ledger import Ledger
 from trip_jax.deployment.service import Service, application
 from trip_jax.node.admission import Federation
@@ -15,11 +19,15 @@ from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.room import require_room
 
 LEDGER = "reports.sqlite"
-CONNECTIONS = 4096  # at once; others are answered 503
 
 
 def serve(
-    address: str, state: Path, keys: Path, defence: Defence, deadline: float | None = None
+    address: str,
+    state: Path,
+    keys: Path,
+    defence: Defence,
+    deadline: float | None = None,
+    hosts: Sequence[str] = (),
 ) -> None:
     """Take reports until SIGTERM or Ctrl-C.
 
@@ -27,13 +35,20 @@ def serve(
         address: HOST:PORT; port 0 takes a free one, which is printed.
         state: directory of what was accepted; made if there is none.
         keys: the file of keys, as `Federation.read` takes it.
-        deadline: None, or seconds after a round's first report in which it closes.
+        deadline: None, or seconds after a round's opening in which it closes.
+        hosts: names by which clients ask for the service, beside the address and this machine's
+            loopback: those of a proxy before it, say.
 
     Raises:
-        InvalidSetting: an address that can't be had, a directory that another process uses, a wrong
-            file of keys, or too many clients for the memory.
+        InvalidSetting: an address or host that can't be had, a directory that another process uses,
+            a wrong file of keys, or too many clients for the memory.
     """
     above_zero("--deadline", deadline)
+    for host in hosts:
+        if not host or set(host) & set("/:@* ") - set(":" * host.startswith("[")):
+            raise InvalidSetting(
+                f"--host must be a host's name, without port, path or *, not {host!r}."
+            )
     federation = Federation.read(keys)
     n = len(federation.clients)
     require_room(4 * 4 * n * n, f"phi of {n:,} clients is too large; register fewer")
@@ -45,21 +60,37 @@ def serve(
         raise InvalidSetting(f"{state} is in use by another process: end it first.") from error
     with lock, _bound(address) as server:
         ledger = Ledger(state / LEDGER, federation)
-        app = application(Service(federation, ledger, defence, deadline))
+        service = Service(federation, ledger, defence, deadline)
         host, port = server.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         about = f"{federation.name}: {n:,} clients, round {ledger.open_round} is open"
         print(f"{about}; listening on http://{shown}:{port}", flush=True)
-        config = uvicorn.Config(
-            app,
-            http="h11",
-            ws="none",
-            log_level="warning",
-            server_header=False,
-            limit_concurrency=CONNECTIONS,
-            timeout_graceful_shutdown=5,
-        )
-        uvicorn.Server(config).run(sockets=[server])
+        _log_to_stderr()
+        named = [*hosts, address.rpartition(":")[0]]
+        server_of(application(service, named)).run(sockets=[server])
+
+
+def server_of(app: Starlette) -> uvicorn.Server:
+    """What serves the application, with limits on time and connections."""
+    config = uvicorn.Config(
+        app,
+        http=PatientProtocol,
+        ws="none",
+        log_level="error",  # a line for each malformed request would let strangers fill a disk
+        server_header=False,
+        backlog=BACKLOG,
+        limit_concurrency=most_connections(),
+        timeout_graceful_shutdown=5,
+    )
+    return uvicorn.Server(config)
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log = logging.getLogger("trip_jax.service")
+    log.addHandler(handler)
+    log.propagate = False
 
 
 def _bound(address: str) -> socket.socket:
@@ -71,6 +102,7 @@ def _bound(address: str) -> socket.socket:
     bare = host.strip("[]")
     family = socket.AF_INET6 if ":" in bare else socket.AF_INET
     try:
-        return socket.create_server((bare, int(port)), family=family, backlog=1024)
-    except OSError as error:
-        raise InvalidSetting(f"--listen {address} cannot be had ({error.strerror}).") from error
+        return socket.create_server((bare, int(port)), family=family, backlog=BACKLOG)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "no name of a host"
+        raise InvalidSetting(f"--listen {address} cannot be had ({why}).") from error

@@ -1,48 +1,45 @@
 """The coordinator as a service: signed reports come in over HTTP, contributions go out.
 
-One thread writes to the ledger and another traces. Messages that arrive while the disk is busy wait
-for each other and share the next transaction.
+One thread writes to the ledger, another traces, and a third makes the tables that are asked for.
+Messages that arrive while the disk is busy wait for each other and share the next transaction.
 """
 
 import asyncio
+import logging
 import sqlite3
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
 from importlib.resources import files
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trip_jax.deployment.answers import LARGE_MESSAGES, Guarded, body, failure, sliced
 from trip_jax.deployment.ledger import Ledger, Received
+from trip_jax.deployment.ledger_file import LedgerGone
+from trip_jax.deployment.tasks import Task, told
 from trip_jax.deployment.tracing import Traced, after, nothing_yet, round_csv
-from trip_jax.node.admission import MOST_BYTES, Federation, Refused
+from trip_jax.node.admission import Federation, Refused
 from trip_jax.node.report import COLUMNS
 from trip_jax.node.sending import SIGNATURE
 from trip_jax.protocol.defences import Defence
 from trip_jax.runs.pages.document import assemble
 
-BATCH = 256  # messages in a transaction
-PATIENCE = 30.0  # seconds in which a message must have arrived
-EVENTS = 100  # flags that the page lists
+log = logging.getLogger("trip_jax.service")
 
-HEADERS = {
-    "Cache-Control": "no-store",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
+BATCH = 256  # messages in a transaction
+EVENTS = 100  # flags that the page lists
+WATCH = 1.0  # seconds between looks at the ledger's file
+FROM_OUTSIDE = (sqlite3.OperationalError, OSError, MemoryError, LedgerGone)  # no report causes it
+AGAIN = "2"  # seconds after which tables that are behind may be asked for again
 
 
 class Service:
@@ -58,23 +55,28 @@ class Service:
         self._waiting: asyncio.Queue[tuple[Received, asyncio.Future[None]]] = asyncio.Queue(
             4 * BATCH
         )
-        self._writer, self._tracer = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+        self._writer, self._tracer, self._reader = (ThreadPoolExecutor(1) for _ in range(3))
         self._closed = asyncio.Event()
+        self._writing = Task("writing", self._write)
+        self._tasks = [self._writing, Task("tracing", self._trace), Task("ledger", self._watch)]
+        if deadline is not None:
+            self._tasks.append(Task("deadline", partial(self._keep_deadline, deadline)))
 
     @asynccontextmanager
     async def running(self, _: Starlette) -> AsyncIterator[None]:
         """Writes and traces in the background."""
         self._closed.set()  # rounds that closed before a restart are traced anew
-        work = [self._write(), self._trace(), self._keep_deadline()]
-        tasks = [asyncio.create_task(one) for one in work]
+        tasks = [asyncio.create_task(one.run()) for one in self._tasks]
         try:
             yield
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._writer.shutdown()
-            self._tracer.shutdown()
+            end = partial(self._ledger.end, note_time=self._deadline is not None)
+            await self._on(self._writer, end)
+            for thread in (self._writer, self._tracer, self._reader):
+                thread.shutdown(cancel_futures=True)
 
     async def hand_in(self, message: bytes, signature: str | None) -> Received:
         """Store a report; it is on disk when this returns.
@@ -95,29 +97,40 @@ class Service:
         self._closed.set()
 
     async def equivocations(self) -> list[dict[str, Any]]:
-        return await self._on(self._writer, self._ledger.equivocations)
+        return await self.read(self._ledger.equivocations)
 
-    async def reports_csv(self) -> str:
-        """All reports of closed rounds as a table."""
+    async def reports_csv(self) -> AsyncIterator[str]:
+        """All reports of closed rounds as a table, a round at a time.
 
-        def table() -> str:
-            first, last = self.federation.first_round, self._ledger.open_round
-            clients = self.federation.clients
-            lines = [round_csv(self._ledger.reports(t), clients, t) for t in range(first, last)]
-            return ",".join(COLUMNS) + "\n" + "".join(lines)
+        Raises:
+            LedgerGone: the file is no longer there.
+        """
+        await self.read(self._ledger.file.require_same)
+        last = self._ledger.known.open_round
+        yield ",".join(COLUMNS) + "\n"
+        for t in range(self.federation.first_round, last):
+            yield await self.read(partial(self._lines, t))
 
-        return await self._on(self._writer, table)
+    async def read(self, work: Callable[[], Any]) -> Any:
+        """What `work` finds, one request after another, beside the thread that writes."""
+        return await self._on(self._reader, work)
+
+    def progress(self) -> tuple[int, int]:
+        """Rounds that are traced, and rounds that are closed."""
+        closed = self._ledger.known.open_round - self.federation.first_round
+        return self.traced.n_rounds, closed
 
     def state(self) -> dict[str, Any]:
         """What the page shows."""
-        traced = self.traced
+        traced, (open_round, reported) = self.traced, self._ledger.known
         return {
             "federation": self.federation.name,
             "clients": len(traced.names),
-            "open_round": self._ledger.open_round,
-            "reported": self._ledger.reported,
-            "closed": self._ledger.open_round - self.federation.first_round,
+            "open_round": open_round,
+            "reported": reported,
+            "closed": open_round - self.federation.first_round,
             "traced": traced.n_rounds,
+            "tasks": {task.name: task.state() for task in self._tasks},
             "refused": dict(self.refused),
             "scores": traced.scores,
             "n_flags": len(traced.flags),
@@ -128,61 +141,78 @@ class Service:
             "unconfirmed": [asdict(one) for one in traced.unconfirmed[-EVENTS:]],
         }
 
+    def _lines(self, round: int) -> str:
+        return round_csv(self._ledger.reports(round), self.federation.clients, round)
+
     async def _write(self) -> None:
-        while True:
-            batch = [await self._waiting.get()]
-            while len(batch) < BATCH and not self._waiting.empty():
-                batch.append(self._waiting.get_nowait())
-            before = self._ledger.open_round
-            try:
-                received = [one for one, _ in batch]
-                outcomes = await self._on(self._writer, partial(self._ledger.add, received))
-            except Exception as error:  # a full disk, say: senders learn of it and try again
-                outcomes = [error] * len(batch)
-            for (_, stored), outcome in zip(batch, outcomes, strict=True):
-                if stored.cancelled():
-                    continue
-                if outcome is None:
-                    stored.set_result(None)
-                else:
-                    stored.set_exception(outcome)
-            if self._ledger.open_round > before:
-                self._closed.set()
+        batch = [await self._waiting.get()]
+        while len(batch) < BATCH and not self._waiting.empty():
+            batch.append(self._waiting.get_nowait())
+        failed: Exception | None = None
+        try:
+            outcomes = await self._on(
+                self._writer, partial(self._stored, [one for one, _ in batch])
+            )
+        except Exception as error:  # a full disk, say: senders learn of it and try again
+            outcomes, failed = [error] * len(batch), error
+        self._closed.set()
+        for (_, stored), outcome in zip(batch, outcomes, strict=True):
+            if stored.cancelled():
+                continue
+            if outcome is None:
+                stored.set_result(None)
+            else:
+                stored.set_exception(outcome)
+        if failed:
+            raise failed
+
+    def _stored(self, batch: Sequence[Received]) -> Sequence[Exception | None]:
+        """For each report None, or why it is not stored; what one report causes is no other's."""
+        try:
+            return self._ledger.add(batch)
+        except FROM_OUTSIDE:
+            raise
+        except Exception as error:
+            if len(batch) == 1:
+                return [error]
+            return [self._stored([one])[0] for one in batch]
 
     async def _trace(self) -> None:
-        while True:
-            await self._closed.wait()
-            self._closed.clear()
-            while True:
+        await self._closed.wait()
+        self._closed.clear()
+        try:
+            while self.progress()[0] < self.progress()[1]:
                 round = self.federation.first_round + self.traced.n_rounds
-                told = await self._on(self._writer, partial(self._ledger.closed, round))
-                if told is None:
-                    break
-                step = partial(after, self.traced, round, told, self._defence)
+                reports = await self._on(self._tracer, partial(self._ledger.reports, round))
+                step = partial(after, self.traced, round, reports, self._defence)
                 self.traced = await self._on(self._tracer, step)
+        except BaseException:
+            self._closed.set()
+            raise
 
-    async def _keep_deadline(self) -> None:
-        while self._deadline is not None:
-            await asyncio.sleep(min(1.0, self._deadline / 4))
-            round = self._ledger.open_round
-            began = await self._on(self._writer, self._ledger.first_received)
-            if began is not None and time.time() > began + self._deadline:
-                with suppress(Refused):  # it has closed in the meantime
-                    await self.close(round, "deadline")
+    async def _keep_deadline(self, deadline: float) -> None:
+        await asyncio.sleep(min(1.0, deadline / 4))
+        if await self._on(self._writer, partial(self._ledger.close_overdue, deadline)):
+            self._closed.set()
+
+    async def _watch(self) -> None:
+        await asyncio.sleep(WATCH)
+        self._closed.set()  # should a round have closed without a word
+        await self._on(self._writer, self._ledger.file.require_unchanged)
 
     async def _on(self, thread: ThreadPoolExecutor, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(thread, work)
 
 
-def application(service: Service) -> Starlette:
-    """The routes; `web/openapi.json` describes them."""
+def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
+    """The routes, for who asks for one of `hosts`; `web/openapi.json` describes them."""
     description = (files("trip_jax.deployment") / "web" / "openapi.json").read_bytes()
     live = page(service.federation.name)
 
     async def reports(request: Request) -> Response:
         received = await service.hand_in(await body(request), request.headers.get(SIGNATURE))
-        told = {"stored": True, "round": received.report.round, "client": received.report.client}
-        return JSONResponse(told, 201)
+        receipt = {"stored": True, "round": received.report.round, "client": received.report.client}
+        return JSONResponse(receipt, 201)
 
     async def close(request: Request) -> Response:
         message = await body(request)
@@ -195,19 +225,37 @@ def application(service: Service) -> Starlette:
         service.refused[error.reason] += 1
         return JSONResponse({"refused": error.reason, "why": error.why}, error.status)
 
-    async def fail(_: Request, error: Exception) -> Response:
-        why = "The report could not be stored: send it again."
-        return JSONResponse({"refused": "failed", "why": why}, 503)
+    async def fail(request: Request, error: Exception) -> Response:
+        log.error("%s %.100r failed: %s", request.method, request.url.path, told(error))
+        return failure("The service could not read or write its ledger: send it again.")
+
+    async def gone(_: Request, error: Exception) -> Response:
+        return failure(str(error))
 
     def of_traced(column: Callable[[Traced], bytes]) -> Callable[[Request], Any]:
         async def table(_: Request) -> Response:
-            text = await asyncio.to_thread(column, service.traced)
-            return Response(text, media_type="text/csv")
+            done, closed = service.progress()
+            rounds = {"Trip-Rounds": f"{done}/{closed}"}
+            if done < closed:
+                why = f"{done} of {closed} closed rounds are traced: ask again, or see /state."
+                again = {"Retry-After": AGAIN}
+                return JSONResponse({"refused": "untraced", "why": why}, 503, rounds | again)
+            text = await service.read(partial(column, service.traced))
+            headers = rounds | {"Content-Length": str(len(text))}
+            return StreamingResponse(sliced(text), media_type="text/csv", headers=headers)
 
         return table
 
     async def reports_csv(_: Request) -> Response:
-        return Response(await service.reports_csv(), media_type="text/csv")
+        parts = service.reports_csv()
+        first = await anext(parts)  # fails while it can still be said
+
+        async def table() -> AsyncIterator[str]:
+            yield first
+            async for part in parts:
+                yield part
+
+        return StreamingResponse(table(), media_type="text/csv")
 
     async def equivocations(_: Request) -> Response:
         return JSONResponse(await service.equivocations())
@@ -234,42 +282,20 @@ def application(service: Service) -> Starlette:
         Route("/equivocations", equivocations),
         Route("/openapi.json", openapi),
     ]
-    handlers: dict[Any, Any] = {Refused: refuse, OSError: fail, sqlite3.Error: fail}
-    return Starlette(
+    handlers: dict[Any, Any] = {
+        Refused: refuse,
+        LedgerGone: gone,
+        OSError: fail,
+        sqlite3.Error: fail,
+    }
+    app = Starlette(
         routes=routes,
         lifespan=service.running,
         exception_handlers=handlers,
-        middleware=[Middleware(WithHeaders)],
+        middleware=[Middleware(Guarded, hosts=hosts)],
     )
-
-
-class WithHeaders:
-    """Answers with HEADERS."""
-
-    def __init__(self, app: ASGIApp):
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def told(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
-
-        await self._app(scope, receive, told)
-
-
-async def body(request: Request) -> bytes:
-    """The message; raises Refused for one that is too long or does not come."""
-    message = bytearray()
-    try:
-        async with asyncio.timeout(PATIENCE):
-            async for chunk in request.stream():
-                message += chunk
-                if len(message) > MOST_BYTES:
-                    raise Refused("oversized", f"A message has at most {MOST_BYTES:,} bytes.")
-    except (TimeoutError, ClientDisconnect) as error:
-        raise Refused("malformed", "The message did not arrive whole.") from error
-    return bytes(message)
+    app.state.large = asyncio.Semaphore(LARGE_MESSAGES)
+    return app
 
 
 def page(federation: str) -> str:

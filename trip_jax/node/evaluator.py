@@ -4,7 +4,7 @@ The same game as in the simulator: the value of a coalition S is the utility of 
 members' models, after training for those in S and before training for the others (Eq. 5).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 

@@ -30,6 +30,10 @@ function draw(state) {
   fill("disputed", disputed.length ? pairs(disputed.reverse(), "Disputed") : el("p", {}, "None."));
   const alone = state.unconfirmed.map((one) => [`round ${one.round}`, one.client]);
   fill("unconfirmed", alone.length ? pairs(alone.reverse(), "Unconfirmed") : el("p", {}, "None."));
+  const failing = Object.entries(state.tasks).filter(([, task]) => task.state !== "ok");
+  byId("failing").hidden = !failing.length;
+  byId("failing").textContent = failing.map(([name, task]) =>
+    `The service's task "${name}" has failed since ${task.since}: ${task.why}`).join(" ");
   const refused = Object.entries(state.refused);
   fill("refused", refused.length ? pairs(refused, "Refused") : el("p", {}, "None."));
 }

@@ -1,0 +1,18 @@
+"""How long the open round has been open, whatever the wall clock says."""
+
+import time
+
+
+class RoundClock:
+    """Seconds since the open round opened, without those in which no process served it."""
+
+    def __init__(self, seconds: float = 0.0):
+        self.start(seconds)
+
+    def start(self, seconds: float = 0.0) -> None:
+        """Go on from so many seconds; from zero for a round that opens."""
+        self._before, self._since = seconds, time.monotonic()
+
+    def seconds(self) -> float:
+        """How many there are."""
+        return self._before + time.monotonic() - self._since
