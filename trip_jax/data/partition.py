@@ -12,7 +12,7 @@ from trip_jax.data.federation import ClientData
 from trip_jax.data.sources import Dataset
 from trip_jax.settings import Registry, above_zero, at_least, choice, fraction, require
 from trip_jax.settings.declared import check_types, instance, integer, named, seed_of
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.idle import idle, unread_by
 from trip_jax.settings.plurals import counted
 
 NOISE = ("noisy_images", "noisy_labels")
@@ -166,6 +166,11 @@ def noisy_labels(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Gener
     return Division(parts, replace(data, train_labels=moved), levels, "fraction of wrong labels")
 
 
+def _ignores_order(how: Distribution) -> bool:
+    """Whether the kind of distribution has no levels that `order` could deal."""
+    return idle("distribution", how)["distribution.order"] is not None
+
+
 def _shuffled_classes(data: Dataset, rng: Generator) -> Iterator[np.ndarray]:
     """The rows of each class, shuffled when it is its turn."""
     for c in range(data.n_classes):
@@ -208,7 +213,9 @@ def distribute(
         "or raise dataset.train_size.",
     )
     rng = np.random.default_rng([seed, 4])
-    ranks = np.arange(n) if distribution.order == "sorted" else rng.permutation(n)
+    # The permutation is drawn wherever ranks say nothing, so that `order` changes no data there.
+    in_order = distribution.order == "sorted" and not _ignores_order(distribution)
+    ranks = np.arange(n) if in_order else rng.permutation(n)
     division = DISTRIBUTIONS[distribution.kind](dataset, ranks, distribution, rng)
     sizes = np.array([len(part) for part in division.parts])
     require(
