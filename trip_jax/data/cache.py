@@ -7,7 +7,6 @@ deleted at any time.
 import os
 import tempfile
 import warnings
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +42,8 @@ def read(name: str, image_shape: tuple[int, int, int], fingerprint: str | None) 
         _check(test_images, test_labels, image_shape)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        said = f"The cache {path} cannot be used and is ignored: {error}."
+    except Exception as error:  # a damaged archive may raise anything
+        said = f"The cache {path} cannot be used and is ignored: {error or type(error).__name__}."
         warnings.warn(said, Notice, stacklevel=3)
         return None
     return train_images, train_labels, test_images, test_labels

@@ -7,11 +7,17 @@ them.
 import hashlib
 import io
 import os
+import re
 from pathlib import Path
 
 import numpy as np
 
 from trip_jax.data import cache
+from trip_jax.settings.errors import InvalidSetting
+
+INFO = "dataset_info.json"
+VERSION = re.compile(r"\d+\.\d+\.\d+")
+MOST_OF_A_REASON = 200  # characters
 
 _IMAGE_SHAPES = {"mnist": (28, 28, 1), "fashion_mnist": (28, 28, 1), "cifar10": (32, 32, 3)}
 
@@ -27,7 +33,8 @@ def load_tfds(name: str) -> cache.Arrays:
         train_images [N, H, W, C] uint8, train_labels [N] int32, test_images, test_labels.
 
     Raises:
-        InvalidSetting: the dataset is not prepared, not cached and cannot be downloaded.
+        InvalidSetting: the dataset is not prepared, not cached and cannot be downloaded; or what is
+            prepared is damaged, with the file.
     """
     if name not in _IMAGE_SHAPES:
         raise ValueError(f"load_tfds knows {', '.join(_IMAGE_SHAPES)}, not {name!r}.")
@@ -47,26 +54,56 @@ def load_tfds(name: str) -> cache.Arrays:
 
 
 def _prepared_folder(data_dir: Path, name: str) -> Path | None:
-    """The newest version that data_dir holds as array_record files."""
-    versions = (info.parent for info in (data_dir / name).glob("[0-9]*/dataset_info.json"))
-    return max(
+    """The newest version that data_dir holds as array_record files.
+
+    Raises:
+        InvalidSetting: it lacks the file that describes it, as a copy does that was broken off.
+    """
+    versions = (path for path in (data_dir / name).glob("[0-9]*") if VERSION.fullmatch(path.name))
+    prepared = max(
         (folder for folder in versions if any(folder.glob("*.array_record*"))),
         key=lambda folder: [int(number) for number in folder.name.split(".")],
         default=None,
     )
+    if prepared and not (prepared / INFO).is_file():
+        raise _unusable(prepared / INFO, "no such file")
+    return prepared
 
 
 def _fingerprint(prepared: Path) -> str:
-    """Tells prepared data apart without reading its records: info, file names and file sizes."""
-    digest = hashlib.sha256((prepared / "dataset_info.json").read_bytes())
+    """Tells prepared data apart without reading its records: info, file names and file sizes.
+
+    Raises:
+        InvalidSetting: the info cannot be read.
+    """
+    try:
+        digest = hashlib.sha256((prepared / INFO).read_bytes())
+    except OSError as error:
+        raise _unusable(prepared / INFO, error) from error
     for file in sorted(prepared.glob("*.array_record*")):
         digest.update(f"\n{file.name} {file.stat().st_size}".encode())
     return digest.hexdigest()
 
 
 def _decode(prepared: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """All images and labels (int32) of a split, in the order of the records."""
+    """All images and labels (int32) of a split, in the order of the records.
+
+    Raises:
+        InvalidSetting: a file is damaged, cut short or missing.
+    """
+    try:
+        return _decoded(prepared, split)
+    except (
+        Exception
+    ) as error:  # TFDS, its protocol buffers, array_record and Pillow raise all kinds
+        file, reason = _culprit(prepared, split) or (prepared / INFO, error)
+        raise _unusable(file, reason) from error
+
+
+def _decoded(prepared: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """As `_decode`, with the errors of the libraries."""
     import tensorflow_datasets as tfds
+    from array_record.python.array_record_module import ArrayRecordReader
     from PIL import Image
 
     name, version = prepared.parts[-2:]
@@ -78,6 +115,9 @@ def _decode(prepared: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
         download=False,
         decoders={"image": tfds.decode.SkipDecoding()},
     )
+    stored = sum(ArrayRecordReader(str(file)).num_records() for file in _files(prepared, split))
+    if len(records) != stored:
+        raise ValueError(f"it counts {len(records)} {split} examples, but {stored} are there")
     images = np.empty((len(records), *_IMAGE_SHAPES[name]), np.uint8)
     labels = np.empty(len(records), np.int32)
     for i, record in enumerate(records):
@@ -85,3 +125,30 @@ def _decode(prepared: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
             images[i] = np.asarray(image).reshape(images.shape[1:])
         labels[i] = record["label"]
     return images, labels
+
+
+def _files(prepared: Path, split: str) -> list[Path]:
+    return sorted(prepared.glob(f"*-{split}.array_record*"))
+
+
+def _culprit(prepared: Path, split: str) -> tuple[Path, object] | None:
+    """The first file of a split whose records cannot be read, and why; None if all can be."""
+    from array_record.python.array_record_module import ArrayRecordReader
+
+    files = _files(prepared, split)
+    for file in files:
+        try:
+            ArrayRecordReader(str(file)).read_all()
+        except Exception as error:
+            return file, error
+    return None if files else (prepared / f"{prepared.parent.name}-{split}.array_record", "none")
+
+
+def _unusable(file: Path, reason: object) -> InvalidSetting:
+    """The sentence on a file of prepared data."""
+    why = " ".join(str(reason).split()).rstrip(".")[:MOST_OF_A_REASON].replace(". ", "; ")
+    return InvalidSetting(
+        f"dataset={file.parent.parent.name} cannot be read, as {file} is missing, damaged or cut "
+        f"short ({why}): delete {file.parent}, so that it is downloaded again, or copy it anew, or "
+        "set TFDS_DATA_DIR to a folder that holds it whole."
+    )
