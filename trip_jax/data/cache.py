@@ -33,10 +33,12 @@ def read(name: str, image_shape: tuple[int, int, int], fingerprint: str | None) 
     """
     path = folder() / f"{name}.npz"
     try:
-        # The zip layer checks a CRC over every member as it is read to its end.
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             if fingerprint not in (None, str(stored["fingerprint"])):
                 return None
+            # NumPy does not read a member to its end, where its CRC is checked, if its header is cut.
+            if damaged := stored.zip.testzip():
+                raise ValueError(f"{damaged} is damaged")
             train_images, train_labels, test_images, test_labels = (stored[k] for k in _FIELDS)
         _check(train_images, train_labels, image_shape)
         _check(test_images, test_labels, image_shape)

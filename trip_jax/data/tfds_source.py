@@ -6,16 +6,19 @@ them.
 
 import hashlib
 import io
+import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from trip_jax.data import cache
 from trip_jax.settings.errors import InvalidSetting
 
-INFO = "dataset_info.json"
+INFO, FEATURES = "dataset_info.json", "features.json"
 VERSION = re.compile(r"\d+\.\d+\.\d+")
 MOST_OF_A_REASON = 200  # characters
 
@@ -96,8 +99,8 @@ def _decode(prepared: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
     except (
         Exception
     ) as error:  # TFDS, its protocol buffers, array_record and Pillow raise all kinds
-        file, reason = _culprit(prepared, split) or (prepared / INFO, error)
-        raise _unusable(file, reason) from error
+        file, reason = _culprit(prepared, split)
+        raise _unusable(file, reason or error) from error
 
 
 def _decoded(prepared: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
@@ -107,6 +110,8 @@ def _decoded(prepared: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
     from PIL import Image
 
     name, version = prepared.parts[-2:]
+    files = _files(prepared, split)
+    _require_own_features(prepared)
     # TFDS decodes with OpenCV where it finds it, whose JPEG pixels may differ from Pillow's.
     records = tfds.data_source(
         f"{name}:{version}",
@@ -115,9 +120,10 @@ def _decoded(prepared: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
         download=False,
         decoders={"image": tfds.decode.SkipDecoding()},
     )
-    stored = sum(ArrayRecordReader(str(file)).num_records() for file in _files(prepared, split))
-    if len(records) != stored:
-        raise ValueError(f"it counts {len(records)} {split} examples, but {stored} are there")
+    stored = {file.name: ArrayRecordReader(str(file)).num_records() for file in files}
+    if len(records) != sum(stored.values()):
+        held = ", ".join(f"{file} holds {count}" for file, count in stored.items())
+        raise ValueError(f"it counts {len(records)} {split} examples, but {held}")
     images = np.empty((len(records), *_IMAGE_SHAPES[name]), np.uint8)
     labels = np.empty(len(records), np.int32)
     for i, record in enumerate(records):
@@ -131,17 +137,42 @@ def _files(prepared: Path, split: str) -> list[Path]:
     return sorted(prepared.glob(f"*-{split}.array_record*"))
 
 
-def _culprit(prepared: Path, split: str) -> tuple[Path, object] | None:
-    """The first file of a split whose records cannot be read, and why; None if all can be."""
+def _require_own_features(prepared: Path) -> None:
+    """Refuse features of others: TFDS imports the modules that features.json names."""
+    file = prepared / FEATURES
+    if file.exists():  # TFDS knows them without
+        for kind in _kinds(json.loads(file.read_bytes())):
+            if not str(kind).startswith("tensorflow_datasets.core.features."):
+                raise ValueError(f"{kind} is none of TFDS's features")
+
+
+def _kinds(content: Any) -> Iterator[Any]:
+    """The classes that features name, at any depth."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            if key in ("pythonClassName", "python_class_name", "type"):
+                yield value
+            yield from _kinds(value)
+
+
+def _culprit(prepared: Path, split: str) -> tuple[Path, object]:
+    """The file that makes a split unreadable, and why."""
+    import tensorflow_datasets as tfds
     from array_record.python.array_record_module import ArrayRecordReader
 
-    files = _files(prepared, split)
-    for file in files:
-        try:
+    file = prepared / FEATURES
+    try:
+        _require_own_features(prepared)
+        if file.exists():
+            tfds.features.FeaturesDict.from_config(str(prepared))
+        files = _files(prepared, split)
+        if not files:
+            return prepared / f"{prepared.parent.name}-{split}.array_record", "no such file"
+        for file in files:
             ArrayRecordReader(str(file)).read_all()
-        except Exception as error:
-            return file, error
-    return None if files else (prepared / f"{prepared.parent.name}-{split}.array_record", "none")
+    except Exception as error:
+        return file, error
+    return prepared / INFO, None
 
 
 def _unusable(file: Path, reason: object) -> InvalidSetting:
