@@ -36,7 +36,7 @@ def read(name: str, image_shape: tuple[int, int, int], fingerprint: str | None) 
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             if fingerprint not in (None, str(stored["fingerprint"])):
                 return None
-            # NumPy does not read a member to its end, where its CRC is checked, if its header is cut.
+            # NumPy checks a CRC at the end of a member alone, which a changed header may hide.
             if damaged := stored.zip.testzip():
                 raise ValueError(f"{damaged} is damaged")
             train_images, train_labels, test_images, test_labels = (stored[k] for k in _FIELDS)

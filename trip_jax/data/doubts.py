@@ -19,7 +19,8 @@ def notice_empty_classes(labels: np.ndarray, test_labels: np.ndarray, n_classes:
         return
     empty = without(learned, n_classes)
     judged = np.setdiff1d(test_labels, learned)
-    tested = f", though test examples are of {_of('class', 'classes', judged)}" * bool(len(judged))
+    of_test = _of("class", "classes", judged) if len(judged) else ""
+    tested = f", though test examples are of {of_test}" if of_test else ""
     _notice(
         f"Of {n_classes} classes {empty} no training examples{tested}: classes are numbered from "
         "0, without gaps."
@@ -55,16 +56,12 @@ def without(there: np.ndarray, n: int) -> str:
     """Those of the numbers 0 to n - 1 that are missing, as "class 2 has" or "classes 0, 3 have".
 
     Args:
-        there: different numbers below n, ascending.
+        there: different numbers below n, ascending, of which at least one is missing.
     """
     edges = np.concatenate([[-1], there, [n]])
-    after = np.flatnonzero(np.diff(edges) > 1)
-    gaps = [(edges[k] + 1, edges[k + 1] - 1) for k in after]
-    missing = n - len(there)
-    spans = [f"{low}" if low == high else f"{low} to {high}" for low, high in gaps]
-    return f"{'classes' if missing > 1 else 'class'} {_listed(spans)} " + (
-        "have" if missing > 1 else "has"
-    )
+    gaps = [(edges[k] + 1, edges[k + 1] - 1) for k in np.flatnonzero(np.diff(edges) > 1)]
+    spans = _listed([f"{low}" if low == high else f"{low} to {high}" for low, high in gaps])
+    return f"class {spans} has" if n - len(there) == 1 else f"classes {spans} have"
 
 
 def _of(one: str, several: str, numbers: np.ndarray) -> str:
