@@ -20,7 +20,7 @@ from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.coordinator import LARGEST, coordinate, propagate
 from trip_jax.protocol.reports import Reports
-from trip_jax.settings.errors import Diverged, InvalidSetting
+from trip_jax.settings.errors import Diverged, InvalidSetting, Notice
 from trip_jax.simulation import Simulation
 from trip_jax.topology import build
 from trip_jax.topology.files import read_graph
@@ -160,7 +160,9 @@ def test_the_smallest_federation() -> None:
     graph = nx.Graph()
     graph.add_node(0)
     graph.add_edge(0, 0)  # a self-loop adds nothing
-    result = tiny(graph, data=data, defence=Defence(c1=True, c2=True)).run()
+    with pytest.warns(Notice, match="one test example"):
+        simulation = tiny(graph, data=data, defence=Defence(c1=True, c2=True))
+    result = simulation.run()
     assert result.phi.shape == (1, 1) and np.isfinite(result.phi).all()
 
 

@@ -91,6 +91,7 @@ def test_every_method_is_known_to_sample_or_not() -> None:
 
 
 OTHERS: dict[str, Any] = {
+    "distribution.order": "sorted",
     "distribution.owned_share": 0.2,
     "distribution.alpha": 3.0,
     "distribution.max_noise": 0.1,
@@ -100,7 +101,7 @@ OTHERS: dict[str, Any] = {
     "topology.attachments": 3,
     "topology.redraw_every": 1,
 }
-"""Of all that data and graphs depend on but `distribution.order`: another draws other numbers."""
+"""Of all that data and graphs depend on."""
 KINDS = [
     (group, path.stem)
     for group in ("distribution", "topology")

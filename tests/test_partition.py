@@ -114,6 +114,66 @@ def test_levels_are_dealt_by_seed_unless_sorted() -> None:
     ).levels.tolist() == sorted(dealt)
 
 
+@pytest.mark.parametrize("kind", ["iid", "non_iid", "dirichlet"])
+def test_order_changes_nothing_where_there_are_no_levels(kind: str) -> None:
+    random, in_order = (
+        distribute(balanced(60), 5, Distribution(kind, order=order), seed=3)
+        for order in ("random", "sorted")
+    )
+    for one, other in zip(parts(random), parts(in_order), strict=True):
+        assert one.tolist() == other.tolist()
+
+
+def first_draw(dataset: Dataset, n: int, alpha: float, seed: int) -> list[np.ndarray]:
+    """The parts of Dirichlet's first draw, class by class, from the generator's own numbers."""
+    rng = np.random.default_rng([seed, 4])
+    rng.permutation(n)
+    owned: list[list[int]] = [[] for _ in range(n)]
+    for c in range(dataset.n_classes):
+        rows = rng.permutation(np.flatnonzero(dataset.train_labels == c))
+        ends = (np.cumsum(rng.dirichlet([alpha] * n)) * len(rows)).astype(int)
+        ends[-1] = len(rows)
+        for i, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+            owned[i] += rows[start:end].tolist()
+    return [np.array(own, int) for own in owned]
+
+
+def test_dirichlet_is_drawn_anew_until_every_client_has_the_minimum() -> None:
+    dataset, kept, drawn_anew = balanced(20, 3), 0, 0
+    for seed in range(12):
+        first = first_draw(dataset, 5, 0.3, seed)
+        for minimum in (1, 6):
+            how = Distribution("dirichlet", alpha=0.3, minimum=minimum)
+            found = parts(distribute(dataset, 5, how, seed))
+            least = min(len(part) for part in found)
+            assert least >= minimum
+            assert sorted(np.concatenate(found).tolist()) == list(range(60))
+            same = [part.tolist() for part in found] == [part.tolist() for part in first]
+            assert same == (min(len(part) for part in first) >= minimum)
+            kept, drawn_anew = kept + same, drawn_anew + (not same)
+    assert kept > 3 and drawn_anew > 3
+
+
+def test_few_clients_with_uneven_shares_of_digits_are_never_refused() -> None:
+    dataset = load_dataset("digits")
+    for seed in range(10):
+        how = Distribution("dirichlet", alpha=0.1, minimum=10)
+        assert int(distribute(dataset, 10, how, seed).data.sizes.min()) >= 10
+
+
+def test_a_minimum_beyond_the_data_is_refused_before_it_is_drawn() -> None:
+    with pytest.raises(
+        InvalidSetting, match=r"distribution\.minimum=13 for n_clients=5 .* 60 train"
+    ):
+        distribute(balanced(6), 5, Distribution("dirichlet", minimum=13))
+    with pytest.raises(
+        InvalidSetting, match=r"without distribution\.minimum=12 .* or distribution\.m"
+    ):
+        distribute(balanced(6), 5, Distribution("dirichlet", alpha=0.01, minimum=12))
+    with pytest.raises(InvalidSetting, match=r"distribution\.minimum must be at least 1"):
+        Distribution("dirichlet", minimum=0)
+
+
 @pytest.mark.parametrize(
     ("n", "how", "words"),
     [

@@ -434,7 +434,7 @@ BAD = {
     "train_size": ("dataset=digits dataset.train_size=5000", "dataset.train_size=5000", "1297"),
     "test_size": ("dataset=digits dataset.test_size=501", "dataset.test_size=501", "500"),
     "without_data": (
-        "distribution=dirichlet distribution.alpha=1e-4 n_clients=9",
+        "distribution=dirichlet distribution.alpha=1e-4 n_clients=12",
         "distribution=dirichlet",
         "without data",
         "lower n_clients",

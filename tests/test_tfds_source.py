@@ -256,6 +256,99 @@ def test_data_prepared_in_another_format_is_named(tmp_path: Path) -> None:
         tfds_source.load_tfds("mnist")
 
 
+Damage = Callable[[Path], object]  # of the folder of a version
+
+
+def cut(size: float) -> Damage:
+    """Leave a share of the training examples' file."""
+
+    def damage(version: Path) -> None:
+        (file,) = version.glob("*-train*")
+        file.write_bytes(file.read_bytes()[: int(size * file.stat().st_size)])
+
+    return damage
+
+
+def flip(pattern: str, at: float) -> Damage:
+    """Change the first byte that is not 0 behind a share of a file."""
+
+    def damage(version: Path) -> None:
+        (file,) = version.glob(pattern)
+        content = bytearray(file.read_bytes())
+        start = int(at * len(content))
+        content[next(k for k in range(start, len(content)) if content[k])] ^= 64
+        file.write_bytes(content)
+
+    return damage
+
+
+def write(file: str, change: Callable[[str], str]) -> Damage:
+    return lambda version: (version / file).write_text(change((version / file).read_text()))
+
+
+DAMAGES: dict[str, tuple[Damage, str]] = {
+    "records_empty": (cut(0), "-train.array_record"),
+    "records_cut": (cut(0.6), "-train.array_record"),
+    "records_short_of_a_byte": (cut(0.9999), "-train.array_record"),
+    "records_changed": (flip("*-train*", 0.1), "-train.array_record"),
+    "test_records_changed": (flip("*-test*", 0.02), "-test.array_record"),
+    "no_records": (lambda to: next(to.glob("*-train*")).unlink(), "-train.array_record"),
+    "no_info": (lambda to: (to / "dataset_info.json").unlink(), "dataset_info.json"),
+    "info_empty": (write("dataset_info.json", lambda text: ""), "dataset_info.json"),
+    "info_cut": (write("dataset_info.json", lambda text: text[:300]), "dataset_info.json"),
+    "info_of_fewer": (
+        write("dataset_info.json", lambda text: text.replace(f'"{N_TRAIN}"', f'"{N_TRAIN - 1}"')),
+        f"counts {N_TRAIN - 1} train examples",
+    ),
+    "info_of_bytes": (
+        lambda to: (to / "dataset_info.json").write_bytes(b"\xff\xfe\0"),
+        "dataset_info.json",
+    ),
+    "features_empty": (write("features.json", lambda text: ""), "features.json"),
+    "features_cut": (write("features.json", lambda text: text[:99]), "features.json"),
+    "features_of_others": (
+        write(
+            "features.json", lambda text: text.replace("tensorflow_datasets.core", "antigravity")
+        ),
+        "none of TFDS's features",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_prepared_data_is_one_sentence_with_the_file(
+    name: str, first_use: tuple[str, Path], tmp_path: Path
+) -> None:
+    dataset, folder = first_use
+    damage, words = DAMAGES[name]
+    shutil.copytree(folder / "data" / dataset, tmp_path / "data" / dataset)
+    (version,) = (tmp_path / "data" / dataset).glob("[0-9]*")
+    damage(version)
+    with pytest.raises(InvalidSetting) as caught:
+        tfds_source.load_tfds(dataset)
+    message = str(caught.value)
+    assert message.startswith(f"dataset={dataset} cannot be read, as {version}")
+    assert words in message and f"delete {version}" in message and "TFDS_DATA_DIR" in message
+    assert message.endswith(".") and "\n" not in message and ". " not in message
+    assert not list(tmp_path.rglob("*.npz"))
+    assert "antigravity" not in sys.modules
+
+
+def test_folders_that_are_no_version_are_passed_over(
+    first_use: tuple[str, Path], tmp_path: Path
+) -> None:
+    dataset, folder = first_use
+    shutil.copytree(folder / "data" / dataset, tmp_path / "data" / dataset)
+    (version,) = (tmp_path / "data" / dataset).glob("[0-9]*")
+    shutil.copytree(version, version.with_name("9.0.0 (copy)"))
+    expected = tfds_source.load_tfds(dataset)
+    assert len(expected[0]) == N_TRAIN
+    shutil.rmtree(version)
+    shutil.rmtree(tmp_path / "cache")
+    with pytest.raises(InvalidSetting, match="is not prepared in"):
+        tfds_source.load_tfds(dataset)
+
+
 def test_unknown_name_is_a_programming_error() -> None:
     with pytest.raises(ValueError, match="imagenet") as error:
         tfds_source.load_tfds("imagenet")
@@ -270,6 +363,19 @@ def flip_a_pixel(path: Path) -> None:
 
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1000])
+
+
+def shorten_a_header(path: Path) -> None:
+    """NumPy then takes blanks of the header for pixels, and does not come to the checksum."""
+    content = bytearray(path.read_bytes())
+    content[content.index(b"NUMPY", content.index(b"train_images")) + 7] ^= 2
+    path.write_bytes(content)
+
+
+def forbid_a_method(path: Path) -> None:
+    content = path.read_bytes()
+    at = content.rindex(b"PK\1\2")
+    path.write_bytes(content[: at + 10] + b"\x63" + content[at + 11 :])
 
 
 def empty(path: Path) -> None:
@@ -301,7 +407,10 @@ def store_a_pickle(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [flip_a_pixel, truncate, empty, store_other_shape, store_fewer_labels, store_a_pickle],
+    [
+        *(flip_a_pixel, shorten_a_header, forbid_a_method, truncate, empty),
+        *(store_other_shape, store_fewer_labels, store_a_pickle),
+    ],
     ids=lambda damage: damage.__name__,
 )
 def test_damaged_cache_is_ignored_with_a_warning(damage: Callable[[Path], None]) -> None:

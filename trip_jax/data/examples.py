@@ -13,6 +13,11 @@ import numpy as np
 from trip_jax.settings import require
 from trip_jax.settings.declared import Array, array
 
+NUMBERING = (
+    "number the classes of training and test labels together from 0, as "
+    "np.unique(labels, return_inverse=True)[1] does"
+)
+
 
 def as_examples(name: str, values: Any) -> Array:
     """Examples [N, ...] in uint8, float32 or int32.
@@ -77,21 +82,27 @@ def as_labels(name: str, values: Any, n_examples: int, n_classes: int | None = N
         InvalidSetting: they are not one class for each example.
     """
     values = array(name, values)
+    columns = values.shape[1] if values.ndim == 2 else 0
+    way_out = {0: "", 1: ": give .ravel()"}.get(columns, ": of one-hot rows give .argmax(axis=1)")
     require(
         values.shape == (n_examples,),
         f"{name} must be [{n_examples}], a class for each example, not {list(values.shape)}"
-        f"{': of one-hot rows give .argmax(axis=1)' if values.ndim == 2 else ''}.",
+        f"{way_out}.",
     )
     require(
         values.dtype.kind in "bui",
-        f"{name} must be integers, not {values.dtype}: number the classes from 0 (regression is "
-        "not supported, as contributions are measured by a classifier's utilities).",
+        f"{name} must be integers, not {values.dtype}: {NUMBERING} (regression is not supported, "
+        "as contributions are measured by a classifier's utilities).",
     )
     low, high = int(values.min()), int(values.max())
-    below = f"[0, {n_classes})" if n_classes else "[0, 2^31)"
     require(
-        low >= 0 and high < (n_classes or 2**31),
-        f"{name} must lie in {below}, as classes are numbered from 0, not {low} to {high}.",
+        low >= 0 and high < 2**31,
+        f"{name} must lie in [0, {n_classes or '2^31'}), not {low} to {high}: {NUMBERING}.",
+    )
+    require(
+        n_classes is None or high < n_classes,
+        f"{name} must lie in [0, {n_classes}), as n_classes={n_classes}, not {low} to {high}: "
+        "raise n_classes, or leave it out.",
     )
     return values.astype(np.int32)
 

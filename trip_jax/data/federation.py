@@ -9,6 +9,7 @@ from flax import struct
 from jax import Array
 from jaxtyping import Int32, Real
 
+from trip_jax.data.doubts import notice_few_examples
 from trip_jax.data.examples import as_examples, as_labels, require_alike
 from trip_jax.settings import require
 from trip_jax.settings.declared import array, instance
@@ -52,6 +53,7 @@ def as_client_data(data: Any) -> ClientData:
         "sizes": array("sizes", data.sizes),
     }
     _check_owners(arrays["examples"], arrays["sizes"], len(images))
+    notice_few_examples(arrays["sizes"], arrays["test_labels"])
     for name in ("examples", "sizes"):
         arrays[name] = arrays[name].astype(np.int32)
     return replace(data, **{name: jnp.asarray(values) for name, values in arrays.items()})

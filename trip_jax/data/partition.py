@@ -7,16 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.random import Generator
 
+from trip_jax.data.doubts import without
 from trip_jax.data.examples import in_unit_interval
 from trip_jax.data.federation import ClientData
 from trip_jax.data.sources import Dataset
-from trip_jax.settings import Registry, above_zero, at_least, choice, fraction, require
+from trip_jax.settings import Registry, above_zero, at_least, choice, count, fraction, require
 from trip_jax.settings.declared import check_types, instance, integer, named, seed_of
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.idle import idle, unread_by
 from trip_jax.settings.plurals import counted
 
 NOISE = ("noisy_images", "noisy_labels")
 WITHOUT_NOISE = ("iid", "non_iid", "dirichlet", "sizes")
+MOST_DRAWS = 1000
+"""Of shares by Dirichlet: seconds for a thousand clients."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class Distribution:
     owned_share: float = unread_by(0.4, kind=("iid", "dirichlet", "sizes", *NOISE))
     # dirichlet: concentration; smaller is less even
     alpha: float = unread_by(0.5, kind=("iid", "non_iid", "sizes", *NOISE))
+    # dirichlet: least examples a client; shares are drawn anew until all have as many
+    minimum: int = unread_by(1, kind=("iid", "non_iid", "sizes", *NOISE))
     # noisy_images: largest sigma on [0, 1] pixels
     max_noise: float = unread_by(0.5, kind=(*WITHOUT_NOISE, "noisy_labels"))
     # noisy_labels: largest fraction of labels moved
@@ -45,6 +51,7 @@ class Distribution:
             f"classes, not {self.owned_share}.",
         )
         above_zero("distribution.alpha", self.alpha)
+        count("distribution.minimum", self.minimum, 1)
         at_least("distribution.max_noise", self.max_noise, 0)
         fraction("distribution.max_label_noise", self.max_label_noise)
 
@@ -98,6 +105,13 @@ def non_iid(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator)
         return table
 
     shares = np.where(owned, owned_share, (1 - owned_share * 2) / max(n_classes - 2, 1))
+    needed = shares.sum(axis=0) > 0
+    if not available[needed].all():
+        raise InvalidSetting(
+            "distribution=non_iid divides examples of every class, but "
+            f"{without(np.flatnonzero(available), n_classes)} no training examples: number the "
+            "classes from 0 without gaps, or raise dataset.train_size, or choose another."
+        )
     feasible = (available / np.maximum(shares.sum(axis=0), 1e-12)).min()
     size = min(len(data.train_labels) // n, int(feasible + 1e-9))
     while size > 0 and (counts(size).sum(axis=0) > available).any():
@@ -109,14 +123,41 @@ def non_iid(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator)
 
 @DISTRIBUTIONS("dirichlet")
 def dirichlet(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
-    """Every class is divided by shares drawn from Dirichlet(alpha)."""
-    pieces = []
+    """Every class is divided by shares drawn from Dirichlet(alpha).
+
+    Shares of all classes are drawn anew until every client has `minimum` examples, as in
+    NIID-Bench (partition.py), FedLab (`hetero_dir_partition`) and Flower (`DirichletPartitioner`),
+    which ask for ten, for one a class, and for ten. None of their balancing is done.
+    """
+    n, available = len(ranks), len(data.train_labels)
+    require(
+        how.minimum * n <= available,
+        f"distribution.minimum={how.minimum} for n_clients={n} asks for more than the "
+        f"{counted(available, 'training example')}: lower one of them, or raise "
+        "dataset.train_size.",
+    )
+    concentration = np.full(n, how.alpha)
+    classes, shares = [], []
     for rows in _shuffled_classes(data, rng):
-        shares = rng.dirichlet(np.full(len(ranks), how.alpha))
-        ends = np.floor(np.cumsum(shares) * len(rows)).astype(int)
-        pieces.append(np.split(rows, ends[:-1]))
-    parts = [np.concatenate(own) for own in zip(*pieces, strict=True)]
-    return Division(parts, remedy="raise dataset.train_size or distribution.alpha")
+        classes.append(rows)
+        shares.append(rng.dirichlet(concentration))
+    lengths = np.array([len(rows) for rows in classes])
+    for _ in range(MOST_DRAWS):
+        ends = np.floor(np.cumsum(shares, axis=1) * lengths[:, None]).astype(int)  # [C, n]
+        ends[:, -1] = lengths  # rounding may leave it one short
+        if np.diff(ends, axis=1, prepend=0).sum(axis=0).min() >= how.minimum:
+            break
+        shares = list(rng.dirichlet(concentration, len(classes)))
+    else:
+        raise InvalidSetting(
+            "distribution=dirichlet leaves a client without "
+            f"{'data' if how.minimum == 1 else f'distribution.minimum={how.minimum} examples'} in "
+            f"each of {MOST_DRAWS:,} draws: lower n_clients"
+            f"{' or distribution.minimum' * (how.minimum > 1)}, or raise dataset.train_size or "
+            "distribution.alpha."
+        )
+    pieces = [np.split(rows, cuts[:-1]) for rows, cuts in zip(classes, ends, strict=True)]
+    return Division([np.concatenate(own) for own in zip(*pieces, strict=True)])
 
 
 @DISTRIBUTIONS("sizes")
@@ -155,15 +196,30 @@ def noisy_images(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Gener
 
 @DISTRIBUTIONS("noisy_labels")
 def noisy_labels(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
-    """Equal sizes; a fraction of a client's labels moved to any other class, equally likely."""
+    """Equal sizes; a fraction of a client's labels moved to any other class, equally likely.
+
+    Classes without any example, training or test, get none.
+    """
+    classes = np.union1d(data.train_labels, data.test_labels)
+    require(
+        len(classes) > 1,
+        "distribution=noisy_labels moves labels to other classes, but all examples are of class "
+        f"{classes[0]}: choose another distribution.",
+    )
     parts = iid(data, ranks, how, rng).parts
     levels = how.max_label_noise * (ranks / max(len(ranks) - 1, 1))
-    labels, n_classes = data.train_labels, data.n_classes
-    moved = labels.copy()
+    which = np.searchsorted(classes, data.train_labels)
+    moved = data.train_labels.copy()
     for part, share in zip(parts, levels, strict=True):
         wrong = rng.choice(part, round(share * len(part)), replace=False)
-        moved[wrong] = (labels[wrong] + rng.integers(1, n_classes, len(wrong))) % n_classes
+        others = which[wrong] + rng.integers(1, len(classes), len(wrong))
+        moved[wrong] = classes[others % len(classes)]
     return Division(parts, replace(data, train_labels=moved), levels, "fraction of wrong labels")
+
+
+def _ignores_order(how: Distribution) -> bool:
+    """Whether the kind of distribution has no levels that `order` could deal."""
+    return idle("distribution", how)["distribution.order"] is not None
 
 
 def _shuffled_classes(data: Dataset, rng: Generator) -> Iterator[np.ndarray]:
@@ -208,7 +264,9 @@ def distribute(
         "or raise dataset.train_size.",
     )
     rng = np.random.default_rng([seed, 4])
-    ranks = np.arange(n) if distribution.order == "sorted" else rng.permutation(n)
+    # The permutation is drawn wherever ranks say nothing, so that `order` changes no data there.
+    in_order = distribution.order == "sorted" and not _ignores_order(distribution)
+    ranks = np.arange(n) if in_order else rng.permutation(n)
     division = DISTRIBUTIONS[distribution.kind](dataset, ranks, distribution, rng)
     sizes = np.array([len(part) for part in division.parts])
     require(

@@ -7,11 +7,16 @@ from functools import partial
 import numpy as np
 
 from trip_jax.data.cache import Arrays
-from trip_jax.data.examples import as_examples, as_labels, require_alike
+from trip_jax.data.doubts import notice_empty_classes
+from trip_jax.data.examples import NUMBERING, as_examples, as_labels, require_alike
 from trip_jax.data.tfds_source import load_tfds
-from trip_jax.settings import Registry, choice, count
+from trip_jax.settings import Registry, choice, count, require
 from trip_jax.settings.declared import check_types, integer, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.plurals import counted
+
+MANY_CLASSES = 1000
+"""Of own data that do not say how many there are; more must have as many examples."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,11 @@ class Dataset:
     """A classification task in NumPy arrays.
 
     Lists, other integers and floats of any precision are taken, too. What is checked and what
-    models are given depends on the kind of examples, see `ClientData`.
+    models are given depends on the kind of examples, see `ClientData`. Classes without training
+    examples are named in a `Notice`.
+
+    Args:
+        n_classes: C; None: one more than the largest label of both splits.
 
     Raises:
         InvalidSetting: shapes, scales or labels that do not fit.
@@ -44,10 +53,11 @@ class Dataset:
     train_labels: np.ndarray  # [N] int32 in [0, n_classes)
     test_images: np.ndarray  # [N', ...]
     test_labels: np.ndarray  # [N'] int32
-    n_classes: int = 10
+    n_classes: int = None  # type: ignore[assignment]  # an integer once it is made
 
     def __post_init__(self) -> None:
-        n_classes = integer("n_classes", self.n_classes, 1)
+        told: int | None = self.n_classes
+        n_classes = None if told is None else integer("n_classes", told, 1)
         arrays: dict[str, np.ndarray] = {}
         for part in ("train", "test"):
             images, labels = f"{part}_images", f"{part}_labels"
@@ -55,8 +65,23 @@ class Dataset:
             classes = as_labels(labels, getattr(self, labels), len(examples), n_classes)
             arrays |= {images: examples, labels: np.asarray(classes)}
         require_alike("train_images", arrays["train_images"], arrays["test_images"])
+        labels_of_both = arrays["train_labels"], arrays["test_labels"]
+        if n_classes is None:
+            n_classes = _counted_classes(*labels_of_both)
+        notice_empty_classes(*labels_of_both, n_classes)
         for name, values in {**arrays, "n_classes": n_classes}.items():
             object.__setattr__(self, name, values)
+
+
+def _counted_classes(train: np.ndarray, test: np.ndarray) -> int:
+    """One more than the largest label, which may be no more than a label can mean."""
+    n_classes, n_examples = 1 + max(int(train.max()), int(test.max())), len(train) + len(test)
+    require(
+        n_classes <= max(MANY_CLASSES, n_examples),
+        f"Labels go up to {n_classes - 1:,}, but there are {counted(n_examples, 'example')}: "
+        f"{NUMBERING}, or give n_classes.",
+    )
+    return n_classes
 
 
 @dataclass(frozen=True)

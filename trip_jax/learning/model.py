@@ -53,6 +53,8 @@ class Model:
         split: the same function in two steps; None where the first layer is not linear in its
             parameters, or makes more numbers of an example than it has inputs.
         ours: whether it is one of this package, so that equal ones are the same for ever.
+        sized: the same network for a number of classes, by which a `Simulation` replaces it; None
+            where its number of outputs was chosen.
     """
 
     init: Callable[[Array, Array], Params]
@@ -61,6 +63,7 @@ class Model:
     learn: Callable[[Params, Array], Array] | None = None
     split: Split | None = None
     ours: bool = False
+    sized: "Callable[[int], Model] | None" = None
 
     def __post_init__(self) -> None:
         for name in ("init", "apply", "predict", "learn"):

@@ -18,6 +18,8 @@ from trip_jax.settings import Registry, choice, count, require
 from trip_jax.settings.declared import check_types, instance, integer
 from trip_jax.settings.idle import unread_by
 
+PAPERS_CLASSES = 10
+
 
 class _Block(nn.Module):
     """3x3 SAME convolution, 2x2 max-pooling and ReLU.
@@ -127,8 +129,22 @@ def _cnn(config: ModelConfig, image_shape: Sequence[int], n_classes: int) -> Mod
     return cnn(n_classes, config.channels, config.hidden[0])
 
 
-def cnn(n_classes: int = 10, channels: Sequence[int] = (32, 64), hidden: int = 128) -> Model:
-    """The paper's CNN, in the forms that are fastest on the backend."""
+def cnn(
+    n_classes: int | None = None, channels: Sequence[int] = (32, 64), hidden: int = 128
+) -> Model:
+    """The paper's CNN, in the forms that are fastest on the backend.
+
+    Args:
+        n_classes: outputs; None: as many as a simulation's data have classes, and the paper's ten
+            outside simulations.
+        channels, hidden: features of the convolutions, and the width of the hidden layer.
+
+    Raises:
+        InvalidSetting: a number that is not a positive integer.
+    """
+    if n_classes is None:
+        sized = partial(cnn, channels=channels, hidden=hidden)
+        return replace(sized(PAPERS_CLASSES), sized=sized)
     sizes = _widths("channels", channels), integer("hidden", hidden, 1)
     network = CNN(integer("n_classes", n_classes, 1), *sizes)
     fast = _ours(network.clone(form=fast_form(jax.default_backend()))).apply
@@ -140,8 +156,19 @@ def fast_form(backend: str) -> Form:
     return "direct" if backend == "cpu" else "shifts"
 
 
-def mlp(n_classes: int = 10, hidden: Sequence[int] = (64,)) -> Model:
-    """A multi-layer perceptron, for examples of any shape."""
+def mlp(n_classes: int | None = None, hidden: Sequence[int] = (64,)) -> Model:
+    """A multi-layer perceptron, for examples of any shape.
+
+    Args:
+        n_classes: outputs; as for `cnn`.
+        hidden: widths of the hidden layers.
+
+    Raises:
+        InvalidSetting: a number that is not a positive integer.
+    """
+    if n_classes is None:
+        sized = partial(mlp, hidden=hidden)
+        return replace(sized(PAPERS_CLASSES), sized=sized)
     network = MLP(integer("n_classes", n_classes, 1), _widths("hidden", hidden))
     return replace(_ours(network), split=_split(network))
 
@@ -171,14 +198,18 @@ def _split(network: MLP) -> Split | None:
 def as_model(model: Any, data: ClientData) -> Model:
     """The argument `model`: a name or `ModelConfig` is built for the data, a Linen module wrapped.
 
+    Ready-made networks of no chosen number of classes get that of the data.
+
     Raises:
         InvalidSetting: it is none of these, or can't take such examples.
     """
     if isinstance(model, str):
         model = ModelConfig(model)
+    n_classes = 1 + max(int(labels.max()) for labels in (data.labels, data.test_labels))
     if isinstance(model, ModelConfig):
-        n_classes = 1 + max(int(labels.max()) for labels in (data.labels, data.test_labels))
         return model.build(data.images.shape[1:], n_classes)
+    if isinstance(model, Model) and model.sized is not None:
+        return model.sized(n_classes)
     if isinstance(model, nn.Module):
         return from_flax(model)
     return instance("model", model, Model, "tj.mlp(), tj.from_flax(module) and tj.Model make some")
