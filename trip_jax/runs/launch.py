@@ -2,7 +2,6 @@
 
 import os
 import sys
-import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -23,7 +22,7 @@ from trip_jax.runs.lock import locked
 from trip_jax.runs.meaning import in_a_sentence
 from trip_jax.runs.own_files import remove_files
 from trip_jax.runs.prepare import describe, prepare
-from trip_jax.runs.progress import RoundProgress, columns
+from trip_jax.runs.progress import RoundProgress, columns, in_lines
 from trip_jax.runs.provenance import json_hash, result_settings
 from trip_jax.runs.reading import is_over, load_run
 from trip_jax.runs.resume import FILES, FOLDER, ROUNDS, UPDATES, RunCheckpoints, anyone, shared
@@ -230,7 +229,7 @@ def _say_results(folder: Path, config: Config, summary: dict[str, Any]) -> None:
         print(describe_scores(summary["scores"], summary["liars"]))
         print(f"{broadcast}results in {folder}")
         return
-    print(f"\n{textwrap.fill(what, columns())}\n\n{score_table(load_run(folder).data)}\n")
+    print(f"\n{in_lines(what, columns())}\n\n{score_table(load_run(folder).data)}\n")
     print(f"{broadcast}results in {folder}")
     if (report := folder / "report.html").exists():
         print(f"to explore them, open {report}")

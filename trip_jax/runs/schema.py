@@ -79,9 +79,9 @@ def config_of_run(folder: Path, summary: Mapping[str, Any]) -> Config:
             "repeat it from Python."
         )
     try:
-        settings = dict(summary["config"])
-        if isinstance(settings.get("channel"), str):  # an older version's
-            settings["channel"] = {"kind": settings["channel"]}
+        settings = summary["config"]
+        if isinstance(settings, dict) and isinstance(settings.get("channel"), str):
+            settings = settings | {"channel": {"kind": settings["channel"]}}  # an older version's
         return config_of_values(settings)
     except (InvalidSetting, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
