@@ -23,7 +23,7 @@ from trip_jax.runs.checkpoints import Checkpoints
 from trip_jax.runs.directory import FIGURES, draw_figures, whole
 from trip_jax.runs.launch import run
 from trip_jax.runs.lock import locked
-from trip_jax.runs.own_files import refuse_links, remove_files
+from trip_jax.runs.own_files import remove_files
 from trip_jax.runs.schema import config_of_run, config_of_values
 from trip_jax.runs.started import note_start, start_of
 from trip_jax.runs.sweep import read_job
@@ -248,31 +248,31 @@ def test_a_copy_of_a_checkpoint_hinders_no_run(tmp_path: Path) -> None:
     refuse_taken(tmp_path, config_of(*TINY, "resume=auto"))
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", [*WRITTEN, "updates/1.npy", ".hydra/config.yaml"])
 @pytest.mark.parametrize("resume", [(), ("resume=auto",)])
 def test_a_run_writes_through_no_link(tmp_path: Path, name: str, resume: tuple[str, ...]) -> None:
     target = tmp_path / "elsewhere"
     target.mkdir()
-    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).parent.mkdir(parents=True)
     (tmp_path / "run" / name).symlink_to(target)
     with pytest.raises(InvalidSetting, match=f"{name} is a link"):
         run(config_of(*TINY, *resume), tmp_path / "run")
     assert not list(target.iterdir()) and (tmp_path / "run" / name).is_symlink()
 
 
-@pytest.mark.parametrize("name", [".lock", "summary.json.partial", "updates/1.npy"])
+@pytest.mark.parametrize("name", [".lock", "summary.json.partial"])
 def test_no_file_of_a_run_is_a_link(tmp_path: Path, name: str) -> None:
     (tmp_path / "mine").write_text("mine")
     link = tmp_path / "run" / name
-    link.parent.mkdir(parents=True)
+    link.parent.mkdir()
     link.symlink_to(tmp_path / "mine")
     folder = tmp_path / "run"
     with (
         pytest.raises(InvalidSetting, match="is a link"),
         locked(folder),
-        whole(folder / "summary.json"),
+        whole(folder / "summary.json") as path,
     ):
-        refuse_links([folder / "updates"])
+        path.write_text("not mine")
     assert (tmp_path / "mine").read_text() == "mine"
 
 

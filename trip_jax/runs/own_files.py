@@ -23,16 +23,14 @@ def remove_files(folder: Path, names: re.Pattern[str]) -> None:
 
 
 def refuse_links(paths: Iterable[Path]) -> None:
-    """Refuse files and folders that are links, and folders whose entries are.
+    """Refuse files and folders that are links.
 
     Raises:
         InvalidSetting: there is one; what is written to it would lie elsewhere.
     """
     for path in paths:
-        within = path.is_dir() and not path.is_symlink()
-        for one in (path, *(sorted(path.iterdir()) if within else ())):
-            if one.is_symlink():
-                raise InvalidSetting(
-                    f"{one} is a link, and a run writes nothing outside its directory: remove the "
-                    "link, or set hydra.run.dir to a directory on the other disk."
-                )
+        if path.is_symlink():
+            raise InvalidSetting(
+                f"{path} is a link, and a run writes nothing outside its directory: remove the "
+                "link, or set hydra.run.dir to a directory on the other disk."
+            )

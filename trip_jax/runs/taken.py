@@ -37,6 +37,8 @@ def refuse_taken(folder: Path, config: Config) -> None:
         InvalidSetting: it does; the message says what, and what is to be done.
     """
     refuse_links(folder / name for name in WRITTEN)
+    for name in OWN:
+        refuse_links((folder / name).glob("*"))
     if is_over(folder):
         if config.resume:
             return
