@@ -42,7 +42,7 @@ def one_line(error: BaseException) -> str:
         return f"Cannot read {error.override!r}: a setting is written NAME=VALUE."
     if several := re.match(r"Ambiguous value for argument '(.+?)=(.*)'\n", text):
         name, value = several.groups()
-        listed = name in _names(asdict(Config())) and allowed(name).endswith("a list")
+        listed = name in _names(asdict(Config())) and "a list" in allowed(name)
         mend = f"write {name}=[{value}]" if listed else "add -m for a run with each of them"
         return f"{name} takes one value, not {value!r}: {mend}."
     if twice := re.match(r"Could not append to config\. An item is already at '(.+?)'", text):

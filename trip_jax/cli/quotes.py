@@ -101,7 +101,7 @@ def _quoted(value: str) -> str:
     read = _read(value)
     if read is None or isinstance(read, QuotedString) or read == value:
         return value
-    if isinstance(read, str) and "\\" in value and "," not in value:  # with Hydra's escapes
+    if isinstance(read, str) and "\\" in value:  # with Hydra's escapes
         return value
     text = value if re.search(r"\$\{.*\}", value) else value.replace("${", r"\${")
     escaped = re.sub(
