@@ -191,7 +191,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
     "blanks in the header": ([LINES[0].replace(",", ", "), *LINES[1:]], ["are 'round', ' client'"]),
     "many columns": ([",".join(f"c{k}" for k in range(20))] * 2, ["'c9', ...; write"]),
     "points beside commas": (
-        [*[line.replace(",", ";") for line in LINES[:2]], "0;a;b;1,5;0.25"],
+        [*[line.replace(",", ";") for line in LINES[:2]], "0;a;a;1,5;0.25"],
         ["weight '1,5' must be a number", "line 3"],
     ),
     "thousands": ([LINES[0].replace(",", ";"), "0;a;a;1,000;1"], ["'1,000'"]),
