@@ -15,7 +15,7 @@ import pytest
 
 from tests import reference as ref
 from trip_jax.config import Defence
-from trip_jax.coordinate import main, read_reports
+from trip_jax.coordinate import main, read_reports, read_table
 from trip_jax.node.csv_lines import csv_lines
 from trip_jax.protocol.coordinator import trace
 from trip_jax.settings.errors import InvalidSetting
@@ -186,7 +186,17 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
     "no file": ([], ["No such file", ".csv"]),
     "empty file": ([""], ["No columns", "round, client, member, weight, lcv"]),
     "header only": (LINES[:1], ["empty", "one line for each member"]),
-    "missing column": ([line.rsplit(",", 1)[0] for line in LINES], ["one column lcv"]),
+    "missing column": (
+        [line.rsplit(",", 1)[0] for line in LINES],
+        ["one column lcv", "columns are 'round', 'client', 'member', 'weight'; write"],
+    ),
+    "blanks in the header": ([LINES[0].replace(",", ", "), *LINES[1:]], ["are 'round', ' client'"]),
+    "many columns": ([",".join(f"c{k}" for k in range(20))] * 2, ["'c9', ...; write"]),
+    "points beside commas": (
+        [*[line.replace(",", ";") for line in LINES[:2]], "0;a;a;1,5;0.25"],
+        ["weight '1,5' must be a number", "line 3"],
+    ),
+    "thousands": ([LINES[0].replace(",", ";"), "0;a;a;1,000;1"], ["'1,000'"]),
     "doubled column": (
         ["round," + LINES[0], *(f"0,{line}" for line in LINES[1:])],
         ["one column round"],
@@ -244,6 +254,46 @@ def test_a_wrong_table_is_refused(
     assert message.startswith(f"error: {path}: ")
     assert [word for word in words if word not in message] == []
     assert not (tmp_path / "out").exists()
+
+
+FORMS: dict[str, tuple[str, str, str]] = {
+    "semicolons": (";", "", "utf-8"),
+    "tabs": ("\t", "", "utf-8"),
+    "separator told": (";", "sep=;\r\n", "utf-8"),
+    "separator told in quotes": ("|", '"sep=|"\r\n', "utf-8"),
+    "comma told": (",", "sep=,\n", "utf-8-sig"),
+    "UTF-16": ("\t", "", "utf-16"),
+    "UTF-32": (",", "", "utf-32"),
+}
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+@pytest.mark.parametrize("form", FORMS)
+def test_tables_of_spreadsheets_are_read(tmp_path: Path, form: str, decimal: str) -> None:
+    """The same table in any of their forms is the same reports, and lines count from its top."""
+    separator, before, encoding = FORMS[form]
+    if decimal == separator:
+        decimal = "."
+    lines = [line.split(",") for line in [*LINES, "1,b,ü,1,0.5", "1,ü,ü,1,-2e-3", "0,ü,ü,1,0"]]
+    lines = [[*line[:4], line[4].replace(".", decimal)] for line in lines]
+    text = before + "".join(separator.join(line) + "\n" for line in lines)
+    path = tmp_path / "reports.csv"
+    path.write_bytes(text.encode(encoding))
+    table = read_table(path)
+    assert table.index[0] == 2 + bool(before)
+    reported = read_reports(table)
+    assert reported.names == ["a", "b", "ü"] and reported.rounds == [0, 1]
+    found = sorted(np.asarray(reported.reports.lcv).ravel().tolist())
+    expected = sorted([0.5, 0.25, 0.125, 0, 0.5, 0.5, 0.5, 0.5, -2e-3, *[0.0] * (len(found) - 9)])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16-le"])
+def test_a_table_in_another_encoding_says_which_is_wanted(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "reports.csv"
+    path.write_bytes("\n".join(change(2, "0,a,ü,1,0.5")).encode(encoding))
+    with pytest.raises(InvalidSetting, match=r"UTF-16 .*its mark: save it as UTF-8"):
+        read_table(path)
 
 
 PARQUET: dict[str, tuple[dict[str, list[Any]], list[str]]] = {

@@ -388,7 +388,20 @@ BAD = {
     "choice_number": ("training=5", "training", "sgd"),
     "choice_bool": ("defence=true", "defence", "both"),
     "choice_null": ("dataset=null", "dataset", "digits"),
-    "sweep_without_m": ("seed=0,1", "seed takes one value, not '0,1': add -m"),
+    "sweep_without_m": ("seed=0,1", "seed takes one value, not '0,1': add -m for a run with each"),
+    "group_sweep_without_m": ("topology=star,ring", "topology takes one value", "add -m"),
+    "list_without_brackets": (
+        "adversary=d1 adversary.clients=1,2",
+        "write adversary.clients=[1,2]",
+    ),
+    "misspelt_group": ("topologie=star", "no setting topologie: did you mean topology=CHOICE?"),
+    "misspelt_group_added": ("+distributon=iid", "did you mean distribution=CHOICE?"),
+    "misspelt_experiment": ("experimnt=ws100", "did you mean +experiment=CHOICE?"),
+    "home": ("participation=trace participation.file=~/t", "shell leaves ~ as it is", "$HOME"),
+    "umlaut": (
+        "participation=trace participation.file=ü=,.txt",
+        "participation.file=ü=,.txt can't",
+    ),
     "no_value": ("training.rounds", "training.rounds", "="),
     # What `Config` finds.
     "no_clients": ("n_clients=0", "n_clients must be at least 1"),

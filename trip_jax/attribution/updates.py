@@ -6,6 +6,7 @@ damaged ones.
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import weakref
@@ -17,6 +18,8 @@ import numpy as np
 from jaxtyping import Float
 
 from trip_jax.settings.errors import InvalidSetting
+
+FILES = re.compile(r"[0-9]+\.npy|utilities\.(npy|unfinished)")
 
 
 class Updates:

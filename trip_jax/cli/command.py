@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, NoReturn
@@ -11,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from trip_jax.cli.environment import lost, settle
 from trip_jax.cli.messages import one_line
+from trip_jax.runs.progress import columns, in_lines
 from trip_jax.settings.errors import Diverged, InvalidSetting
 
 USER_ERRORS = (InvalidSetting, Diverged, HydraException, OmegaConfBaseException, OSError)
@@ -40,13 +42,27 @@ def command(main: Callable[..., int | None]) -> Callable[..., int]:
 
 
 def refuse(sentence: str) -> int:
-    """Say what is wrong; returns the exit code."""
-    print(f"error: {sentence}", file=sys.stderr)
+    """Say what is wrong, on a terminal in lines that fit it; returns the exit code."""
+    said = f"error: {sentence}"
+    print(in_lines(said, columns()) if sys.stderr.isatty() else said, file=sys.stderr)
     return 2
+
+
+class Help(argparse.HelpFormatter):
+    """Help whose lines end at blanks, not inside names with hyphens."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return in_lines(text, width).splitlines()
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return textwrap.indent(in_lines(text, width - len(indent)), indent)
 
 
 class Parser(argparse.ArgumentParser):
     """Of a command's arguments; one sentence tells what is wrong with them, too."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **{"formatter_class": Help} | kwargs)
 
     def error(self, message: str) -> NoReturn:
         raise InvalidSetting(f"{message}; {self.prog} --help says more.")

@@ -3,9 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 
+from trip_jax.cli.allowed import allowed
 from trip_jax.config import Config
+from trip_jax.runs.schema import CONF
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.idle import idle
+from trip_jax.settings.idle import READ_UNLESS, idle
+
+MOST = 4
+"""Choices that a message lists."""
 
 
 def switches(config: Config) -> dict[str, str | None]:
@@ -43,5 +48,30 @@ def refuse_idle(config: Config, overrides: Sequence[str], in_sweep: bool) -> Non
         switched = {section, f"{section}.kind", switch.partition("=")[0]} & given
         if not (in_sweep and switched):
             raise InvalidSetting(
-                f"{name} has no effect with {switch}: leave it out, or change the other."
+                f"{name} has no effect with {switch}: leave it out, or "
+                f"{_remedy(config, name, switch)}."
             )
+
+
+def _remedy(config: Config, name: str, switch: str) -> str:
+    """What gives a setting its effect, in words: the choices beside which it is read."""
+    if switch == "defence.c1=false":
+        return "set defence.c1=true"
+    section, _, last = name.partition(".")
+    switched = switch.partition("=")[0]
+    field = switched.partition(".")[2] or "kind"
+    (declared,) = (one for one in fields(getattr(config, section)) if one.name == last)
+    idle = declared.metadata[READ_UNLESS].choices.get(field, ())
+    reads = [choice for choice in _choices(section, field) if choice not in idle]
+    if not idle or not 0 < len(reads) <= MOST:
+        return "change the other"
+    *first, final = reads
+    return f"set {switched}={', '.join(first)}{' or ' * bool(first)}{final}"
+
+
+def _choices(section: str, field: str) -> list[str]:
+    """What a field may be that decides which others are read; a truth value is true."""
+    if field == "kind":
+        return sorted(path.stem for path in (CONF / section).glob("*.yaml"))
+    said = allowed(f"{section}.{field}")
+    return said.removeprefix("one of ").split(", ") if said.startswith("one of") else ["true"]

@@ -42,7 +42,9 @@ def one_line(error: BaseException) -> str:
         return f"Cannot read {error.override!r}: a setting is written NAME=VALUE."
     if several := re.match(r"Ambiguous value for argument '(.+?)=(.*)'\n", text):
         name, value = several.groups()
-        return f"{name} takes one value, not {value!r}: add -m for a sweep, or write [{value}]."
+        listed = name in _names(asdict(Config())) and "a list" in allowed(name)
+        mend = f"write {name}=[{value}]" if listed else "add -m for a run with each of them"
+        return f"{name} takes one value, not {value!r}: {mend}."
     if twice := re.match(r"Could not append to config\. An item is already at '(.+?)'", text):
         return f"{twice[1]} is there already: set it without a plus."
     if unknown := re.match(r"Could not override '(.+?)'\.", text):
@@ -108,10 +110,9 @@ def refuse_no_choice(arguments: Sequence[str]) -> None:
     Raises:
         InvalidSetting: a group is given what can be none of its choices.
     """
-    groups = [path.name for path in CONF.iterdir() if path.is_dir()]
     parser = OverridesParser.create()
     for argument in arguments:
-        if argument.lstrip("+").partition("=")[0].partition("@")[0] not in groups:
+        if argument.lstrip("+").partition("=")[0].partition("@")[0] not in groups():
             continue
         try:
             override = parser.parse_override(argument)
@@ -126,9 +127,18 @@ def refuse_no_choice(arguments: Sequence[str]) -> None:
             raise InvalidSetting(_not_among(group, argument.partition("=")[2]))
 
 
+def groups() -> list[str]:
+    """The groups of settings."""
+    return sorted(path.name for path in CONF.iterdir() if path.is_dir())
+
+
 def _unknown(name: str) -> str:
     names = _names(asdict(Config()))
     meant = {full.rpartition(".")[2]: full for full in names} | {full: full for full in names}
+    if "." not in name:
+        meant |= {group: f"{group}=CHOICE" for group in groups()} | {
+            "experiment": "+experiment=CHOICE"
+        }
     close = nearest(name, meant)
     hint = f"did you mean {meant[close[0]]}?" if close else "trip-jax settings lists what there is."
     return f"There is no setting {name}: {hint}"

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,6 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from trip_jax import __version__
 from trip_jax.cli import verify
@@ -28,6 +26,7 @@ from trip_jax.runs.provenance import result_settings
 from trip_jax.runs.reading import is_over
 from trip_jax.runs.resume import FOLDER
 from trip_jax.runs.schema import CONF, config_from, register
+from trip_jax.runs.started import note_start, start_of
 from trip_jax.runs.sweep import FAILED, FAILURE, read_job, write_table
 from trip_jax.settings.errors import Interrupted, InvalidSetting
 
@@ -66,7 +65,11 @@ def _hydra_main(settings: DictConfig) -> float:
         if not config.resume:  # what was begun by an earlier version goes on
             refuse_idle(config, hydra_config.overrides.task, hydra_config.mode != RunMode.RUN)
         folder = _folder(config, folder, hydra_config)
-        on_begun = partial(_save_settings, settings, hydra_config, folder)
+
+        def on_begun() -> None:
+            _save_settings(settings, hydra_config, folder)
+            note_start(folder, config)
+
         summary = run(config, folder, name, on_begun)
     except Interrupted as end:  # of a sweep, too
         where = hydra_config.sweep.dir
@@ -123,16 +126,15 @@ def _folder(config: Config, folder: Path, hydra_config: Any) -> Path:
 
 
 def _newest_alike(folder: Path, config: Config) -> Path | None:
-    """The newest unfinished run of the same settings among dated directories DATE/TIME."""
-    for checkpoints in sorted(folder.parent.parent.glob(f"*/*/{FOLDER}"), reverse=True):
+    """The unfinished run of the same settings that began last, among directories DATE/TIME."""
+    alike = []
+    for checkpoints in folder.parent.parent.glob(f"*/*/{FOLDER}"):
         run = checkpoints.parent
-        try:
-            other = config_from(OmegaConf.load(run / ".hydra" / "config.yaml"))
+        with suppress(InvalidSetting):  # of another version, damaged, or no run of this command
+            began, other = start_of(run)
             if result_settings(other) == result_settings(config) and not is_over(run):
-                return run
-        except (OSError, ValueError, OmegaConfBaseException, YAMLError):
-            continue  # of another version, damaged, or not a run of this command
-    return None
+                alike.append((began, run))
+    return max(alike)[1] if alike else None
 
 
 def _save_settings(settings: DictConfig, hydra_config: Any, folder: Path) -> None:
@@ -153,7 +155,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 @command
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = [quoted(argument) for argument in (sys.argv[1:] if argv is None else argv)]
+    given = sys.argv[1:] if argv is None else argv
+    sweep = bool({"-m", "--multirun"} & set(given))
+    arguments = [quoted(argument, sweep) for argument in given]
     arguments.sort(key=lambda one: one not in ("-m", "--multirun"))  # Hydra's parser wants it so
     sys.argv[1:] = arguments  # where Hydra reads them
     if "--verify" in arguments:

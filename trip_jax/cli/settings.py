@@ -5,7 +5,6 @@ Meanings are the comments of conf/; what is allowed is what `Config` says when i
 
 import json
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, is_dataclass
 from functools import cache
@@ -21,6 +20,7 @@ from trip_jax.cli.allowed import allowed
 from trip_jax.cli.command import command
 from trip_jax.cli.comments import Commented, read_comments
 from trip_jax.config import Config
+from trip_jax.runs.progress import in_lines
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.settings import choice
 
@@ -172,11 +172,4 @@ def _written(value: Any) -> str:
 
 
 def _hanging(label: str, text: str) -> list[str]:
-    indent = " " * len(label)
-    return textwrap.wrap(
-        " ".join(text.split()),
-        WIDTH,
-        initial_indent=label,
-        subsequent_indent=indent,
-        break_on_hyphens=False,
-    ) or [label.rstrip()]
+    return in_lines(text, WIDTH, label, " " * len(label)).splitlines() or [label.rstrip()]

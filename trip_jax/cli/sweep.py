@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from trip_jax.runs.progress import columns
 from trip_jax.runs.scores import percent
 from trip_jax.runs.sweep import FAILED, OF_SCORE, TABLE, write_table
 
@@ -39,10 +40,11 @@ def _to_text(jobs: "pandas.DataFrame") -> str:
     has_scores = jobs.accuracy.notna()
     scores = {}
     for end in ("highest", "lowest"):
-        columns = zip(*(jobs[f"{end}_{what}"] for what in OF_SCORE), has_scores, strict=True)
+        of_score = zip(*(jobs[f"{end}_{what}"] for what in OF_SCORE), has_scores, strict=True)
         scores[f"{end} score"] = [
             f"{client}: {score:.3f} ({percent(share)})" if there else "-"
-            for client, score, share, there in columns
+            for client, score, share, there in of_score
         ]
     shown = jobs.loc[:, :"accuracy"].assign(**scores)
-    return shown.to_string(index=False, na_rep="-", float_format="{:.3f}".format)
+    width = columns() if sys.stdout.isatty() else None  # more columns stand beneath the others
+    return shown.to_string(index=False, na_rep="-", float_format="{:.3f}".format, line_width=width)

@@ -342,7 +342,7 @@ class Ledger:
 
 
 def _read(message: bytes) -> Report | None:
-    """The report in a stored message; None where an older version took what this one cannot read."""
+    """A stored report; None where an older version took what this one cannot read."""
     try:
         return Report.from_json(message)
     except InvalidSetting:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet
 
+from trip_jax.deployment.csv_form import form_of, without_decimal_commas
 from trip_jax.deployment.exchanges import stated_by_one, without
 from trip_jax.node.names import nfc
 from trip_jax.protocol.coordinator import LARGEST
@@ -23,6 +24,8 @@ from trip_jax.settings.room import require_room
 
 COLUMNS = ("round", "client", "member", "weight", "lcv")
 SENT = "sent"  # a column that a table may have
+NUMBERS = ("round", "weight", "lcv")
+MOST_FOUND = 10  # columns that a message lists
 LAYOUT = f"one line for each member of each neighbourhood, in columns {', '.join(COLUMNS)}"
 BYTES_A_CELL = 80  # of a string that a cell of a table becomes, at the least
 BYTES_AN_ARC = 17  # in `Reports`
@@ -33,7 +36,8 @@ def read_table(path: Path) -> pd.DataFrame:
     """The table in a .csv or .parquet file; its index holds the line (row) numbers for messages.
 
     The header of a CSV file is line 1, the first row of a Parquet file row 1; whatever a CSV file
-    holds stays a string. Raises InvalidSetting for a file that can't be read as a table.
+    holds stays a string. Its encoding and separator are those that `form_of` finds. Raises
+    InvalidSetting for a file that can't be read as a table.
     """
     suffix = path.suffix.lower()
     if suffix not in (".csv", ".parquet"):
@@ -43,6 +47,8 @@ def read_table(path: Path) -> pd.DataFrame:
     except InvalidSetting:
         raise
     except (OSError, ValueError, TypeError, KeyError, pyarrow.ArrowException) as error:
+        if isinstance(error, UnicodeError):
+            error = ValueError("it is neither UTF-8 nor UTF-16 with its mark: save it as UTF-8")
         cause = getattr(error, "strerror", None) or str(error).split("C error: ")[-1]
         # Rows count from 0 in this one message of pandas, so row k starts after line k.
         cause = " ".join(cause.replace("starting at row", "that starts after line").split())
@@ -51,6 +57,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
 def _read_csv(path: Path) -> pd.DataFrame:
     require_room(10 * path.stat().st_size, FEWER)  # cells are short
+    how = form_of(path)
     # Read as one more row, the header sets the width of the others, and rows count lines.
     rows = pd.read_csv(
         path,
@@ -58,12 +65,17 @@ def _read_csv(path: Path) -> pd.DataFrame:
         dtype=str,
         keep_default_na=False,
         skip_blank_lines=False,
-        encoding="utf-8-sig",
+        encoding=how.encoding,
+        sep=how.separator,
+        skiprows=how.skipped,
     )
     breaks = sum(rows[column].str.count("\n") for column in rows)
-    rows.index = pd.Index(1 + np.arange(len(rows)) + breaks.cumsum() - breaks, name="line")
+    rows.index = pd.Index(
+        1 + how.skipped + np.arange(len(rows)) + breaks.cumsum() - breaks, name="line"
+    )
     frame = rows.iloc[1:].set_axis(rows.iloc[0].tolist(), axis="columns")
-    return frame[(frame != "").any(axis="columns")]
+    frame = frame[(frame != "").any(axis="columns")]
+    return frame if how.separator == "," else without_decimal_commas(frame, NUMBERS)
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -105,7 +117,12 @@ def read_reports(frame: pd.DataFrame, *, missing: str = "refuse", strict: bool =
     both_ends = SENT in frame.columns
     for name in (*COLUMNS, SENT) if both_ends else COLUMNS:
         if list(frame.columns).count(name) != 1:
-            raise InvalidSetting(f"there must be one column {name}; write {LAYOUT}.")
+            found = ", ".join(repr(str(one)) for one in list(frame.columns)[:MOST_FOUND])
+            more = ", ..." * (len(frame.columns) > MOST_FOUND)
+            raise InvalidSetting(
+                f"there must be one column {name}, but the columns are {found}{more}; write "
+                f"{LAYOUT}."
+            )
     if frame.empty:
         raise InvalidSetting(f"the table is empty; write {LAYOUT}.")
     reporter, about = _names(frame, "client"), _names(frame, "member")

@@ -8,26 +8,34 @@ damaged one is parsed.
 import hashlib
 import json
 import os
-import shutil
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
+from zipfile import BadZipFile
 
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from trip_jax.config import Config
+from trip_jax.runs.foreign import read_json
+from trip_jax.runs.own_files import refuse_links, remove_files
 from trip_jax.runs.provenance import RENAMED, json_hash, result_settings
 from trip_jax.settings.errors import InvalidSetting
 
 Arrays = dict[str, Any]  # of NumPy arrays or None, or of such dictionaries
 
 _ARRAYS, _MANIFEST = "arrays.npz", "manifest.json"
+_FILES = re.compile(r"arrays\.npz|manifest\.json")
+_STEP = r"0|[1-9][0-9]*"
+_NAME = re.compile(rf"({_STEP})(\.unfinished)?")
 
 
 class Checkpoints:
     """The newest few checkpoints of one computation.
+
+    What else is in their directory stays as it is.
 
     Args:
         folder: their directory; made when the first is saved.
@@ -44,23 +52,25 @@ class Checkpoints:
         """Keep the arrays as they are after so many steps.
 
         Raises:
-            InvalidSetting: they can't be written; the checkpoints before stay.
+            InvalidSetting: they can't be written, or the directory is a link; the checkpoints
+                before stay.
         """
+        refuse_links([self.folder])
         unfinished, path = self.folder / f"{step}.unfinished", self.folder / str(step)
         named = flatten_dict(arrays, sep="/")
         none = [name for name, array in named.items() if array is None]
         try:
-            shutil.rmtree(unfinished, ignore_errors=True)
+            remove(unfinished)
             unfinished.mkdir(parents=True)
             with _on_disk(unfinished / _ARRAYS) as file:
                 there = {name: array for name, array in named.items() if name not in none}
                 np.savez(file, allow_pickle=False, **there)
             with _on_disk(unfinished / _MANIFEST) as file:
                 file.write(json.dumps(_manifest(self._about, none, unfinished)).encode())
-            shutil.rmtree(path, ignore_errors=True)  # of the same step, but damaged
+            remove(path)  # of the same step, but damaged
             unfinished.rename(path)
         except OSError as error:
-            shutil.rmtree(unfinished, ignore_errors=True)  # it takes space
+            remove(unfinished)  # it takes space
             raise InvalidSetting(
                 f"The checkpoint can't be written to {self.folder} ({error.strerror or error}); "
                 "those before are kept: mend the cause and go on from them."
@@ -68,7 +78,7 @@ class Checkpoints:
         newest = sorted((one for one in self._steps() if one <= step), reverse=True)[: self._keep]
         for other in self.folder.iterdir():  # older ones, damaged ones, what a kill left unfinished
             if other.name not in map(str, newest):
-                shutil.rmtree(other, ignore_errors=True)
+                remove(other)
 
     def newest(self) -> tuple[Arrays | None, list[int]]:
         """The newest that is whole, and the steps of newer ones that are not.
@@ -79,21 +89,15 @@ class Checkpoints:
         damaged: list[int] = []
         for step in sorted(self._steps(), reverse=True):
             path = self.folder / str(step)
-            try:
-                manifest = json.loads((path / _MANIFEST).read_text())
-                whole = manifest == _manifest(manifest["about"], manifest["none"], path)
-            except (OSError, ValueError, LookupError, TypeError):
-                whole = False
-            if whole:
-                self._refuse_other(manifest["about"])
-                with np.load(path / _ARRAYS, allow_pickle=False) as arrays:
-                    named = dict.fromkeys(manifest["none"]) | dict(arrays)
-                return unflatten_dict(named, sep="/"), damaged
             if (path / "arrays").is_dir():
                 raise InvalidSetting(
                     f"{path} is a checkpoint of an older version: go on with that version, or "
                     f"remove {self.folder} to start afresh."
                 )
+            if (manifest := _whole(path)) is not None:
+                self._refuse_other(manifest["about"])
+                if (arrays := _read(path, manifest["none"])) is not None:
+                    return arrays, damaged
             damaged.append(step)
         if damaged:
             raise InvalidSetting(
@@ -102,13 +106,18 @@ class Checkpoints:
         return None, damaged
 
     def remove(self) -> None:
-        """Remove all of them."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove all of them, and their directory if nothing else is in it."""
+        remove_checkpoints(self.folder)
 
     def _steps(self) -> list[int]:
         if not self.folder.is_dir():
             return []
-        return [int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()]
+        return [
+            int(path.name)
+            for path in self.folder.iterdir()
+            if re.fullmatch(_STEP, path.name)
+            and (is_checkpoint(path) or (path / "arrays").is_dir())
+        ]
 
     def _refuse_other(self, about: dict[str, Any]) -> None:
         refuse_changes(self.folder, about["settings"], self._about["settings"])
@@ -117,6 +126,53 @@ class Checkpoints:
                 f"{self.folder} is of other data, graphs or another initial model: go on with "
                 "those, or choose another directory."
             )
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether it is a folder as a checkpoint is: by its name, and by what is in it."""
+    if not _NAME.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
+        return False
+    return all(
+        _FILES.fullmatch(one.name) and one.is_file() and not one.is_symlink()
+        for one in path.iterdir()
+    )
+
+
+def remove(path: Path) -> None:
+    """Remove a folder if it is a checkpoint, whole or not."""
+    if is_checkpoint(path):
+        remove_files(path, _FILES)
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Remove all checkpoints in a folder, and the folder if nothing else is in it."""
+    if folder.is_dir() and not folder.is_symlink():
+        for path in folder.iterdir():
+            remove(path)
+        with suppress(OSError):  # something else is in it
+            folder.rmdir()
+
+
+def _whole(path: Path) -> dict[str, Any] | None:
+    """The manifest of a checkpoint; None if it is damaged."""
+    try:
+        manifest = read_json(path / _MANIFEST)
+        about, none = manifest["about"], manifest["none"]
+        settings: Any = about["settings"]
+        named = isinstance(about, dict) and isinstance(settings, dict)
+        named &= isinstance(none, list) and all(isinstance(name, str) for name in none)
+        return manifest if named and manifest == _manifest(about, none, path) else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _read(path: Path, none: list[str]) -> Arrays | None:
+    """The arrays of a checkpoint, with the names of those that are None; None if it is damaged."""
+    try:
+        with np.load(path / _ARRAYS, allow_pickle=False) as arrays:
+            return unflatten_dict(dict.fromkeys(none) | dict(arrays), sep="/")
+    except (OSError, ValueError, LookupError, TypeError, EOFError, BadZipFile):
+        return None
 
 
 def refuse_changes(folder: Path, then: dict[str, Any], now: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ whether the run is over. Figures and the report follow; they can be made again f
 import json
 import os
 import platform
-import shutil
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -24,6 +24,7 @@ from trip_jax.runs.agreement import summarised
 from trip_jax.runs.costs import costs
 from trip_jax.runs.dataset import to_dataset
 from trip_jax.runs.lock import locked
+from trip_jax.runs.own_files import refuse_links, remove_files
 from trip_jax.runs.provenance import git_revision, versions
 from trip_jax.runs.round_log import RoundLog
 from trip_jax.settings.declared import instance, path_of, seed_of
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 REPORT = "report.html"
 RESULTS = ("summary.json", "results.nc", "rounds.csv", "figures", REPORT)
+FIGURES = re.compile(r"(accuracy|phi|scores|graph)\.png")
+"""What is drawn in the folder of figures; other files there stay."""
 
 
 def save_run(
@@ -58,8 +61,8 @@ def save_run(
         what summary.json says.
 
     Raises:
-        InvalidSetting: the directory holds a run, or a file of such a name, already; or an argument
-            is none that can be written.
+        InvalidSetting: the directory holds a run, or a file or link of such a name, already; or an
+            argument is none that can be written.
     """
     folder = path_of("folder", folder)
     instance("result", result, Result, "Simulation.run gives one")
@@ -74,6 +77,7 @@ def save_run(
             f"settings and further entries must fit into JSON: {error}."
         ) from error
     with locked(folder):
+        refuse_links(folder / name for name in RESULTS)
         for name in RESULTS:
             if (folder / name).exists():
                 raise InvalidSetting(
@@ -107,7 +111,7 @@ def write_run(
         summary["score_errors"] = data.score_error.values.tolist()
     with whole(folder / "summary.json") as path:
         path.write_text(json.dumps(summary, indent=2) + "\n")
-    shutil.rmtree(folder / "figures", ignore_errors=True)  # of fewer rounds
+    remove_files(folder / "figures", FIGURES)  # of fewer rounds
     (folder / REPORT).unlink(missing_ok=True)
     draw_figures(folder, data)
     write_report(folder, data, summary)
@@ -118,11 +122,17 @@ def draw_figures(folder: Path, data: "xarray.Dataset") -> None:
     """Draw the figures of a run, unless all are there."""
     from trip_jax.runs.figures import draw_all
 
-    if (folder / "figures").exists():
+    figures = folder / "figures"
+    there = sorted(figures.iterdir()) if figures.exists() else []
+    if any(FIGURES.fullmatch(path.name) for path in there):
         return
-    with whole(folder / "figures") as path:
-        shutil.rmtree(path, ignore_errors=True)
+    with whole(figures) as path:
+        remove_files(path, FIGURES)
         draw_all(data, path)
+        for other in there:
+            other.rename(path / other.name)
+        if figures.exists():
+            figures.rmdir()
 
 
 def write_report(folder: Path, data: "xarray.Dataset", summary: Mapping[str, Any]) -> Path:
@@ -137,8 +147,13 @@ def write_report(folder: Path, data: "xarray.Dataset", summary: Mapping[str, Any
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Another name to write to; the file or folder takes its own when it is complete."""
+    """Another name to write to; the file or folder takes its own when it is complete.
+
+    Raises:
+        InvalidSetting: what has the other name is a link.
+    """
     partial = path.with_name(f"{path.name}.partial")
+    refuse_links([partial])
     yield partial
     os.replace(partial, path)
 

@@ -1,9 +1,7 @@
 """A configured run carried out: from its configuration to its directory."""
 
 import os
-import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -17,16 +15,17 @@ from trip_jax.config import Config
 from trip_jax.learning.devices import available, join
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.runs.agreement import in_words
-from trip_jax.runs.checkpoints import refuse_changes
+from trip_jax.runs.checkpoints import refuse_changes, remove_checkpoints
 from trip_jax.runs.directory import REPORT, draw_figures, summarise, write_report, write_run
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.lock import locked
 from trip_jax.runs.meaning import in_a_sentence
+from trip_jax.runs.own_files import remove_files
 from trip_jax.runs.prepare import describe, prepare
-from trip_jax.runs.progress import RoundProgress, columns
+from trip_jax.runs.progress import RoundProgress, columns, in_lines
 from trip_jax.runs.provenance import json_hash, result_settings
 from trip_jax.runs.reading import is_over, load_run
-from trip_jax.runs.resume import FOLDER, ROUNDS, RunCheckpoints, anyone, shared
+from trip_jax.runs.resume import FILES, FOLDER, ROUNDS, UPDATES, RunCheckpoints, anyone, shared
 from trip_jax.runs.round_log import RoundLog, numbers_of
 from trip_jax.runs.schema import config_of_run
 from trip_jax.runs.scores import describe_scores, score_table
@@ -36,9 +35,6 @@ from trip_jax.settings.errors import Diverged, Interrupted, InvalidSetting
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation.history import Past
 from trip_jax.tracking import TRACKERS, Tracked, Tracker
-
-UPDATES = "updates"
-"""The folder of a method that waits for the end; gone when it has told contributions."""
 
 
 def run(
@@ -112,9 +108,10 @@ def _over(config: Config, folder: Path) -> dict[str, Any] | None:
 
 def _clear(folder: Path) -> None:
     """Remove what an unfinished run alone needs: checkpoints, too, that are nothing without it."""
-    names = (UPDATES, FOLDER, ROUNDS) if (folder / ROUNDS).exists() else (UPDATES,)
-    for name in names:
-        shutil.rmtree(folder / name, ignore_errors=True)
+    if (folder / ROUNDS).exists():
+        remove_checkpoints(folder / FOLDER)
+    for name, files in FILES.items():
+        remove_files(folder / name, files)
 
 
 def _run_alone_or_first(
@@ -232,7 +229,7 @@ def _say_results(folder: Path, config: Config, summary: dict[str, Any]) -> None:
         print(describe_scores(summary["scores"], summary["liars"]))
         print(f"{broadcast}results in {folder}")
         return
-    print(f"\n{textwrap.fill(what, columns())}\n\n{score_table(load_run(folder).data)}\n")
+    print(f"\n{in_lines(what, columns())}\n\n{score_table(load_run(folder).data)}\n")
     print(f"{broadcast}results in {folder}")
     if (report := folder / "report.html").exists():
         print(f"to explore them, open {report}")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from trip_jax.runs.own_files import refuse_links
 from trip_jax.settings.errors import InvalidSetting
 
 LOCK = ".lock"
@@ -17,10 +18,12 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
         wait: for another process that has it, and let this process take it more than once.
 
     Raises:
-        InvalidSetting: another process has it, or it is none that can be written.
+        InvalidSetting: another process has it, it is none that can be written, or its lock is a
+            link.
     """
     import filelock
 
+    refuse_links([folder / LOCK])
     lock = filelock.FileLock(folder / LOCK, is_singleton=wait)
     try:
         folder.mkdir(parents=True, exist_ok=True)

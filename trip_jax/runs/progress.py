@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -110,6 +111,23 @@ def columns() -> int:
         if width := os.get_terminal_size(sys.stderr.fileno()).columns:
             return width
     return shutil.get_terminal_size().columns
+
+
+def in_lines(text: str, width: int, first: str = "", rest: str = "") -> str:
+    """The text in lines of at most this width, which end at blanks; a longer word keeps its line.
+
+    Args:
+        first: what the first line begins with.
+        rest: what the others begin with.
+    """
+    return textwrap.fill(
+        " ".join(text.split()),
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _rate(per_second: float) -> str:

@@ -1,6 +1,5 @@
 """Run directories read back, whole or refused with the file that is not."""
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trip_jax.runs.dataset import lcv_by_contributor
+from trip_jax.runs.foreign import load_netcdf, read_json
 from trip_jax.runs.propagation import rows_of_phi
 from trip_jax.settings.declared import path_of
 from trip_jax.settings.errors import InvalidSetting
@@ -48,7 +48,7 @@ def is_over(folder: Path) -> bool:
     """
     path = folder / "summary.json"
     try:
-        return bool(json.loads(path.read_text())["status"] != "interrupted")
+        return bool(read_json(path)["status"] != "interrupted")
     except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -59,35 +59,30 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     """Read a run directory.
 
     Raises:
-        InvalidSetting: the directory holds no run, or one that was cut off or is damaged. One that
-            stopped because a model diverged, or was interrupted after a round, is read; its summary
-            has the status "stopped" or "interrupted".
+        InvalidSetting: the directory holds no run, or one that was cut off or is damaged, or a
+            results.nc whose data are in other files. One that stopped because a model diverged, or
+            was interrupted after a round, is read; its summary has the status "stopped" or
+            "interrupted".
     """
-    import h5py
     import pandas
-    import xarray
 
     folder = existing(path)
     if not (folder / "summary.json").is_file():
         raise InvalidSetting(
             f"{folder} holds no finished run: a run directory has a summary.json once it is over."
         )
-
-    def load(path: Path) -> "xarray.Dataset":
-        with h5py.File(path) as file:
-            file.attrs.get("_nc3_strict")  # where h5netcdf fails it fails once more when collected
-        return xarray.load_dataset(path, engine="h5netcdf")
-
-    data = _read(folder / "results.nc", load, ARRAYS)
+    data = _read(folder / "results.nc", load_netcdf, ARRAYS)
 
     def read_rounds(path: Path) -> "pandas.DataFrame":
+        if path.exists() and not path.is_file():
+            raise ValueError("it is no regular file")
         rounds = pandas.read_csv(path)
         if len(rounds) < data.sizes["round"]:  # a run that goes on has more
             raise LookupError("rounds")
         return rounds
 
     return Run(
-        summary=_read(folder / "summary.json", lambda path: json.loads(path.read_text()), SUMMARY),
+        summary=_read(folder / "summary.json", read_json, SUMMARY),
         rounds=_read(folder / "rounds.csv", read_rounds, ("round",)),
         data=data,
     )
@@ -112,6 +107,8 @@ def _read(path: Path, read: Callable[[Path], Any], names: Sequence[str]) -> Any:
         if missing := [name for name in names if name not in held]:
             raise LookupError(missing)
         return held
+    except InvalidSetting:
+        raise
     except (OSError, ValueError, LookupError, RuntimeError, TypeError) as error:  # HDF5's are many
         number = getattr(error, "errno", None)
         reason = f"can't be read ({os.strerror(number)})" if number else "is damaged"

@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from trip_jax.attribution import updates
 from trip_jax.config import Config
 from trip_jax.protocol.messages import Record, State
 from trip_jax.runs.checkpoints import Arrays, Checkpoints
 from trip_jax.runs.provenance import inputs_hash, result_settings
-from trip_jax.simulation import Simulation
+from trip_jax.settings.errors import InvalidSetting
+from trip_jax.simulation import Simulation, rounds
 from trip_jax.simulation.history import Past, Timing
 from trip_jax.simulation.rounds import FiledRounds
 
@@ -22,6 +24,12 @@ FOLDER = "checkpoints"
 
 ROUNDS = "rounds.unfinished"
 """The folder of records that are large; gone when they are in results.nc."""
+
+UPDATES = "updates"
+"""The folder of a method that waits for the end; gone when it has told contributions."""
+
+FILES = {ROUNDS: rounds.FILES, UPDATES: updates.FILES}
+"""What a run writes in these folders."""
 
 
 class RunCheckpoints:
@@ -53,7 +61,15 @@ class RunCheckpoints:
         arrays, damaged = self._checkpoints.newest()
         if arrays is None:
             return None
-        past = _from_arrays(arrays, self._rounds)
+        try:
+            past = _from_arrays(arrays, self._rounds)
+        except InvalidSetting:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidSetting(
+                f"A checkpoint in {self._checkpoints.folder} is no state of a run: remove the "
+                "folder to start afresh."
+            ) from error
         for step in damaged:
             going_on = f"going on from round {len(past.records)}"
             print(f"the checkpoint after round {step} is damaged: {going_on}", flush=True)
@@ -83,18 +99,16 @@ def _to_arrays(past: Past) -> Arrays:
 
 def _from_arrays(arrays: Arrays, folder: Path) -> Past:
     """The inverse of `_to_arrays`; records that it lacks are in the folder."""
-    rounds = range(len(arrays["timings"]["training"]))
+    done = range(len(arrays["timings"]["training"]))
     records = (
-        FiledRounds(folder, len(rounds))
+        FiledRounds(folder, len(done))
         if "records" not in arrays
-        else [
-            Record(**jax.tree.map(lambda value, t=t: value[t], arrays["records"])) for t in rounds
-        ]
+        else [Record(**jax.tree.map(lambda value, t=t: value[t], arrays["records"])) for t in done]
     )
     return Past(
         state_of(arrays["state"]),
         records,
-        [Timing(**{n: value[t].item() for n, value in arrays["timings"].items()}) for t in rounds],
+        [Timing(**{n: value[t].item() for n, value in arrays["timings"].items()}) for t in done],
     )
 
 

@@ -2,16 +2,18 @@
 
 import copy
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from trip_jax.config import Config
 from trip_jax.settings.errors import InvalidSetting
+
+T = TypeVar("T")
 
 _PACKAGE = Path(__file__).parent.parent
 # Inside an installed package, beside the package in a checkout.
@@ -25,7 +27,9 @@ def register() -> None:
 
 
 def config_from(settings: Any) -> Config:
-    """The configuration that a mapping of settings describes; what it lacks has its default.
+    """The configuration that Hydra composed; what it lacks has its default.
+
+    Interpolations such as `${oc.env:HOME}` are resolved: these settings are the user's own.
 
     Raises:
         OmegaConfBaseException: it names a setting that does not exist.
@@ -34,6 +38,30 @@ def config_from(settings: Any) -> Config:
     config = OmegaConf.to_object(OmegaConf.merge(_schema(), settings))
     assert isinstance(config, Config)
     return config
+
+
+def config_of_values(settings: Mapping[str, Any]) -> Config:
+    """The configuration of values that a file holds; what it lacks has its default.
+
+    The file may come from elsewhere: values are taken as they are, and `${...}` is a text.
+
+    Raises:
+        InvalidSetting: it names a setting that does not exist, or a setting is wrong.
+    """
+    return _section(Config, settings, "")
+
+
+def _section(kind: type[T], values: Any, prefix: str) -> T:
+    """A section of settings; `prefix` is its name and a dot."""
+    if not isinstance(values, Mapping):
+        raise InvalidSetting(f"{prefix.rstrip('.') or 'config'} is no section of settings")
+    hints, given = get_type_hints(kind), {}
+    for name, value in values.items():
+        if name not in hints:
+            raise InvalidSetting(f"there is no setting {prefix}{name}")
+        nested = is_dataclass(hints[name])
+        given[name] = _section(hints[name], value, f"{prefix}{name}.") if nested else value
+    return kind(**given)
 
 
 def config_of_run(folder: Path, summary: Mapping[str, Any]) -> Config:
@@ -50,12 +78,12 @@ def config_of_run(folder: Path, summary: Mapping[str, Any]) -> Config:
             f"{folder} was written by save_run, which does not know what it takes to run it again: "
             "repeat it from Python."
         )
-    settings = dict(summary["config"])
-    if isinstance(settings.get("channel"), str):  # an older version's
-        settings["channel"] = {"kind": settings["channel"]}
     try:
-        return config_from(settings)
-    except (OmegaConfBaseException, InvalidSetting, ValueError, TypeError) as error:
+        settings = summary["config"]
+        if isinstance(settings, dict) and isinstance(settings.get("channel"), str):
+            settings = settings | {"channel": {"kind": settings["channel"]}}  # an older version's
+        return config_of_values(settings)
+    except (InvalidSetting, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise InvalidSetting(
             f"{folder / 'summary.json'} is damaged, or of another version ({reason}): repeat the "

@@ -1,6 +1,5 @@
 """A sweep: what the directories of its jobs hold, as a table and as labelled arrays."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from trip_jax.runs.foreign import read_json
 from trip_jax.runs.meaning import NUMBER, TRIP, units
 from trip_jax.runs.reading import SUMMARY, existing
 from trip_jax.runs.scores import shares
@@ -47,7 +47,7 @@ def read_job(folder: Path, name: str) -> Job:
         raise InvalidSetting(f"{path} is damaged: remove its directory.") from error
     settings = {name.lstrip("+"): value for name, _, value in named if name != "resume"}
     try:
-        summary = json.loads((folder / "summary.json").read_text())
+        summary = read_json(folder / "summary.json")
         if missing := [name for name in SUMMARY if name not in summary]:
             raise LookupError(missing)
         return Job(name, settings, summary["status"], summary.get("message", ""), summary)

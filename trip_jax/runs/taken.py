@@ -8,14 +8,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trip_jax.config import Config
-from trip_jax.runs.checkpoints import refuse_changes
+from trip_jax.runs.checkpoints import is_checkpoint, refuse_changes
 from trip_jax.runs.directory import REPORT, RESULTS
-from trip_jax.runs.lock import LOCK
+from trip_jax.runs.foreign import netcdf_attributes
+from trip_jax.runs.own_files import refuse_links, remove_files
 from trip_jax.runs.provenance import result_settings
 from trip_jax.runs.reading import is_over
-from trip_jax.runs.resume import FOLDER
+from trip_jax.runs.resume import FILES, FOLDER
 from trip_jax.runs.round_log import FIRST_COLUMNS
+from trip_jax.runs.sweep import FAILURE
 from trip_jax.settings.errors import Diverged, InvalidSetting
+from trip_jax.tracking import TRACKERS
+
+OWN = FILES | {".hydra": re.compile(r"(config|hydra|overrides)\.yaml|started\.json")}
+"""Folders of which a run knows all files that it writes."""
+
+WRITTEN = (*RESULTS, *OWN, *TRACKERS, FOLDER, FAILURE)
+"""What a run writes in its directory, beside the lock."""
 
 KEPT = ("summary.json", "results.nc", FOLDER)
 """What a run leaves that is worth more than the run's directory without it."""
@@ -27,6 +36,9 @@ def refuse_taken(folder: Path, config: Config) -> None:
     Raises:
         InvalidSetting: it does; the message says what, and what is to be done.
     """
+    refuse_links(folder / name for name in WRITTEN)
+    for name in OWN:
+        refuse_links((folder / name).glob("*"))
     if is_over(folder):
         if config.resume:
             return
@@ -37,7 +49,8 @@ def refuse_taken(folder: Path, config: Config) -> None:
                 f"{folder} holds an unfinished run: go on with resume=auto, or choose another "
                 "hydra.run.dir."
             )
-        strange = [path for path in _entries(folder / FOLDER) if not _is_checkpoint(path)]
+        entries = _entries(folder / FOLDER)
+        strange = [] if any(map(is_checkpoint, entries)) else entries
     else:
         strange = [folder / name for name in RESULTS if (folder / name).exists()]
         if config.resume and _began(folder, config):
@@ -55,23 +68,16 @@ def _entries(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else [folder]
 
 
-def _is_checkpoint(path: Path) -> bool:
-    return bool(re.fullmatch(r"\d+(\.unfinished)?", path.name)) and path.is_dir()
-
-
 def _began(folder: Path, config: Config) -> bool:
     """Whether a run of these settings began here, without a checkpoint.
 
     Raises:
         InvalidSetting: one of other settings ended here, but for its summary.
     """
-    import xarray
-
     results, rounds = folder / "results.nc", folder / "rounds.csv"
     if results.exists():
         try:
-            with xarray.open_dataset(results, engine="h5netcdf") as data:
-                then = json.loads(data.attrs["settings"])
+            then = json.loads(netcdf_attributes(results)["settings"])
         except (OSError, ValueError, LookupError, RuntimeError, TypeError):
             return False
         refuse_changes(folder, then, json.loads(json.dumps(result_settings(config.calibrated()))))
@@ -84,7 +90,7 @@ def _began(folder: Path, config: Config) -> bool:
 
 @contextmanager
 def given_up(folder: Path) -> Iterator[None]:
-    """Remove what was written to a directory if a run is refused before anything came of it."""
+    """Remove what a run wrote to a directory if it is refused before anything came of it."""
     before = {path.name for path in folder.iterdir()}
     try:
         yield
@@ -93,6 +99,16 @@ def given_up(folder: Path) -> Iterator[None]:
         began = rounds.is_file() and rounds.read_bytes().count(b"\n") > 1
         if not began and not any((folder / name).exists() for name in KEPT):
             for path in folder.iterdir():
-                if path.name not in before | {LOCK}:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                if path.name not in before:
+                    _remove(path)
         raise
+
+
+def _remove(path: Path) -> None:
+    """Remove what a run has written under this name; nothing else."""
+    if path.name == "rounds.csv":
+        path.unlink()
+    elif path.name in OWN:
+        remove_files(path, OWN[path.name])
+    elif path.name in TRACKERS:  # whose files they name themselves
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,11 +1,14 @@
 """The records of a run's rounds in files: those of many clients are more than memory holds."""
 
 import json
+import math
 import os
+import re
 import shutil
 import tempfile
 import weakref
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, overload
 
@@ -15,6 +18,10 @@ import numpy as np
 from trip_jax.protocol.messages import Record
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.room import Room, require_room
+
+TABLE = "fields.json"
+FIELDS = tuple(one.name for one in fields(Record))
+FILES = re.compile(rf"{re.escape(TABLE)}|({'|'.join(FIELDS)})\.bin")
 
 
 class FiledRounds(Sequence[Record]):
@@ -46,13 +53,15 @@ class FiledRounds(Sequence[Record]):
         if not n_rounds:
             return
         try:
-            self._fields = json.loads(self._table.read_text())
+            self._fields = _fields_of(json.loads(self._table.read_text()))
             for name in self._fields:
+                if self._path(name).is_symlink():
+                    raise ValueError(f"{name} is a link")
                 with self._path(name).open("r+b") as file:
                     if file.seek(0, os.SEEK_END) < n_rounds * self._size(name):
                         raise ValueError(f"{name} is cut off")
                     file.truncate(n_rounds * self._size(name))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise InvalidSetting(
                 f"{folder} lacks records of the first {n_rounds} rounds ({error}): put them back, "
                 "or choose another directory to start afresh."
@@ -104,14 +113,24 @@ class FiledRounds(Sequence[Record]):
 
     @property
     def _table(self) -> Path:
-        return self.folder / "fields.json"
+        return self.folder / TABLE
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.bin"
 
     def _size(self, name: str) -> int:
         dtype, shape = self._fields[name]
-        return int(np.dtype(dtype).itemsize * np.prod(shape))
+        return np.dtype(dtype).itemsize * math.prod(shape)
+
+
+def _fields_of(table: dict[str, Any]) -> dict[str, tuple[str, list[int]]]:
+    """Types and shapes as a file tells them, which may come from elsewhere; raises ValueError."""
+    if not isinstance(table, dict) or not table.keys() <= set(FIELDS):
+        raise ValueError(f"{TABLE} names what is no field of a record")
+    for dtype, shape in table.values():
+        if np.dtype(dtype).kind not in "biuf" or any(size < 0 for size in shape):
+            raise ValueError(f"{TABLE} has a type or shape that no record has")
+    return table
 
 
 def stacked(records: Sequence[Record]) -> Record:
