@@ -77,11 +77,11 @@ def client_removal(arguments: Sequence[str]) -> None:
         leads = [runs[TRIP] for runs in by_seed]
         frames = []
         scores = [scores_by_criterion(runs, methods) for runs in by_seed]
-        executions = _Removals(leads, relays)
+        executions = Removals(leads, relays)
         for run, by_criterion in zip(leads, scores, strict=True):
-            removed = _removals(by_criterion, sorted({0, *counts}), draws, run.config.seed)
+            removed = removals(by_criterion, sorted({0, *counts}), draws, run.config.seed)
             utilities = executions.of(run, np.stack([present for present, _ in removed]))
-            frames.append(_frame(removed, utilities, run.config.seed))
+            frames.append(federations(removed, utilities, run.config.seed))
         frame = pandas.concat(frames, ignore_index=True)
         more = [f"{counted(draws, 'random order')} a seed"]
         more += ["removed clients relay models"] * relays
@@ -93,7 +93,7 @@ def client_removal(arguments: Sequence[str]) -> None:
         written.draw(partial(_draw, frame, title))
 
 
-def _removals(
+def removals(
     scores: dict[str, np.ndarray], counts: Sequence[int], draws: int, seed: int
 ) -> list[tuple[np.ndarray, dict[str, Any]]]:
     """Who is present [n] in each federation, and what it is."""
@@ -115,7 +115,7 @@ def _removals(
     return which
 
 
-class _Removals:
+class Removals:
     """Executions without some clients; kept, and compiled once for all seeds."""
 
     def __init__(self, runs: Sequence[KeptRun], relays: bool):
@@ -162,7 +162,7 @@ class _Removals:
         return read(path)
 
 
-def _frame(
+def federations(
     which: Sequence[tuple[np.ndarray, dict[str, Any]]], utilities: np.ndarray, seed: int
 ) -> pandas.DataFrame:
     """A row a federation: the final accuracy and loss of those who are left."""
