@@ -29,6 +29,7 @@ from matplotlib.figure import Figure
 
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
+from experiments.harness.kept_chunk import KeptChunk
 from experiments.harness.kept_runs import Arrays, KeptRun, read, write
 from experiments.harness.progress import ExecutionProgress
 from experiments.harness.statistics import interval_over_seeds, student, with_interval
@@ -158,7 +159,16 @@ class Removals:
             Interruption("these removals") as interruption,
             ExecutionProgress(f"  {len(wanted)} removals, seed {run.config.seed}") as progress,
         ):
-            executor.execute(run.simulation, wanted, on_chunk=keep, on_progress=progress.report)
+            chunk = KeptChunk(run, path.stem, interruption)
+            executor.execute(
+                run.simulation,
+                wanted,
+                begun=chunk.begun(),
+                on_chunk=keep,
+                on_round=chunk.keep,
+                on_progress=progress.report,
+            )
+        chunk.remove()
         return read(path)
 
 

@@ -103,7 +103,8 @@ class SmallWorldUnits:
             for row in frame.to_dict("records"):
                 case = f"{row['lie']}, {'defended' if row['defended'] else 'undefended'}"
                 for name, measure in STANDINGS.items():
-                    if not np.isnan(row[name]):
+                    of_defence = name.startswith(("c1", "c2")) and not row["defended"]
+                    if not (of_defence or np.isnan(row[name])):
                         number = {"case": case, "measure": measure, "ours": float(row[name])}
                         numbers.append({"method": TRIP, "utility": "accuracy"} | number)
             return rows(self.where("dishonest clients"), numbers)
