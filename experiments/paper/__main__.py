@@ -3,6 +3,7 @@
     python -m experiments.paper [budget=540s] [only=PATTERN,...] [where=cpu|cuda] [out=DIR]
     python -m experiments.paper list [only=PATTERN,...]
     python -m experiments.paper merge DIR DIR out=DIR
+    python -m experiments.paper page [out=DIR]
 
 Works down Tables I and II, client removal, correlation, dishonest clients and the baselines, in
 units: one part of one federation each. What is finished is kept in DIR/units (without out=DIR in
@@ -11,7 +12,9 @@ single experiments take by out=. Killed at any time, the same command goes on fr
 checkpoint. With a budget (540s, 30m, 2h) no unit is begun that can neither end nor keep a
 checkpoint within it, and the last one stops in time. `only` names units by their names or parts of
 them, with * for anything. `list`, like budget=0s, computes nothing: it prints what is done, what is
-left and how long that takes here. `merge` joins the results of two folders. scale=smoke is a test.
+left and how long that takes here. `merge` joins the results of two folders. `page` writes the
+numbers of DIR beside the documentation, and the tables of the page "Reproduce the paper".
+scale=smoke is a test.
 """
 
 import fnmatch
@@ -23,7 +26,8 @@ import jax
 from experiments.harness.command_line import Request, run_as_command
 from experiments.paper.queue.merge import merge
 from experiments.paper.queue.order import Queue
-from experiments.paper.queue.records import Records, device, table, write_table
+from experiments.paper.queue.page import publish
+from experiments.paper.queue.records import FORMAT, Records, device, table, write_table
 from experiments.paper.queue.unit import Unit
 from experiments.paper.queue.work import TWO_CORES, Rates, measured
 from experiments.paper.queue.working import Worker
@@ -37,10 +41,12 @@ UNITS_OF_TIME = {"s": 1, "m": 60, "h": 3600}
 
 
 def paper(arguments: Sequence[str]) -> None:
-    """Work down the queue, list it, or merge results."""
+    """Work down the queue, list it, merge results or publish them."""
     match list(arguments):
         case ["merge", *folders]:
             merge(folders)
+        case ["page", *settings]:
+            _publish(settings)
         case ["list", *settings]:
             _work(settings, seconds=0)
         case settings:
@@ -72,6 +78,15 @@ def _work(arguments: Sequence[str], seconds: float | None = None) -> None:
             write_table(table(records.all(), order), folder / "paper.csv")
         _say(worker, chosen, rates is None and seconds == 0, each=bool(only))
         write_table(table(records.all(), order), folder / "paper.csv")
+
+
+def _publish(arguments: Sequence[str]) -> None:
+    """Write what a folder holds beside the documentation."""
+    folder = Request("paper", arguments, ("out",)).folder("outputs/paper")
+    records = Records(folder)
+    if records.about != {"format": FORMAT, "scale": "paper", "overrides": []}:
+        raise InvalidSetting(f"{folder} is not of the paper's setting, which the page is about.")
+    publish(records, list(Queue("paper", folder).units()))
 
 
 def _say(worker: Worker, chosen: Sequence[Unit], unmeasured: bool, each: bool) -> None:

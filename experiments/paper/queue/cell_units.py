@@ -108,9 +108,12 @@ class CellUnits:
         distribution, topology = self.case
         dataset, seed = self.config.dataset.name, self.config.seed
         settings = result_settings(self.config.calibrated()) | {"borders": BORDERS}
+        command = self.study.request.command(dataset=dataset, model=self.config.model.kind)
+        if claim == "baselines":
+            command = command.replace("experiments.topologies", "experiments.vs_shapley")
         unit = Unit(
             name=f"{claim}/{dataset}/{distribution}-{topology}/seed{seed}/{part}",
-            command=self.study.request.command(dataset=dataset, model=self.config.model.kind),
+            command=command,
             settings=settings,
             work=work,
             step=step,

@@ -54,7 +54,7 @@ class Queue:
     def _counts(self, first: bool) -> Sequence[int]:
         """How many clients are removed."""
         if self._scale == "smoke":
-            return (3,) if first else (6,)
+            return (2,) if first else (4,)
         return FIRST_K if first else tuple(k for k in range(10, 100, 10) if k not in FIRST_K)
 
     def _cell(self, dataset: str, seed: int, case: tuple[str, str]) -> CellUnits:

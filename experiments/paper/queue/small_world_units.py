@@ -85,9 +85,10 @@ class SmallWorldUnits:
             numbers = [{"measure": name, "ours": float(one)} for name, one in measured.items()]
             return rows(self.where("100 clients"), numbers)
 
+        name = f"ws100/{self.dataset}/iid/seed{self.config.seed}/run"
         return self._unit(
-            f"ws100/{self.dataset}/iid/seed{self.config.seed}/run",
-            self._command("client_removal"),
+            name,
+            f"python -m experiments.paper scale={self.study.scale} only={name}",
             self._whole(),
             compute,
             kept=lambda: is_over(self.iid.folder / "trip"),
