@@ -128,10 +128,11 @@ def test_a_killed_unit_goes_on_and_gives_the_same_numbers(
 
     command = [*FEW, "only=dishonest*seed0", f"out={tmp_path}"]
     shutil.copy(worked / "rates.json", tmp_path)
+    shutil.copytree(worked / "large", tmp_path / "large", ignore=shutil.ignore_patterns("lies"))
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Checkpoints, "save", killing)
         paper(command)
-    assert not list(tmp_path.glob("units/**/*.json"))
+    assert not list(tmp_path.glob("units/dishonest/**/*.json"))
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "save", lambda self, step, _: saved.append(step))
         paper(command)

@@ -111,7 +111,7 @@ class SmallWorldUnits:
             return rows(self.where("dishonest clients"), numbers)
 
         rounds = self.config.training.rounds
-        n_evaluations = len({one.evaluation for one in chosen})
+        n_evaluations = len({one.evaluation for one in chosen} - {"open"})  # which the run has
         assessed = evaluation(self.config, coalitions(self.config) * rounds * n_evaluations)
         unit = self._unit(
             f"dishonest/{self.dataset}/iid/seed{self.config.seed}/lies",
@@ -119,7 +119,8 @@ class SmallWorldUnits:
             training(self.config, rounds) + assessed,
             compute,
         )
-        return replace(unit, settings={**unit.settings, "fraction": LIARS, "amount": LIE})
+        settings = {**unit.settings, "fraction": LIARS, "amount": LIE}
+        return replace(unit, settings=settings, needs=(self.run,))
 
     def correlation(self) -> Iterator[Unit]:
         """Scores against the amount and the quality of data, a run for each."""
