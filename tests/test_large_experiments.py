@@ -323,7 +323,8 @@ def test_what_honest_clients_find_is_that_of_the_run(
     lied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(lied, tmp_path / "copy")
-    run = first_run(tmp_path / "copy")
+    settings = (*FEW, "defence.v_threshold=0.0", f"out={tmp_path / 'copy'}")
+    run = SmallWorldStudy("test", settings, fixed={}).run("digits", "mlp", 0)
     kept = run.folder / "lies" / "open.npz"
     evaluated = read(kept)
     kept.unlink()

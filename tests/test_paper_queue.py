@@ -22,7 +22,14 @@ from experiments.paper.client_removal import HIGHEST, LOWEST
 from experiments.paper.queue import page
 from experiments.paper.queue.merge import merge
 from experiments.paper.queue.order import Queue
-from experiments.paper.queue.records import COLUMNS, Record, Records, made_here, table
+from experiments.paper.queue.records import (
+    COLUMNS,
+    Record,
+    Records,
+    device,
+    made_here,
+    table,
+)
 from experiments.paper.queue.unit import RESULT, Row, Unit, rows
 from experiments.paper.queue.work import TWO_CORES, Work
 from experiments.paper.queue.working import Worker
@@ -38,27 +45,40 @@ pytestmark = pytest.mark.usefixtures("quick_figures")
 FEW = ("scale=smoke", "n_clients=6", "dataset.train_size=120", "dataset.test_size=50")
 FEW += ("training.rounds=3", "training.local_epochs=1", "model.hidden=[8]")
 FEW += ("training.learning_rate=0.2",)
-CHOSEN = ("tables/digits/sizes*seed0", "ws100*seed0", "correlation/digits/sizes/seed0")
-CHOSEN += ("dishonest*seed0", "removal/digits/k2/seed0", "baselines/digits/sizes*seed0")
-PARTS = {"tables": 3, "ws100": 1, "correlation": 1, "dishonest": 1, "removal": 1, "baselines": 2}
+CHOSEN = ("tables/digits/sizes*seed0", "ws100*seed0", "dishonest*seed0", "removal/digits/k2/seed0")
+RARE = ("correlation/digits/sizes/seed0", "baselines/digits/sizes*seed0")
+PARTS = {"tables": 3, "ws100": 1, "dishonest": 1, "removal": 1}
 
 
 @pytest.fixture(scope="module")
-def worked(once: Once) -> Path:
-    """What the queue leaves when some units of every claim are finished."""
-    command = [*FEW, f"only={','.join(CHOSEN)}"]
-    return once("paper_queue", lambda out: paper([*command, f"out={out}"]))
+def chosen(thorough: bool) -> str:
+    """Units of all claims with `--thorough`."""
+    return ",".join((*CHOSEN, *RARE) if thorough else CHOSEN)
+
+
+@pytest.fixture(scope="module")
+def worked(once: Once, chosen: str) -> Path:
+    """What the queue leaves when they are finished."""
+
+    def work(out: Path) -> None:
+        out.mkdir()
+        replace(TWO_CORES, device=device()).write(out / "rates.json")
+        paper([*FEW, f"only={chosen}", f"out={out}"])
+
+    return once("paper_queue", work)
 
 
 def numbers(folder: Path) -> pandas.DataFrame:
     return pandas.read_csv(folder / "paper.csv", keep_default_na=False)
 
 
-def test_every_number_is_a_row_that_says_where_it_comes_from(worked: Path) -> None:
+def test_every_number_is_a_row_that_says_where_it_comes_from(worked: Path, thorough: bool) -> None:
     frame = numbers(worked)
     assert tuple(frame.columns) == COLUMNS
     claims = frame.unit.str.split("/").str[0]
-    assert frame.groupby(claims).unit.nunique().to_dict() == PARTS
+    assert frame.groupby(claims).unit.nunique().to_dict() == PARTS | (
+        {"correlation": 1, "baselines": 2} if thorough else {}
+    )
     assert not frame.duplicated([*(set(RESULT) - {"ours"}), "unit"]).any()
     assert set(frame.device) == {"cpu"} and (frame.machine != "").all()
     assert (frame.seconds.astype(float) > 0).all() and (frame["jax"] != "").all()
@@ -86,7 +106,7 @@ def test_numbers_are_those_of_the_single_experiments(
 
 
 def test_who_is_removed_and_what_is_left(worked: Path) -> None:
-    (world,) = [one for one in Queue("smoke", worked, FEW[1:]).units() if "ws100" in one.name][:1]
+    (world,) = Queue("smoke", worked, FEW[1:]).units("ws100/digits/iid/seed0/run".__eq__)
     assert world.kept()
     frame = numbers(worked).query("unit == 'removal/digits/k2/seed0/removals'")
     frame = frame[frame.measure == "final accuracy"].set_index("case")
@@ -145,9 +165,11 @@ def test_a_killed_unit_goes_on_and_gives_the_same_numbers(
 
 @pytest.mark.thorough
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL is POSIX's")
-def test_a_queue_that_is_killed_anywhere_fills_the_same_table(worked: Path, tmp_path: Path) -> None:
+def test_a_queue_that_is_killed_anywhere_fills_the_same_table(
+    worked: Path, chosen: str, tmp_path: Path
+) -> None:
     shutil.copy(worked / "rates.json", tmp_path)
-    command = [sys.executable, "-m", "experiments.paper", *FEW, f"only={','.join(CHOSEN)}"]
+    command = [sys.executable, "-m", "experiments.paper", *FEW, f"only={chosen}"]
     command += [f"out={tmp_path}"]
     for seconds in (8, 11, 14):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -238,7 +260,8 @@ def test_the_work_of_the_small_world_is_counted(tmp_path: Path) -> None:
 
 
 def test_the_most_valuable_units_come_first(tmp_path: Path) -> None:
-    names = [unit.name for unit in Queue("smoke", tmp_path).units()]
+    blocks = list(Queue("smoke", tmp_path).blocks())
+    names = [name for block in blocks for name in block.names]
     assert len(set(names)) == len(names)
     seeds = [name.split("/")[3] for name in names]
     assert seeds == sorted(seeds)
@@ -246,6 +269,8 @@ def test_the_most_valuable_units_come_first(tmp_path: Path) -> None:
     first = list(dict.fromkeys(claims))
     assert first == ["tables", "ws100", "correlation", "dishonest", "removal", "baselines"]
     assert claims.count("tables") == 7 * 3 and claims.count("baselines") == 5 * 2
+    for block in [one for one in blocks if one.prefix.startswith(("removal", "baselines"))][:3]:
+        assert [unit.name for unit in block.make()] == block.names
 
 
 def test_results_that_stand_beside_the_documentation_are_taken(tmp_path: Path) -> None:
@@ -260,6 +285,12 @@ def test_results_that_stand_beside_the_documentation_are_taken(tmp_path: Path) -
     assert trip["ours"] == pytest.approx(0.00126652) and trip["paper"] == 0.007
     assert found["", "", "final accuracy"]["ours"] == 0.911
     assert ("surrogate", "loss", "relative error") in found
+    noise = Queue("paper", tmp_path)._world("fashion_mnist", 0).correlated("noisy_images")
+    taken = noise.imported()
+    assert taken is not None and taken[1] == "correlation_paper_b2a036.csv"
+    found = {(row["utility"], row["measure"]): row for row in taken[0]}
+    assert found["accuracy", "Pearson"]["ours"] == pytest.approx(-0.708, abs=5e-4)
+    assert found["accuracy", "Pearson"]["paper"] == -0.746
     changed = Queue("paper", tmp_path, ["training.learning_rate=0.5"])
     other = next(changed._cell("fashion_mnist", 0, ("iid", "regular")).of_table())
     assert other.imported() is None

@@ -19,7 +19,7 @@ scale=smoke is a test.
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 
@@ -61,9 +61,9 @@ def _work(arguments: Sequence[str], seconds: float | None = None) -> None:
     _use(request)
     folder = request.folder("outputs/paper" if scale == "paper" else "outputs/paper_smoke")
     queue = Queue(scale, folder, request.overrides)
-    every = list(queue.units())
+    order = [name for block in queue.blocks() for name in block.names]
     only = request.several("only")
-    chosen = _chosen(every, only)
+    chosen = list(queue.units(_wanted(order, only)))
     deadline = None if seconds is None else Deadline(seconds)
     with locked(folder):
         records = Records(folder, {"scale": scale, "overrides": list(request.overrides)})
@@ -73,7 +73,6 @@ def _work(arguments: Sequence[str], seconds: float | None = None) -> None:
         if rates is None and pending and seconds != 0:
             worker.rates = measured(queue.config_of_most(), device())
             worker.rates.write(folder / "rates.json")
-        order = [unit.name for unit in every]
         for _ in worker.work(pending, deadline) if seconds != 0 else ():
             write_table(table(records.all(), order), folder / "paper.csv")
         _say(worker, chosen, rates is None and seconds == 0, each=bool(only))
@@ -122,17 +121,15 @@ def _seconds(budget: str) -> float:
     return float(found[1]) * UNITS_OF_TIME[found[2]]
 
 
-def _chosen(units: Sequence[Unit], patterns: Sequence[str]) -> list[Unit]:
-    """Those whose names one of the patterns is in; all without any."""
+def _wanted(names: Sequence[str], patterns: Sequence[str]) -> Callable[[str], bool]:
+    """Whether one of the patterns is in a name; any name without patterns."""
     for pattern in patterns:
-        if not any(fnmatch.fnmatchcase(unit.name, f"*{pattern}*") for unit in units):
+        if not fnmatch.filter(names, f"*{pattern}*"):
             raise InvalidSetting(
                 f"only={pattern} is in no unit's name: see python -m experiments.paper list."
             )
-    if not patterns:
-        return list(units)
-    wanted = [f"*{pattern}*" for pattern in patterns]
-    return [one for one in units if any(fnmatch.fnmatchcase(one.name, name) for name in wanted)]
+    wanted = [f"*{pattern}*" for pattern in patterns] or ["*"]
+    return lambda name: any(fnmatch.fnmatchcase(name, one) for one in wanted)
 
 
 def _use(request: Request) -> None:

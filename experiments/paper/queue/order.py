@@ -1,19 +1,40 @@
 """All units of the queue, the most valuable first."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from experiments.paper.cells import CellStudy
 from experiments.paper.paper_values import DISTRIBUTIONS
 from experiments.paper.queue.cell_units import BORDERS, CELLS, CellUnits
-from experiments.paper.queue.small_world_units import FIRST_K, SmallWorldUnits
+from experiments.paper.queue.small_world_units import FIRST_K, LEVELS, SmallWorldUnits
 from experiments.paper.queue.unit import Unit
 from experiments.paper.small_world import SmallWorldStudy
 from trip_jax.config import Config
 
 SEEDS = (0, 1, 2)
+
+WORLD = (
+    ("ws100", "iid", "run"),
+    *(("correlation", level, "run") for level in LEVELS),
+    ("dishonest", "iid", "lies"),
+)
+"""Claim, case and part of the units of 100 clients that stand before removal."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Units of one federation, which are made when they are wanted."""
+
+    prefix: str  # of their names
+    parts: Sequence[str]
+    make: Callable[[], Iterable[Unit]]
+
+    @property
+    def names(self) -> list[str]:
+        """Of its units."""
+        return [f"{self.prefix}/{part}" for part in self.parts]
 
 
 class Queue:
@@ -33,19 +54,51 @@ class Queue:
         self._cell_config = cache(self._composed_cell)
         self._world_config = cache(self._composed_world)
 
-    def units(self) -> Iterator[Unit]:
+    def blocks(self) -> Iterator[Block]:
         """Of all claims, the first seed first."""
         for seed in SEEDS:
             for dataset in self._datasets:
                 for case in CELLS:
-                    yield from self._cell(dataset, seed, case).of_table()
-                world = self._world(dataset, seed)
-                yield from (world.run, *world.correlation(), world.dishonest())
-                yield from world.removal(self._counts(first=True))
+                    yield self._cell_block("tables", dataset, seed, case)
+                for claim, which, part in WORLD:
+                    yield self._world_block(claim, dataset, seed, which, part)
+                for k in self._counts(first=True):
+                    yield self._world_block("removal", dataset, seed, f"k{k}", "removals")
             for dataset in self._datasets:
-                yield from self._world(dataset, seed).removal(self._counts(first=False))
+                for k in self._counts(first=False):
+                    yield self._world_block("removal", dataset, seed, f"k{k}", "removals")
                 for distribution in DISTRIBUTIONS:
-                    yield from self._cell(dataset, seed, (distribution, "regular")).of_baselines()
+                    case = (distribution, "regular")
+                    yield self._cell_block("baselines", dataset, seed, case)
+
+    def units(self, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[Unit]:
+        """The units whose names are wanted; settings of others are not composed."""
+        for block in self.blocks():
+            if any(map(wanted, block.names)):
+                yield from (unit for unit in block.make() if wanted(unit.name))
+
+    def _cell_block(self, claim: str, dataset: str, seed: int, case: tuple[str, str]) -> Block:
+        def make() -> Iterable[Unit]:
+            cell = self._cell(dataset, seed, case)
+            return cell.of_table() if claim == "tables" else cell.of_baselines()
+
+        parts = ("run", "truth", "methods") if claim == "tables" else ("truth", "methods")
+        return Block(f"{claim}/{dataset}/{'-'.join(case)}/seed{seed}", parts, make)
+
+    def _world_block(self, claim: str, dataset: str, seed: int, which: str, part: str) -> Block:
+        def make() -> Iterable[Unit]:
+            world = self._world(dataset, seed)
+            match claim:
+                case "ws100":
+                    return [world.run]
+                case "correlation":
+                    return [world.correlated(which)]
+                case "dishonest":
+                    return [world.dishonest()]
+                case _:
+                    return [world.removed(int(which.removeprefix("k")))]
+
+        return Block(f"{claim}/{dataset}/{which}/seed{seed}", (part,), make)
 
     def config_of_most(self) -> Config:
         """Settings of a cell whose network most of the work is with."""

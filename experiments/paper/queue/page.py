@@ -88,12 +88,19 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
         yield markdown(_cells(frame[frame.dataset == dataset]))
     yield "## Not run"
     yield (
-        "With its command, which `out=` lets share what the queue keeps (`outputs/paper/tables`, "
+        f"{_whole(units)} What is left stands with its command, which `out=` lets share what the queue keeps (`outputs/paper/tables`, "
         "or `outputs/paper/large` for 100 clients). Times are arithmetic: counted FLOP over the "
         f"rates of {TWO_CORES.device}, and over those seen in short runs of an H100, without "
         "loading and compiling."
     )
     yield markdown(_not_run(frame, units))
+
+
+def _whole(units: pandas.DataFrame) -> str:
+    """What the first seed takes."""
+    here = units[units.unit.str.contains("/seed0/")]
+    cores, gpu = _times(here)
+    return f"All of seed 0 takes {cores} on two idle cores and {gpu} on an H100."
 
 
 def _cells(frame: pandas.DataFrame) -> Iterator[list[str]]:

@@ -1,6 +1,6 @@
 """The units of 100 clients: the run, dishonest clients, correlation, client removal."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -122,12 +122,8 @@ class SmallWorldUnits:
         settings = {**unit.settings, "fraction": LIARS, "amount": LIE}
         return replace(unit, settings=settings, needs=(self.run,))
 
-    def correlation(self) -> Iterator[Unit]:
-        """Scores against the amount and the quality of data, a run for each."""
-        for distribution in LEVELS:
-            yield self._correlated(distribution)
-
-    def _correlated(self, distribution: str) -> Unit:
+    def correlated(self, distribution: str) -> Unit:
+        """Scores against the amount or the quality of data."""
         command = self._command("correlation", f"distribution={distribution}")
 
         def compute() -> list[Row]:
@@ -170,12 +166,9 @@ class SmallWorldUnits:
                     numbers.append(about | number | {"paper": printed if measure == name else ""})
         return rows(self.where("correlation", distribution), numbers)
 
-    def removal(self, counts: Sequence[int]) -> Iterator[Unit]:
+    def removed(self, k: int) -> Unit:
         """Federations without k clients: of highest and lowest scores, and at random."""
-        for k in counts:
-            yield self._removed(k)
 
-    def _removed(self, k: int) -> Unit:
         def compute() -> list[Row]:
             run = self.iid
             scores = {TRIP: run.trip_values("accuracy", "paper").mean(axis=0)}
