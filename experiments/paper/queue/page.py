@@ -88,10 +88,10 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
         yield markdown(_cells(frame[frame.dataset == dataset]))
     yield "## Not run"
     yield (
-        f"{_whole(units)} What is left stands with its command, which `out=` lets share what the queue keeps (`outputs/paper/tables`, "
-        "or `outputs/paper/large` for 100 clients). Times are arithmetic: counted FLOP over the "
-        f"rates of {TWO_CORES.device}, and over those seen in short runs of an H100, without "
-        "loading and compiling."
+        f"{_whole(units)} What is left stands with its command; `out=outputs/paper/tables`, or "
+        "`out=outputs/paper/large` for 100 clients, lets it share what the queue keeps. Times are "
+        f"arithmetic: counted FLOP over the rates of {TWO_CORES.device}, and over those seen in "
+        "short runs of an H100, without loading and compiling."
     )
     yield markdown(_not_run(frame, units))
 
