@@ -185,6 +185,7 @@ def fake(name: str, folder: Path, work: Work, step: Work | None, **more: Any) ->
     """A unit that writes a file and has one row."""
 
     def compute() -> list[Row]:
+        time.sleep(0.01)
         (folder / name.replace("/", "-")).touch()
         return rows({"claim": "fake"}, [{"measure": "size", "ours": 1.0}])
 
@@ -243,6 +244,7 @@ def test_estimates_follow_what_units_took(tmp_path: Path) -> None:
     slower = rates.corrected(unit.work, unit.kind, 400.0)
     assert slower.seconds(unit.work, unit.kind) == pytest.approx(200.0)  # half way, as a ratio
     assert slower.seconds(unit.work, "another") == 100.0
+    assert rates.corrected(unit.work, unit.kind, 10.0) == rates  # most of it was kept
     slower.write(tmp_path / "rates.json")
     assert type(rates).read(tmp_path / "rates.json", rates.device) == slower
     assert type(rates).read(tmp_path / "rates.json", "another device") is None

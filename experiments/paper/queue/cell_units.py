@@ -198,9 +198,8 @@ class CellUnits:
             frame = pandas.read_csv(path)
             part = unit.name.rpartition("/")[2]
             if part == "run":
-                found = re.search(
-                    r"\| accuracy \| ([\d.]+) \|", path.with_suffix(".md").read_text()
-                )
+                text = path.with_suffix(".md").read_text()
+                found = re.search(r"^\| accuracy \| ([\d.]+) \|$", text, re.MULTILINE)
                 return (self._accuracy(float(found[1])) if found else []), path.name
             of_trip = frame.method == TRIP
             wanted = of_trip if part == "truth" else frame.method.isin((BEST, *NULLS))

@@ -63,8 +63,9 @@ def listed(units: Sequence[Unit]) -> pandas.DataFrame:
 
 def written(docs: Path = DOCS) -> str:
     """What stands on the page between the marks, from the two files beside it."""
-    frame, units = pandas.read_csv(docs / NUMBERS), pandas.read_csv(docs / UNITS)
-    frame = frame.assign(case=frame.case.fillna(""), method=frame.method.fillna(""))
+    words = dict.fromkeys(("case", "method", "utility"), str)
+    frame, units = pandas.read_csv(docs / NUMBERS, dtype=words), pandas.read_csv(docs / UNITS)
+    frame = frame.fillna(dict.fromkeys(words, ""))
     return "\n\n".join(_sections(frame, units))
 
 

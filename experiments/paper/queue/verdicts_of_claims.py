@@ -80,8 +80,8 @@ def _removal(frame: pandas.DataFrame) -> Verdict | None:
     rows = frame[(frame.claim == "client removal") & (frame.measure == "final accuracy")]
     if not len(rows):
         return None
-    k, order = rows.case.str.removeprefix("k=").str.split(", ", n=1).str
-    by_k = rows.assign(k=k.astype(int), order=order).pivot_table(
+    told = rows.case.str.extract(r"k=(?P<k>\d+), (?P<order>.+)")
+    by_k = rows.assign(k=told.k.astype(int), order=told.order).pivot_table(
         index="k", columns="order", values="ours"
     )
     ordered = (by_k[LOWEST] > by_k["random"]) & (by_k["random"] > by_k[HIGHEST])

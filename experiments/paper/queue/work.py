@@ -31,6 +31,9 @@ SMALL = 1e5
 TRAINING = 3
 """How many times the forward pass one example of training takes."""
 
+LEAST_OF_EXPECTED = 3
+"""By how many times a unit may take less than expected and still be one that was computed whole."""
+
 EXAMPLES = {"fashion_mnist": 60_000, "cifar10": 50_000, "digits": 1_437}
 
 
@@ -102,8 +105,13 @@ class Rates:
         return counted * self.factors.get(kind, 1.0)
 
     def corrected(self, work: Work, kind: str, seconds: float) -> Self:
-        """The rates after a unit of this kind took so long: half way to what it says."""
+        """The rates after a unit of this kind took so long: half way to what it says.
+
+        One that took much less than expected had been computed in part before, and says nothing.
+        """
         expected = self.starting + self.seconds(work, kind)
+        if seconds < expected / LEAST_OF_EXPECTED:
+            return self
         factor = self.factors.get(kind, 1.0) * (seconds / expected) ** 0.5
         return replace(self, factors=self.factors | {kind: factor})
 

@@ -38,7 +38,8 @@ class Worker:
         documentation are taken first."""
         found: dict[str, Unit] = {}
         for unit in units:
-            if self.records.get(unit) or self._take(unit):
+            record = self.records.get(unit)
+            if (record and not record.made["source"]) or self._take(unit):
                 continue
             for need in unit.needs:
                 if not need.kept():
@@ -115,4 +116,4 @@ class Worker:
         path = self.folder / "seconds.json"
         known = json.loads(path.read_text()) if path.exists() else {}
         with whole(path) as unfinished:
-            unfinished.write_text(json.dumps(known | {unit.name: round(seconds, 1)}, indent=1))
+            unfinished.write_text(json.dumps(known | {unit.name: round(seconds, 3)}, indent=1))
