@@ -48,7 +48,7 @@ from trip_jax.runs.prepare import prepare
 from trip_jax.settings.errors import Interrupted, InvalidSetting
 from trip_jax.truth import reexecution
 from trip_jax.truth.metrics import cosine_distance
-from trip_jax.truth.reexecution import Progress
+from trip_jax.truth.unfinished import Progress
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from trip_jax.runs import interruption
-from trip_jax.runs.interruption import EXIT_CODE, Interruption
+from trip_jax.runs.interruption import EXIT_CODE, Deadline, Interruption
+from trip_jax.settings.errors import Interrupted
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
 
@@ -74,3 +75,30 @@ def test_the_first_signal_is_noted_and_all_is_as_before(
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGTERM)
     assert ended == [("ended at once", 128 + signal.SIGTERM)]
+
+
+def test_work_ends_before_a_deadline_that_its_next_step_would_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(interruption.time, "monotonic", lambda: clock[0])
+
+    def steps_of(*seconds: float, budget: float) -> int:
+        with Deadline(budget) as deadline, Interruption("this") as wish:
+            for done, took in enumerate(seconds, 1):
+                clock[0] += took
+                if wish.asked:
+                    assert deadline.reached and wish.asked  # and so it stays
+                    with pytest.raises(Interrupted):
+                        wish.heed()
+                    return done
+                wish.heed()  # the same step, looked at twice
+            assert not deadline.reached
+            return len(seconds)
+
+    assert steps_of(10, 10, 10, 10, 10, budget=35) == 3  # 5 seconds are left
+    assert steps_of(10, 10, 10, 10, 10, budget=100) == 5
+    assert steps_of(40, 10, 10, 10, 10, budget=95) == 5  # the first was longer: it compiled
+    with Interruption("this") as wish:  # without a deadline
+        clock[0] += 1e6
+        assert not wish.asked

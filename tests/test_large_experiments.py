@@ -319,6 +319,22 @@ def test_what_c1_leaves_is_split_without_remainder(lied: Path) -> None:
     assert abs(row.gain_missed) > 1e-4 and abs(row.gain_replaced) > 1e-4
 
 
+def test_what_honest_clients_find_is_that_of_the_run(
+    lied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(lied, tmp_path / "copy")
+    settings = (*FEW, "defence.v_threshold=0.0", f"out={tmp_path / 'copy'}")
+    run = SmallWorldStudy("test", settings, fixed={}).run("digits", "mlp", 0)
+    kept = run.folder / "lies" / "open.npz"
+    evaluated = read(kept)
+    kept.unlink()
+    assert run.trip.lcv.size
+    monkeypatch.setattr(rescoring, "_evaluate", lambda *_: pytest.fail("evaluated again"))
+    found = rescoring.evaluated(run, {"open": (Adversary(), Defence())})["open"]
+    for part in ("lcv", "filtered"):
+        np.testing.assert_array_equal(found[part], evaluated[part])
+
+
 @pytest.mark.thorough
 def test_interrupted_evaluations_go_on(
     lied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,5 +1,6 @@
 """Re-execution of all coalitions: the oracle, the measured run, chunks and interruption."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,13 +18,14 @@ from trip_jax.learning.learner import Learner
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation import Simulation
 from trip_jax.truth.centralized import fedavg, reconstructed_game, round_games
-from trip_jax.truth.reexecution import Executor, Progress, mixing_rule
+from trip_jax.truth.reexecution import Executor, mixing_rule
 from trip_jax.truth.shapley_value import (
     Decentralised,
     GroundTruth,
     centralised_truth,
     decentralised_truth,
 )
+from trip_jax.truth.unfinished import Begun, Progress
 
 SIZES = (7, 12, 5, 9)
 EXECUTION_MODELS = 3 * len(SIZES)  # what an execution takes of a chunk's memory
@@ -193,6 +195,38 @@ def test_interrupted_and_continued_is_as_in_one_go(later_memory: float | None) -
     kept_samples = (SIZES[0] + SIZES[1]) * later
     assert seen[0].done - seen[0].done_now == kept_samples
     assert seen[-1].done == seen[-1].total == 8 * sum(SIZES) * later
+
+
+def test_a_chunk_goes_on_after_its_last_round() -> None:
+    simulation = small()
+    kept: list[Begun] = []
+
+    def keep(begun: Begun) -> None:
+        kept.append(replace(begun, models=np.array(begun.models)))
+        if len(kept) == 3:
+            raise Interrupted
+
+    chunks: list[np.ndarray] = []
+    memory = 5 * EXECUTION_MODELS * simulation.learner.model.theta.nbytes
+    with pytest.raises(Interrupted):
+        decentralised_truth(simulation, memory=memory, on_chunk=chunks.append, on_round=keep)
+    assert [begun.rounds for begun in kept] == [2, 2, 2]  # of three rounds, the first is common
+    seen: list[Progress] = []
+    continued = decentralised_truth(
+        simulation,
+        memory=memory,
+        finished=chunks[-1],
+        begun=kept[-1],
+        on_progress=seen.append,
+    )
+    np.testing.assert_array_equal(continued.utilities, decentralised()[1].utilities)
+    assert seen[-1].done == seen[-1].total
+    chunk_of = kept[-1].trains @ np.array(SIZES) * TRAINING.local_epochs
+    assert seen[0].done_now == chunk_of.sum()  # its last round alone
+    # Models of another chunk are not taken for those of this one.
+    other = replace(kept[-1], models=kept[-1].models + 1, trains=~kept[-1].trains)
+    again = decentralised_truth(simulation, memory=memory, finished=chunks[-1], begun=other)
+    np.testing.assert_array_equal(again.utilities, continued.utilities)
 
 
 @pytest.mark.usefixtures("fresh_programs")

@@ -116,13 +116,13 @@ class KeptRun:
                 self.checkpoints(part).remove()
         return read(path)
 
-    def checkpoints(self, part: str) -> Checkpoints:
-        """Where a long part keeps what it has."""
+    def checkpoints(self, part: str, keep: int = 2) -> Checkpoints:
+        """Where a long part keeps what it has, the newest few."""
         about = {
             "settings": result_settings(self.config) | self._beyond | {"part": part},
             "inputs": inputs_hash(self.simulation),
         }
-        return Checkpoints(self.folder / f"{part}.checkpoints", about, keep=2)
+        return Checkpoints(self.folder / f"{part}.checkpoints", about, keep)
 
 
 def _digest(config: Config, beyond: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments.harness.command_line import CHOSEN_BY_GROUP
+from experiments.harness.kept_chunk import SECONDS_BETWEEN_CHECKPOINTS, KeptChunk
 from experiments.harness.kept_runs import Arrays, KeptRun
 from experiments.harness.progress import ExecutionProgress
 from experiments.harness.study import Scales, Settings, Study
@@ -30,7 +31,6 @@ from trip_jax.truth.shapley_value import (
 
 MAX_TABULATED = 16  # clients
 COALITIONS = ("samples", "borders")  # settings that choose those of ground truths
-SECONDS_BETWEEN_CHECKPOINTS = 60  # of FedAvg's tables
 
 CPU: Mapping[tuple[str, str], Settings] = {
     ("fashion_mnist", "cnn"): ("dataset.train_size=1280",),
@@ -138,14 +138,18 @@ class Cell(KeptRun):
             Interruption("these executions") as interruption,
             ExecutionProgress(f"  {part} ground truth") as progress,
         ):
+            chunk = KeptChunk(self, part, interruption)
             truth = truth_of(
                 self.simulation,
                 samples=self.samples,
                 borders=self.borders,
                 finished=kept["finished"],
+                begun=chunk.begun(),
                 on_chunk=keep,
+                on_round=chunk.keep,
                 on_progress=progress.report,
             )
+        chunk.remove()
         return vars(truth) | {"seconds": seconds()}
 
     def _evaluate_fedavg(self) -> Arrays:

@@ -29,6 +29,7 @@ from matplotlib.figure import Figure
 
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
+from experiments.harness.kept_chunk import KeptChunk
 from experiments.harness.kept_runs import Arrays, KeptRun, read, write
 from experiments.harness.progress import ExecutionProgress
 from experiments.harness.statistics import interval_over_seeds, student, with_interval
@@ -77,11 +78,11 @@ def client_removal(arguments: Sequence[str]) -> None:
         leads = [runs[TRIP] for runs in by_seed]
         frames = []
         scores = [scores_by_criterion(runs, methods) for runs in by_seed]
-        executions = _Removals(leads, relays)
+        executions = Removals(leads, relays)
         for run, by_criterion in zip(leads, scores, strict=True):
-            removed = _removals(by_criterion, sorted({0, *counts}), draws, run.config.seed)
+            removed = removals(by_criterion, sorted({0, *counts}), draws, run.config.seed)
             utilities = executions.of(run, np.stack([present for present, _ in removed]))
-            frames.append(_frame(removed, utilities, run.config.seed))
+            frames.append(federations(removed, utilities, run.config.seed))
         frame = pandas.concat(frames, ignore_index=True)
         more = [f"{counted(draws, 'random order')} a seed"]
         more += ["removed clients relay models"] * relays
@@ -93,7 +94,7 @@ def client_removal(arguments: Sequence[str]) -> None:
         written.draw(partial(_draw, frame, title))
 
 
-def _removals(
+def removals(
     scores: dict[str, np.ndarray], counts: Sequence[int], draws: int, seed: int
 ) -> list[tuple[np.ndarray, dict[str, Any]]]:
     """Who is present [n] in each federation, and what it is."""
@@ -115,7 +116,7 @@ def _removals(
     return which
 
 
-class _Removals:
+class Removals:
     """Executions without some clients; kept, and compiled once for all seeds."""
 
     def __init__(self, runs: Sequence[KeptRun], relays: bool):
@@ -158,11 +159,20 @@ class _Removals:
             Interruption("these removals") as interruption,
             ExecutionProgress(f"  {len(wanted)} removals, seed {run.config.seed}") as progress,
         ):
-            executor.execute(run.simulation, wanted, on_chunk=keep, on_progress=progress.report)
+            chunk = KeptChunk(run, path.stem, interruption)
+            executor.execute(
+                run.simulation,
+                wanted,
+                begun=chunk.begun(),
+                on_chunk=keep,
+                on_round=chunk.keep,
+                on_progress=progress.report,
+            )
+        chunk.remove()
         return read(path)
 
 
-def _frame(
+def federations(
     which: Sequence[tuple[np.ndarray, dict[str, Any]]], utilities: np.ndarray, seed: int
 ) -> pandas.DataFrame:
     """A row a federation: the final accuracy and loss of those who are left."""

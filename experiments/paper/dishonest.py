@@ -116,7 +116,7 @@ def dishonest(arguments: Sequence[str]) -> None:
     for which, runs in reports.items():
         defence = study.config(*which, study.seeds[0]).defence
         wanted = scenarios(lies, fractions, amounts)
-        frame = pandas.concat([_scored(run, wanted, defence) for run in runs], ignore_index=True)
+        frame = pandas.concat([standings(run, wanted, defence) for run in runs], ignore_index=True)
         more = f"{fractions[0]:.0%} liars and a lie of {amounts[0]:g} where nothing else is said"
         title = study.title(runs[0].config, more)
         written = study.report(*which)
@@ -126,7 +126,7 @@ def dishonest(arguments: Sequence[str]) -> None:
         written.draw(partial(draw_sweeps, summarised(frame), title), "_sweeps")
 
 
-def _scored(run: KeptRun, wanted: Sequence[Scenario], defence: Defence) -> pandas.DataFrame:
+def standings(run: KeptRun, wanted: Sequence[Scenario], defence: Defence) -> pandas.DataFrame:
     """A row a scenario of one seed.
 
     Args:

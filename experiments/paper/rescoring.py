@@ -23,6 +23,7 @@ from trip_jax.protocol.reports import Reports
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.progress import duration
 from trip_jax.runs.provenance import json_hash
+from trip_jax.runs.reading import is_over
 from trip_jax.runs.resume import arrays_of, state_of
 from trip_jax.settings.errors import Diverged
 from trip_jax.settings.plurals import counted
@@ -33,7 +34,8 @@ def evaluated(run: KeptRun, lies: Mapping[str, tuple[Adversary, Defence]]) -> di
     """What clients found under each lie about models: `lcv` [T, n, M, 3], `filtered` [T, n, M].
 
     Those kept from an earlier call are not evaluated again; an interrupted call goes on from the
-    last whole round.
+    last whole round. What clients find if nobody lies about models and nobody filters them is taken
+    from the run by TRIP-Shapley where that is finished.
 
     Args:
         lies: D1 and C1 by name; D2 and C2 play no part.
@@ -41,6 +43,11 @@ def evaluated(run: KeptRun, lies: Mapping[str, tuple[Adversary, Defence]]) -> di
     folder = run.folder / "lies"
     with run.claimed(), Interruption("the round") as interruption:
         new = {name: lie for name, lie in lies.items() if not (folder / f"{name}.npz").exists()}
+        for name, (adversary, defence) in list(new.items()):
+            if adversary.kind == "none" and not defence.c1 and is_over(run.folder / "trip"):
+                found = {part: run.trip[part].values for part in ("lcv", "filtered")}
+                write(folder / f"{name}.npz", found)
+                del new[name]
         if new:
             _evaluate(run, new, folder, interruption)
     return {name: read(folder / f"{name}.npz") for name in lies}

@@ -11,7 +11,7 @@ import threading
 import time
 from contextlib import suppress
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 from trip_jax.settings.errors import Interrupted
 
@@ -24,8 +24,40 @@ PATIENCE = 60.0
 """Seconds that work may take to end by itself after the first signal."""
 
 
+class Deadline:
+    """A moment by which work ends by itself while this is entered.
+
+    Work that looks at an `Interruption` after each of its steps ends at the last step after which
+    another one as long would pass the moment.
+
+    Args:
+        seconds: from now on.
+
+    Attributes:
+        reached: whether work was told to end.
+    """
+
+    entered: "Deadline | None" = None
+
+    def __init__(self, seconds: float):
+        self._at = time.monotonic() + seconds
+        self.reached = False
+
+    @property
+    def left(self) -> float:
+        """Seconds until the moment."""
+        return self._at - time.monotonic()
+
+    def __enter__(self) -> Self:
+        Deadline.entered = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Deadline.entered = None
+
+
 class Interruption:
-    """Notes the first signal while it is entered.
+    """Notes the first signal while it is entered, and the end of the time that a `Deadline` gives.
 
     A second one, or `PATIENCE` after the first, ends the process where it stands: what is on the
     disk is whole at any moment.
@@ -36,10 +68,11 @@ class Interruption:
 
     def __init__(self, until: str):
         self._until = until
-        self.asked = False
+        self._told = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Interruption":
+        self._looked, self._step = time.monotonic(), 0.0
         if threading.current_thread() is not threading.main_thread():  # it alone gets signals
             return self
         ear, self._mouth = socket.socketpair()
@@ -59,13 +92,25 @@ class Interruption:
         self._mouth.close()
         self._listener.join()
 
+    @property
+    def asked(self) -> bool:
+        """Whether to end here; to be looked at once a step."""
+        if Deadline.entered and not self._told:
+            now = time.monotonic()
+            took, self._looked = now - self._looked, now
+            if took > self._step / 100:  # else it is the same step, looked at twice
+                self._step = max(took, self._step / 2)  # the first may have compiled programs
+            if 1.1 * self._step > Deadline.entered.left:
+                self._told = Deadline.entered.reached = True
+        return self._told
+
     def heed(self) -> None:
         """End here if asked to; raises Interrupted."""
         if self.asked:
             raise Interrupted(KEPT)
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        self.asked = True
+        self._told = True
 
     def _listen(self, ear: socket.socket) -> None:
         """Until the other end is closed: say that a signal came, and see to the end."""

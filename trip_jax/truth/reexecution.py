@@ -11,7 +11,6 @@ server), H that it carries.
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import jax
@@ -32,6 +31,7 @@ from trip_jax.settings import require
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Neighbourhoods, Topology
+from trip_jax.truth.unfinished import Begun, Progress
 
 CHUNK = 4
 """Executions in a chunk on each device, times clients that train together: enough to share the
@@ -126,17 +126,6 @@ def require_all_present(simulation: Simulation, what: str) -> None:
     )
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far executions are, in training examples visited after the first round, which is
-    common to them all."""
-
-    done: int  # with those kept from an interrupted call
-    done_now: int
-    total: int
-    seconds: float  # spent in this call
-
-
 class Executor:
     """Executes a process.
 
@@ -178,7 +167,9 @@ class Executor:
         trains: Bool[np.ndarray, "K n"],
         *,
         finished: Float[np.ndarray, "F h 3"] | None = None,
+        begun: Begun | None = None,
         on_chunk: Callable[[np.ndarray], None] | None = None,
+        on_round: Callable[[Begun], None] | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Float[np.ndarray, "K h 3"]:
         """Carry executions through all rounds: the utilities of their final models.
@@ -187,7 +178,10 @@ class Executor:
             simulation: the federation.
             trains: which clients train.
             finished: the first F executions' utilities, kept from an interrupted call.
+            begun: the chunk after these, kept from an interrupted call; of another chunk it is not
+                used.
             on_chunk: called with all finished utilities after each chunk.
+            on_round: called with the chunk after each of its rounds but the last.
             on_progress: called after each round of each chunk.
 
         Raises:
@@ -209,6 +203,7 @@ class Executor:
         sizes = np.asarray(simulation.data.sizes)
         work = trains @ sizes * self._local_epochs  # [K] of a round
         later_rounds = self._rounds - 1
+        earlier = work[:start].sum() * later_rounds  # done by an interrupted call
         at_once = self.at_once(len(trains))
         trained = _first_trained(simulation.learner, simulation.root)
         for first in range(start, len(trains), at_once):
@@ -217,16 +212,24 @@ class Executor:
             chunk[: last - first] = trains[first:last]
             order = equal_parts(chunk @ sizes, self._n_devices)
             chunk = chunk[order]
-            models = _first_mixed(simulation.learner, self._process, trained, chunk, topology)
-            for t in range(1, self._rounds):
+            if begun is not None and np.array_equal(begun.trains, chunk):
+                models, next_round = jnp.asarray(begun.models), begun.rounds
+                earlier += work[first:last].sum() * (next_round - 1)
+                begun = None  # it takes memory
+            else:
+                models = _first_mixed(simulation.learner, self._process, trained, chunk, topology)
+                next_round = 1
+            for t in range(next_round, self._rounds):
                 models = _next_round(*given, chunk, topology, models, t)
+                if on_round and t + 1 < self._rounds:
+                    on_round(Begun(chunk, t + 1, models))
                 if on_progress:
                     jax.block_until_ready(models)
-                    done_now = work[start:first].sum() * later_rounds + work[first:last].sum() * t
+                    done = work[:first].sum() * later_rounds + work[first:last].sum() * t
                     on_progress(
                         Progress(
-                            done=int(work[:start].sum() * later_rounds + done_now),
-                            done_now=int(done_now),
+                            done=int(done),
+                            done_now=int(done - earlier),
                             total=int(work.sum() * later_rounds),
                             seconds=time.perf_counter() - began,
                         )

@@ -1,0 +1,143 @@
+"""The page "Reproduce the paper": its tables, made of the numbers and the list of units."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas
+
+from experiments.harness.report import markdown, number
+from experiments.paper.paper_values import DISTRIBUTIONS, TOPOLOGIES
+from experiments.paper.queue.records import Records, table, write_table
+from experiments.paper.queue.unit import Unit
+from experiments.paper.queue.verdicts_of_claims import CLAIMS
+from experiments.paper.queue.work import H100, TWO_CORES
+from trip_jax.runs.directory import whole
+from trip_jax.runs.progress import duration
+from trip_jax.settings.errors import InvalidSetting
+
+DOCS = Path(__file__).parents[3] / "docs" / "results"
+NUMBERS, UNITS, PAGE = "files/paper.csv", "files/paper_units.csv", "reproduce.md"
+
+BEGIN = "<!-- written by python -m experiments.paper page -->"
+END = "<!-- end of what is written -->"
+
+NAMES = {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "digits": "digits"}
+METHODS = ("MR", "TMR", "GTG-Shapley", "OR", "TRIP-Shapley", "surrogate", "equal")
+
+
+def publish(records: Records, units: Sequence[Unit], docs: Path = DOCS) -> None:
+    """Write the numbers, the list of units and the page beside the documentation.
+
+    Args:
+        docs: the folder of the page.
+
+    Raises:
+        InvalidSetting: the page has no place for them.
+    """
+    frame = table(records.all(), [unit.name for unit in units])
+    (docs / "files").mkdir(parents=True, exist_ok=True)
+    write_table(frame, docs / NUMBERS)
+    listed(units).to_csv(docs / UNITS, index=False)
+    path = docs / PAGE
+    text = path.read_text() if path.exists() else ""
+    if BEGIN not in text or END not in text:
+        raise InvalidSetting(f"{path} has no lines {BEGIN} and {END} to write between.")
+    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
+    with whole(path) as unfinished:
+        unfinished.write_text(f"{before}{BEGIN}\n\n{written(docs)}\n\n{END}{after}")
+    print(f"{len(frame)} numbers in {docs / NUMBERS}, told in {path}")
+
+
+def listed(units: Sequence[Unit]) -> pandas.DataFrame:
+    """Every unit with its command and what it takes, in seconds."""
+    return pandas.DataFrame(
+        {
+            "unit": unit.name,
+            "command": unit.command,
+            "two_cores": round(TWO_CORES.seconds(unit.work, unit.kind)),
+            "h100": round(H100.seconds(unit.work, unit.kind), 1),
+        }
+        for unit in units
+    )
+
+
+def written(docs: Path = DOCS) -> str:
+    """What stands on the page between the marks, from the two files beside it."""
+    words = dict.fromkeys(("case", "method", "utility"), str)
+    frame, units = pandas.read_csv(docs / NUMBERS, dtype=words), pandas.read_csv(docs / UNITS)
+    frame = frame.fillna(dict.fromkeys(words, ""))
+    return "\n\n".join(_sections(frame, units))
+
+
+def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]:
+    datasets = list(dict.fromkeys(units.unit.str.split("/").str[1]))
+    yield "## Verdicts"
+    lines = [["claim", "data", "the paper", "ours", "verdict"]]
+    for claim in CLAIMS:
+        for dataset in datasets:
+            judged = claim.judge(frame[frame.dataset == dataset]) or ("", "", "not run")
+            lines.append([claim.said, NAMES[dataset], *(one or "–" for one in judged)])
+    yield markdown(lines)
+    yield "## Tables I and II"
+    seeds = ", ".join(map(str, sorted(frame.seed.unique())))
+    yield (
+        "Cosine distance by accuracy, Eq. 4 as printed; in brackets the paper's; a dash where it "
+        f"is not run. Means over seeds ({seeds})."
+    )
+    for dataset in datasets:
+        yield f"{NAMES[dataset]}:"
+        yield markdown(_cells(frame[frame.dataset == dataset]))
+    yield "## Not run"
+    yield (
+        f"{_whole(units)} What is left stands with its command; `out=outputs/paper/tables`, or "
+        "`out=outputs/paper/large` for 100 clients, lets it share what the queue keeps. Times are "
+        f"arithmetic: counted FLOP over the rates of {TWO_CORES.device}, and over those seen in "
+        "short runs of an H100, without loading and compiling."
+    )
+    yield markdown(_not_run(frame, units))
+
+
+def _whole(units: pandas.DataFrame) -> str:
+    """What the first seed takes."""
+    here = units[units.unit.str.contains("/seed0/")]
+    cores, gpu = _times(here)
+    return f"All of seed 0 takes {cores} on two idle cores and {gpu} on an H100."
+
+
+def _cells(frame: pandas.DataFrame) -> Iterator[list[str]]:
+    """Ours beside the paper's: a line a method, a column a cell."""
+    cells = [(one, "regular") for one in DISTRIBUTIONS]
+    cells += [("iid", one) for one in TOPOLOGIES if one != "regular"]
+    names = [one if topology == "regular" else topology for one, topology in cells]
+    yield ["method", *(name.replace("_", " ") for name in names)]
+    rows = frame[(frame.measure == "cosine distance") & (frame.utility == "accuracy")]
+    for method in METHODS:
+        line = [method]
+        for distribution, topology in cells:
+            here = rows[(rows.method == method) & (rows.distribution == distribution)]
+            here = here[here.topology == topology]
+            printed = here.paper.dropna()
+            brackets = f" ({printed.iloc[0]:.3f})" if len(printed) else ""
+            line.append(number(here.ours.mean(), 4) + brackets)
+        yield line
+
+
+def _not_run(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[list[str]]:
+    """A line for each command and the units of it that are left."""
+    yield ["units", "on two cores", "on an H100", "command"]
+    left = units[~units.unit.isin(set(frame.unit))]
+    if not len(left):
+        yield ["none", "–", "–", "–"]
+    seed = left.unit.str.extract(r"/seed(\d+)/")[0]
+    first = left[seed == "0"]
+    for command, rows in first.groupby("command", sort=False):
+        names = rows.unit.str.rpartition("/")
+        what = f"{names[0].iloc[0].removesuffix('/seed0')}: {', '.join(names[2])}"
+        yield [what, *_times(rows), f"`{command}`"]
+    for later, rows in left[seed != "0"].groupby(seed):
+        command = f"python -m experiments.paper only=seed{later}"
+        yield [f"all of seed {later}", *_times(rows), f"`{command}`"]
+
+
+def _times(rows: pandas.DataFrame) -> tuple[str, str]:
+    return duration(rows.two_cores.sum()), duration(rows.h100.sum())
