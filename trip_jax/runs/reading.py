@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trip_jax.runs.dataset import lcv_by_contributor
+from trip_jax.runs.labels import NAME, names_of
 from trip_jax.runs.propagation import rows_of_phi
 from trip_jax.settings.declared import path_of
 from trip_jax.settings.errors import InvalidSetting
@@ -31,7 +32,12 @@ class Run:
     rounds: "pandas.DataFrame"  # rounds.csv
     data: "xarray.Dataset"  # results.nc
 
-    def rows_of_phi(self, clients: Sequence[int]) -> np.ndarray:
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """What the n clients are called, in their order; None: 0..n-1."""
+        return names_of(self.data)
+
+    def rows_of_phi(self, clients: Sequence[int | str]) -> np.ndarray:
         """[R, n] contributions to the final models of some clients, whether or not phi was kept."""
         return rows_of_phi(self.data, clients)
 
@@ -58,6 +64,8 @@ def is_over(folder: Path) -> bool:
 def load_run(path: str | os.PathLike[str]) -> Run:
     """Read a run directory.
 
+    Where clients have names, `data.sel(client_name="mayo")` takes them.
+
     Raises:
         InvalidSetting: the directory holds no run, or one that was cut off or is damaged. One that
             stopped because a model diverged, or was interrupted after a round, is read; its summary
@@ -76,7 +84,10 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     def load(path: Path) -> "xarray.Dataset":
         with h5py.File(path) as file:
             file.attrs.get("_nc3_strict")  # where h5netcdf fails it fails once more when collected
-        return xarray.load_dataset(path, engine="h5netcdf")
+        data = xarray.load_dataset(path, engine="h5netcdf")
+        for name in set(NAME.values()) & set(data.coords):
+            data = data.set_xindex(name)  # so that .sel takes names
+        return data
 
     data = _read(folder / "results.nc", load, ARRAYS)
 

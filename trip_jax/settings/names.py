@@ -57,6 +57,28 @@ def as_names(where: str, given: Iterable[Any]) -> tuple[str, ...]:
     return tuple(sorted(found, key=order_of))
 
 
+def names_of_nodes(where: str, nodes: Iterable[Any], n: int) -> tuple[str, ...]:
+    """The names of n clients, as nodes of a graph that are not all among 0..n-1, in their order.
+
+    Raises:
+        InvalidSetting: they are not n, or numbers of clients beside texts.
+    """
+    nodes, number = list(nodes), {str(i) for i in range(n)}
+    strange = sorted((str(node) for node in nodes if str(node) not in number), key=order_of)
+    lead = f"{where} must have exactly the clients 0..{n - 1} (n_clients={n}), or {n} names, as"
+    require(
+        len(nodes) == n,
+        f"{lead} nodes, not {len(nodes)} nodes, such as {several(strange)}: set "
+        f"n_clients={len(nodes)}, or mend the graph.",
+    )
+    texts = [name for name in strange if order_of(name)[0]]
+    require(
+        not texts or len(strange) == n,
+        f"{lead} nodes, not numbers of clients beside {several(texts)}.",
+    )
+    return as_names(where, nodes)
+
+
 def order_of(name: str) -> tuple[bool, int, str]:
     """The key by which names are sorted."""
     integer = re.fullmatch(r"-?[0-9]{1,18}", name)

@@ -11,7 +11,7 @@ import networkx as nx
 
 from trip_jax.settings import require
 from trip_jax.settings.errors import InvalidSetting, Notice
-from trip_jax.settings.names import as_names, order_of, several
+from trip_jax.settings.names import names_of_nodes
 from trip_jax.settings.plurals import counted
 from trip_jax.topology.lists import (
     ADJACENCY,
@@ -176,13 +176,7 @@ def _named(graph: nx.Graph, path: Path, n: int) -> nx.Graph:
         numbered = nx.relabel_nodes(graph, numbers)
         numbered.add_nodes_from(range(n))
         return numbered
-    strange = sorted((node for node in graph if node not in numbers), key=order_of)
-    require(
-        len(graph) == n,
-        f"topology.files: {path} names {counted(len(graph), 'client')}, not 0..{n - 1} alone (such "
-        f"as {several(strange)}), but n_clients={n}: set n_clients={len(graph)}.",
-    )
-    as_names(f"topology.files: {path}", graph)
+    names_of_nodes(f"topology.files: {path}", graph, n)
     return nx.relabel_nodes(graph, {node: unicodedata.normalize("NFC", node) for node in graph})
 
 

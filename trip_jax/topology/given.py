@@ -1,7 +1,6 @@
 """Graphs as they may be given: NetworkX's, weight matrices, edge lists; one, or several in turn."""
 
 from collections.abc import Iterable, Sequence
-from numbers import Integral
 from typing import Any, TypeAlias
 
 import networkx as nx
@@ -11,7 +10,7 @@ from jaxtyping import Float
 from trip_jax.settings import require
 from trip_jax.settings.declared import told
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.names import as_name, as_names, require_alike
+from trip_jax.settings.names import as_name, names_of_nodes, require_alike
 from trip_jax.topology.edges import Edges
 
 Graph: TypeAlias = nx.Graph | Edges | np.ndarray
@@ -67,20 +66,13 @@ def numbered(graphs: Sequence[Graph], n: int) -> tuple[list[Graph], tuple[str, .
 
 
 def _numbers(graph: nx.Graph, n: int) -> tuple[tuple[str, ...], dict[Any, int]]:
-    """The names of a graph's nodes in order, and their numbers; none where these are their names.
-
-    Names that are the numbers 0..n-1 are in this order, too.
-    """
+    """The names of a graph's nodes in order, and the number of each; none where nodes are it."""
+    numbers = tuple(map(str, range(n)))
     if set(graph.nodes) == set(range(n)):
-        return tuple(map(str, range(n))), {}
-    strange = sorted(map(repr, set(graph.nodes) ^ set(range(n))))[:3]
-    texts = all(isinstance(node, str | Integral) and not isinstance(node, bool) for node in graph)
-    require(
-        texts and len(graph) == n,
-        f"The graph's nodes must be exactly the clients 0..{n - 1} (n_clients={n}), or the names "
-        f"of {n} clients; of its {len(graph)} nodes these differ: {', '.join(strange)}.",
-    )
-    names = as_names("The graph", graph)
+        return numbers, {}
+    if set(graph.nodes) == set(numbers):
+        return numbers, {name: i for i, name in enumerate(numbers)}
+    names = names_of_nodes("The graph", graph.nodes, n)
     at = {name: i for i, name in enumerate(names)}
     return names, {node: at[as_name("The graph", node)] for node in graph}
 

@@ -3,7 +3,6 @@
 import ast
 import csv
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
@@ -125,17 +124,17 @@ def table_of(path: Path) -> Table:
     rows = [(k, line) for k, line in rows if line]
     if not rows:
         raise ValueError("it holds no edge")
-    cut = list(_cut(rows))
+    mark = _between_columns([line for _, line in rows])
+    cut = [_row(k, line, mark) for k, line in rows]
     columns = tuple(word.lower() for word in cut[0].words)
     has_header = columns[:2] in HEADERS
     if has_header and columns[2:] not in ((), ("weight",)):
         raise ValueError(f"line {cut[0].number}: columns must be source, target and perhaps weight")
-    for row in cut if not has_header else ():
-        if blank := next((word for word in row.words if re.search(r"\s", word)), None):
-            raise ValueError(
-                f"line {row.number} has a blank in {blank!r}: write one sign between columns, or a "
-                "header source, target where names have blanks"
-            )
+    if mark and not has_header:
+        raise ValueError(
+            f"line {cut[0].number} has {mark!r} between columns: write blanks, or a first line "
+            f"source{mark}target"
+        )
     return Table(cut[has_header:], _directions(lines), has_header)
 
 
@@ -149,18 +148,23 @@ def _directions(lines: list[str]) -> bool | None:
     return None
 
 
-def _cut(lines: list[tuple[int, str]]) -> Iterator[Row]:
-    """Lines as words, between semicolons, commas, tabs or blanks."""
-    split = [(k, DATA.fullmatch(line), line) for k, line in lines]
-    texts = [found[1] if found else line for _, found, line in split]
+def _between_columns(lines: list[str]) -> str | None:
+    """The sign that stands between columns; None: blanks."""
+    texts = [found[1] if (found := DATA.fullmatch(line)) else line for line in lines]
     if all(map(DECIMAL_COMMA.fullmatch, texts)):
         raise ValueError("weights have a decimal comma: write 0.5 for 0,5")
     mark = next((mark for mark in ";," if any(mark in text for text in texts)), None)
-    if mark is None and all("\t" in text for text in texts if len(text.split()) > 1):
-        mark = "\t"
-    for (k, found, _), text in zip(split, texts, strict=True):
-        words = text.split() if mark is None else _fields(k, text, mark)
-        yield Row(k, words, _attributes(k, found[2]) if found else None)
+    tabs = any(
+        len(text.split("\t")) > 1 and len(text.split()) > len(text.split("\t")) for text in texts
+    )
+    return "\t" if mark is None and tabs else mark
+
+
+def _row(number: int, line: str, mark: str | None) -> Row:
+    found = DATA.fullmatch(line)
+    text = found[1] if found else line
+    words = text.split() if mark is None else _fields(number, text, mark)
+    return Row(number, words, _attributes(number, found[2]) if found else None)
 
 
 def _fields(number: int, text: str, mark: str) -> list[str]:

@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from trip_jax.runs.figures import MAX_NAMED, MUTED, add_legend, plain, titled_figure
+from trip_jax.runs.labels import short
 from trip_jax.runs.pages.comparison import Comparison
 from trip_jax.runs.scores import shares
 
@@ -21,10 +22,10 @@ def figure_of(comparison: Comparison) -> Figure:
     what, units, scores = "score", comparison.units, comparison.scores
     if len(units) > 1:
         what, units, scores = "share", ["% of all scores"], list(map(shares, scores))
-    n = max(map(len, scores))
+    n = len(comparison.clients)
     padded = np.full((len(scores), n), np.nan)
-    for row, score in zip(padded, scores, strict=True):
-        row[: len(score)] = score
+    for row, places, score in zip(padded, comparison.places, scores, strict=True):
+        row[places] = score
     mean = np.ma.masked_invalid(padded).mean(axis=0).filled(np.nan)
     order = np.argsort(-mean, kind="stable")
     title = comparison.runs[0].data.title
@@ -48,6 +49,8 @@ def figure_of(comparison: Comparison) -> Figure:
     axes.set(xlabel="client" if n <= MAX_NAMED else "rank of the client")
     axes.set_ylabel(f"{what} ({units[0]})")
     if n <= MAX_NAMED:
-        axes.set_xticks(rank, order.astype(str))
+        called = [short(comparison.clients[i]) for i in order]
+        turned = 90 if any(run.names for run in comparison.runs) else 0
+        axes.set_xticks(rank, called, rotation=turned, parse_math=False)
     add_legend(axes, ncols=4)
     return figure

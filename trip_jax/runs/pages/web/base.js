@@ -53,6 +53,12 @@ function compare(one, other) {
 const descending = (values) =>
   range(values.length).sort((i, j) => compare(values[j], values[i]));
 
+/** A name or number as text, cut where it is longer than `most` characters. */
+function shortened(name, most) {
+  const text = String(name);
+  return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
+}
+
 const plural = (count, one, many = `${one}s`) =>
   `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 
