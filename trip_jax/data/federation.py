@@ -12,7 +12,7 @@ from jaxtyping import Int32, Real
 
 from trip_jax.data.examples import as_examples, as_labels, require_alike
 from trip_jax.settings import require
-from trip_jax.settings.declared import array, instance
+from trip_jax.settings.declared import array, instance, told
 from trip_jax.settings.names import as_name, as_names
 
 
@@ -47,7 +47,11 @@ class ClientData:
         Raises:
             InvalidSetting: a name that is none, or arrays that do not fit together.
         """
-        names = as_names("`clients`", instance("clients", clients, Mapping, "by name"))
+        require(
+            isinstance(clients, Mapping),
+            f"clients must map names to (examples, labels), not {told(clients)}.",
+        )
+        names = as_names("`clients`", clients)
         given = {as_name("`clients`", name): pair for name, pair in clients.items()}
         parts = [_pair(f"clients[{name!r}]", given[name]) for name in names]
         test_images, test_labels = _pair("test", test)

@@ -35,6 +35,7 @@ MAX_NAMED = 40  # clients whose numbers fit along an axis 7 inches wide, or into
 EXTREMES = 5  # clients at either end of the scores that are named where not all can be
 MAX_DRAWN = 10_000  # clients that have bars, and a graph that is drawn
 MAX_LISTED = 50  # clients whose numbers fit where some are named
+NAMED = 0.8  # inches for names along an axis, in place of numbers
 CLIPPED = 0.5  # per cent of a large matrix beyond either end of the colour scale
 
 
@@ -93,7 +94,8 @@ def phi(run: xarray.Dataset) -> Figure:
     block = -(-n // MAX_DETAILED)
     written = n <= MAX_WRITTEN
     what = "Contribution of each client to each final model"
-    width = 5.0 if 8 < n <= MAX_WRITTEN else 3.5
+    room = NAMED * (names_of(run) is not None and n <= MAX_NAMED)
+    width = (5.0 if 8 < n <= MAX_WRITTEN else 3.5) + room
     figure, axes = _new_figure(what, _contribution_title(run), width, 0.8 * width + 0.1)
     numbers = run.phi.drop_vars(list(NAME.values()), errors="ignore")
     values = numbers.coarsen(client=block, contributor=block, boundary="pad").mean().values
@@ -137,7 +139,8 @@ def scores(run: xarray.Dataset) -> Figure:
     level = run.level.values[order] if "level" in run else np.zeros(n)
     heights = (2.4, 0.9)[: 2 if np.ptp(level) > 0 else 1]
     what = "Score of each client" + ", and its data" * (len(heights) - 1)
-    figure = titled_figure(what, _contribution_title(run), width, sum(heights) + 0.2)
+    room = 0.2 + NAMED * (names_of(run) is not None)
+    figure = titled_figure(what, _contribution_title(run), width, sum(heights) + room)
     panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)
     axes, lowest = plain(panels[0, 0]), plain(panels[-1, 0])
     rank, wide = np.arange(1, n + 1), 0.8 if n <= MAX_DISTINCT else 1.0
@@ -171,7 +174,7 @@ def scores(run: xarray.Dataset) -> Figure:
         lowest.set_ylabel(textwrap.fill(run.level.attrs["long_name"], 14))
     lowest.set_xlim(0.3, n + 0.7)
     if n <= MAX_NAMED:
-        turned = 90 if names_of(run) else 0
+        turned = 90 * (names_of(run) is not None)
         lowest.set_xticks(rank, called[order], rotation=turned, parse_math=False)
         lowest.set_xlabel("client")
     else:
@@ -249,11 +252,9 @@ def graph(run: xarray.Dataset) -> Figure:
         axes.plot([], [], "o", mfc="none", mec="black", ms=6, label="liar")
     if n <= MAX_NAMED and names_of(run):
         beneath: dict[str, Any] = {"ha": "center", "va": "top", "parse_math": False}
-        for i, label in enumerate(labels(run)):
-            away = (0, -diameter / 2 - 1)  # points
-            axes.annotate(
-                short(label), at[i], away, textcoords="offset points", fontsize=5.5, **beneath
-            )
+        beneath |= {"xytext": (0, -diameter / 2 - 1), "textcoords": "offset points"}
+        for place, label in zip(at, labels(run), strict=True):
+            axes.annotate(short(label), place, fontsize=5.5, **beneath)
     elif n <= MAX_NAMED:
         for i in range(n):
             _write_on(axes, x[i], y[i], str(i), drawn.to_rgba(score[i]))

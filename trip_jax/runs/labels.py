@@ -11,7 +11,7 @@ NAME = {"client": "client_name", "contributor": "contributor_name"}
 """The coordinate that holds the names along a dimension of clients, where they have any."""
 
 SHORT = 14
-"""Characters of a name in figures; beyond, it is cut."""
+"""Characters of a name in figures."""
 
 
 def names_of(run: "xarray.Dataset") -> tuple[str, ...] | None:
@@ -36,5 +36,6 @@ def column(run: "xarray.Dataset") -> Any:
 
 
 def short(label: str) -> str:
-    """A label that fits into a figure."""
-    return label if len(label) <= SHORT else f"{label[: SHORT - 1]}…"
+    """A label that fits into a figure: of a long one its beginning and its end."""
+    half = SHORT // 2
+    return label if len(label) <= SHORT else f"{label[:half]}…{label[1 - half :]}"

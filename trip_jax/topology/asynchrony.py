@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -93,7 +93,7 @@ class Clocks:
             "with schedule=events, and only then.",
         )
 
-    def among(self, names: Sequence[str] | None) -> Self:
+    def among(self, names: Sequence[str] | None) -> "Clocks":
         """The same settings among clients who are called so, in their order; None: 0..n-1."""
         other = copy(self)
         object.__setattr__(other, "names", names)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +58,7 @@ class Participation:
             "participation.events must list events when participation=events, and only then.",
         )
 
-    def among(self, names: Sequence[str] | None) -> Self:
+    def among(self, names: Sequence[str] | None) -> "Participation":
         """The same settings among clients who are called so, in their order; None: 0..n-1."""
         other = copy(self)
         object.__setattr__(other, "names", names)

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from trip_jax.runs.figures import MAX_NAMED, MUTED, add_legend, plain, titled_figure
+from trip_jax.runs.figures import MAX_NAMED, MUTED, NAMED, add_legend, plain, titled_figure
 from trip_jax.runs.labels import short
 from trip_jax.runs.pages.comparison import Comparison
 from trip_jax.runs.scores import shares
@@ -32,7 +32,9 @@ def figure_of(comparison: Comparison) -> Figure:
     if comparison.settings:
         title += f" and others; they differ in {', '.join(comparison.settings)}"
     width = 3.5 if n <= 12 else 7.0
-    figure = titled_figure(f"{what.capitalize()} of each client by run", title, width, 2.6)
+    named = any(run.names for run in comparison.runs)
+    heading, height = f"{what.capitalize()} of each client by run", 2.6 + NAMED * named
+    figure = titled_figure(heading, title, width, height)
     axes = plain(figure.add_subplot())
     rank = np.arange(1, n + 1)
     if len(scores) <= len(MARKS):
@@ -50,7 +52,6 @@ def figure_of(comparison: Comparison) -> Figure:
     axes.set_ylabel(f"{what} ({units[0]})")
     if n <= MAX_NAMED:
         called = [short(comparison.clients[i]) for i in order]
-        turned = 90 if any(run.names for run in comparison.runs) else 0
-        axes.set_xticks(rank, called, rotation=turned, parse_math=False)
+        axes.set_xticks(rank, called, rotation=90 * named, parse_math=False)
     add_legend(axes, ncols=4)
     return figure
