@@ -36,7 +36,7 @@ class ClientData:
     names: tuple[str, ...] | None = struct.field(pytree_node=False, default=None)
 
     @classmethod
-    def of_clients(cls, clients: Mapping[Any, Any], test: Any) -> "ClientData":
+    def of_clients(cls, clients: Any, test: Any) -> "ClientData":
         """The data of clients who have names.
 
         Args:

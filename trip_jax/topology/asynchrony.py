@@ -271,8 +271,9 @@ def _of_file(settings: Clocks, n: int) -> Float[np.ndarray, "n 2"]:
             duration, latency = map(float, times)
         except ValueError:
             duration, latency = math.nan, math.nan
+        numbered = settings.names is not None or name.isdecimal()
         require(
-            0 < duration <= LONGEST and 0 <= latency <= LONGEST,
+            numbered and 0 < duration <= LONGEST and 0 <= latency <= LONGEST,
             f"{where} must be 'client duration latency', times up to {LONGEST:,}, the duration "
             "above 0.",
         )
