@@ -72,6 +72,12 @@ def test_edges_without_weights_are_refused_when_they_are_asked_for() -> None:
         from_config(TopologyConfig("star", weights="graph"), np.ones(3), rounds=1, seed=0)
 
 
+@pytest.mark.parametrize("sizes", [[1e308] * 3, [1, 1, 1e39], [5e-324, 1, 1], [1e-46] * 3])
+def test_sizes_that_weights_cannot_hold_are_refused(sizes: list[float]) -> None:
+    with pytest.raises(InvalidSetting, match="sizes must lie between 1e-30 and 1e30"):
+        build(nx.path_graph(3), sizes)
+
+
 def test_weights_that_are_not_used_are_said_not_to_be() -> None:
     with pytest.warns(UserWarning, match=r"not used: topology.weights=graph mixes by them"):
         unused = build(weighted((0, 1, 7), (1, 2, np.nan)), np.ones(3))

@@ -76,7 +76,8 @@ def test_names_that_composing_makes_equal_are_refused() -> None:
 @pytest.mark.parametrize(
     ("nodes", "said"),
     [
-        (("a", "b"), r"exactly the clients 0\.\.2 \(n_clients=3\), or 3 names, as nodes, not 2"),
+        (("a", "b"), r"exactly the clients 0\.\.2 \(n_clients=3\), or 3 names, as nodes, not 2 of"),
+        ((0, 1), r"not 2 of which '2' differ: set n_clients=2"),
         (("a", "b", "c", "d"), "set n_clients=4, or mend the graph"),
         ((0, 1, "x"), "not numbers of clients beside 'x'"),
     ],

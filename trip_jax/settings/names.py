@@ -64,11 +64,13 @@ def names_of_nodes(where: str, nodes: Iterable[Any], n: int) -> tuple[str, ...]:
         InvalidSetting: they are not n, or numbers of clients beside texts.
     """
     nodes, number = list(nodes), {str(i) for i in range(n)}
-    strange = sorted((str(node) for node in nodes if str(node) not in number), key=order_of)
+    there = {str(node) for node in nodes}
+    strange = sorted(there - number, key=order_of)
+    differ = strange or sorted(number - there, key=order_of)
     lead = f"{where} must have exactly the clients 0..{n - 1} (n_clients={n}), or {n} names, as"
     require(
         len(nodes) == n,
-        f"{lead} nodes, not {len(nodes)} nodes, such as {several(strange)}: set "
+        f"{lead} nodes, not {len(nodes)} of which {several(differ)} differ: set "
         f"n_clients={len(nodes)}, or mend the graph.",
     )
     texts = [name for name in strange if order_of(name)[0]]

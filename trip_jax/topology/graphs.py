@@ -221,6 +221,11 @@ def build(
         "sizes must be a list of numbers above 0, the examples of each client, such as "
         "federation.data.sizes.",
     )
+    require(
+        float(sizes.min(initial=1)) > 1e-30 and float(sizes.max(initial=1)) < 1e30,
+        "sizes must lie between 1e-30 and 1e30, as weights are of 32 bits: give numbers of "
+        "examples.",
+    )
     sizes, n = np.asarray(sizes), len(sizes)
     given, names = numbered(listed(graphs, n), n)
     arcs = [_arcs(graph, n) for graph in given]
