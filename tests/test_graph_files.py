@@ -9,6 +9,8 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import trip_jax as tj
 from tests.conftest import TINY, Command, tiny, tiny_data
@@ -163,6 +165,48 @@ def test_what_networkx_writes_is_never_another_graph(
     assert nx.utils.graphs_equal(nx.Graph(found.edges), nx.Graph(graph.edges))
 
 
+WRITERS: dict[str, Callable[..., None]] = {
+    "pairs": lambda graph, path: nx.write_edgelist(graph, path, data=False),
+    "attributes": nx.write_edgelist,
+    "weighted": nx.write_weighted_edgelist,
+    "adjacency": nx.write_adjlist,
+    "graphml": nx.write_graphml,
+}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    n=st.integers(3, 6),
+    named=st.booleans(),
+    directed=st.booleans(),
+    writer=st.sampled_from(sorted(WRITERS)),
+    data=st.data(),
+)
+def test_a_file_is_the_graph_that_was_written_or_is_refused(
+    tmp_path: Path, n: int, named: bool, directed: bool, writer: str, data: st.DataObject
+) -> None:
+    """Never another graph; a list of pairs on all nodes is refused for nothing else."""
+    called = "abcdef"[:n] if named else range(n)
+    ends = st.tuples(*[st.integers(0, n - 1)] * 2).filter(lambda pair: pair[0] != pair[1])
+    drawn = data.draw(st.lists(ends, min_size=1, max_size=10, unique_by=frozenset))
+    graph = nx.DiGraph() if directed else nx.Graph()
+    graph.add_nodes_from(called)
+    graph.add_edges_from((called[a], called[b]) for a, b in drawn)
+    weighs = writer not in ("pairs", "adjacency")
+    for edge in graph.edges if weighs else ():
+        graph.edges[edge]["weight"] = data.draw(st.integers(0, 7))
+    path = written(tmp_path / "graph", by(WRITERS[writer], graph))
+    try:
+        found = read_graph(path, n, directed=directed)
+    except InvalidSetting as error:
+        form = "adjacency" if writer == "adjacency" else "edges"
+        lacks = named and form == "edges" and nx.number_of_isolates(graph) > 0
+        assert lacks or f"topology.format={form}" in str(error)
+        found = graph if lacks else read_graph(path, n, directed=directed, format=form)
+    found.graph.clear()
+    assert nx.utils.graphs_equal(found, graph)
+
+
 FORMS: dict[str, tuple[str, Callable[[nx.DiGraph], Any], dict[str, Any]]] = {
     "flag": ("a.txt", lambda g: by(nx.write_edgelist, g), {"directed": True}),
     "line": ("b.txt", lambda g: lines(g, "{} {}", "# directed\n"), {}),
@@ -179,8 +223,8 @@ FORMS: dict[str, tuple[str, Callable[[nx.DiGraph], Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_directed_graph_has_its_arcs_in_every_form(tmp_path: Path, form: str) -> None:
-    name, content, settings = FORMS[form]
-    found = laid_out(written(tmp_path / name, content(ARCS)), 4, **settings)
+    name, content, chosen = FORMS[form]
+    found = laid_out(written(tmp_path / name, content(ARCS)), 4, **chosen)
     assert (adjacency(found) == adjacency(build(ARCS, np.ones(4)))).all()
     assert str(found.files[0]) == f"{name} read as directed: 6 arcs"
 
@@ -273,9 +317,9 @@ def test_an_isolated_node_brings_a_warning_from_python_and_from_a_file(tmp_path:
 def test_a_run_says_what_it_took_a_file_for(command: Command, tmp_path: Path) -> None:
     """In its line, in summary.json and on the page, which names clients as the file does."""
     written(tmp_path / "clinics.csv", "source,target\nmayo,<b>x</b>\n<b>x</b>,Charité\n")
-    settings = ("topology=file", "topology.files=[clinics.csv]", "participation=trace")
+    asked = ("topology=file", "topology.files=[clinics.csv]", "participation=trace")
     written(tmp_path / "trace.txt", "mayo 1 1\n")
-    outcome = command(*TINY, *settings, "participation.file=trace.txt", "hydra.run.dir=run")
+    outcome = command(*TINY, *asked, "participation.file=trace.txt", "hydra.run.dir=run")
     assert outcome.code == 0, outcome.error
     assert ", file clinics.csv, " in outcome.out
     assert "clinics.csv read as undirected: 2 edges" in outcome.out

@@ -75,7 +75,7 @@ def names_of_nodes(where: str, nodes: Iterable[Any], n: int) -> tuple[str, ...]:
     )
     texts = [name for name in strange if order_of(name)[0]]
     require(
-        not texts or len(strange) == n,
+        not texts or not there & number,
         f"{lead} nodes, not numbers of clients beside {several(texts)}.",
     )
     return as_names(where, nodes)

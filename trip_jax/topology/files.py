@@ -1,6 +1,5 @@
 """Graphs from files, which may be damaged or hostile."""
 
-import unicodedata
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import networkx as nx
 
 from trip_jax.settings import require
 from trip_jax.settings.errors import InvalidSetting, Notice
-from trip_jax.settings.names import names_of_nodes
+from trip_jax.settings.names import as_name, names_of_nodes, order_of
 from trip_jax.settings.plurals import counted
 from trip_jax.topology.lists import (
     ADJACENCY,
@@ -165,8 +164,10 @@ def _read(table: Table, n: int, format: str, directed: bool) -> Reading:
 
 
 def _fits(reading: Reading, n: int) -> bool:
-    """Whether the nodes may be n clients."""
-    return len(reading.nodes) == n or reading.nodes.keys() <= {str(i) for i in range(n)}
+    """Whether the nodes may be clients, of whom some may have no edge."""
+    others = reading.nodes.keys() - {str(i) for i in range(n)}
+    alone = len(others) == len(reading.nodes) or not any(order_of(name)[0] for name in others)
+    return not others or (len(reading.nodes) <= n and alone)
 
 
 def _named(graph: nx.Graph, path: Path, n: int) -> nx.Graph:
@@ -176,8 +177,9 @@ def _named(graph: nx.Graph, path: Path, n: int) -> nx.Graph:
         numbered = nx.relabel_nodes(graph, numbers)
         numbered.add_nodes_from(range(n))
         return numbered
-    names_of_nodes(f"topology.files: {path}", graph, n)
-    return nx.relabel_nodes(graph, {node: unicodedata.normalize("NFC", node) for node in graph})
+    where = f"topology.files: {path}"
+    names_of_nodes(where, graph, n)
+    return nx.relabel_nodes(graph, {node: as_name(where, node) for node in graph})
 
 
 def _of_graphml(path: Path) -> nx.Graph:
