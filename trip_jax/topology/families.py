@@ -1,5 +1,6 @@
 """Families of graphs that are drawn by name, and graphs from files."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,14 +11,14 @@ import numpy as np
 
 from trip_jax.settings import Registry, choice, count, fraction, require
 from trip_jax.settings.declared import check_types
-from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting, Notice
 from trip_jax.settings.idle import unread_by
 from trip_jax.settings.plurals import counted
 from trip_jax.settings.room import require_room
 from trip_jax.topology.edges import Edges, edges_of, random_graph, small_world
 from trip_jax.topology.files import FILE, FORMATS, GRAPHML, GraphFile, read_graph, shown
 from trip_jax.topology.given import numbered
-from trip_jax.topology.graphs import Topology, build
+from trip_jax.topology.graphs import ALONE, Topology, build
 from trip_jax.topology.weights import WEIGHTS
 
 BYTES_AN_ARC = 64
@@ -210,7 +211,10 @@ def from_config(config: TopologyConfig, sizes: np.ndarray, *, rounds: int, seed:
     for k, graph in enumerate(graphs):
         _require_connected(config, edges_of(graph, n), files[k] if files else None)
     every = config.redraw_every or rounds
-    topology = build(graphs, sizes, weights=config.weights, redraw_every=every)
+    with warnings.catch_warnings():
+        if config.allow_disconnected:  # then it is meant
+            warnings.filterwarnings("ignore", ALONE, Notice)
+        topology = build(graphs, sizes, weights=config.weights, redraw_every=every)
     return replace(topology, names=names, files=files)
 
 

@@ -25,6 +25,9 @@ from trip_jax.topology.files import GraphFile
 from trip_jax.topology.given import Graph, listed, numbered
 from trip_jax.topology.weights import WEIGHTS, Weigh, WeightRule, has_weights
 
+ALONE = "No edge joins"
+"""How the warning of clients without neighbours begins."""
+
 BYTES_A_SLOT = 32
 """That a slot of a graph takes while it is built."""
 
@@ -269,7 +272,7 @@ def _say_who_is_alone(arcs: Any, n: int, names: tuple[str, ...] | None) -> None:
         joined[client[client != member]] = joined[member[client != member]] = True
     alone = [names[i] if names else str(i) for i in np.flatnonzero(~joined)[:4]]
     if n > 1 and alone:
-        said = f"No edge joins {several(alone)} to another client: they learn alone."
+        said = f"{ALONE} {several(alone)} to another client: they learn alone."
         warnings.warn(said, Notice, stacklevel=3)
 
 
