@@ -38,7 +38,6 @@ def matrix(topology: Topology) -> np.ndarray:
     return found
 
 
-@pytest.mark.filterwarnings("ignore:No edge joins")
 def test_weights_of_edges_are_taken_when_asked_for() -> None:
     """The sender's model counts as its edge says, one's own 1 or as the self-loop says."""
     graph = weighted((0, 1, 7), (1, 2, "0.5"), (2, 2, 3))
@@ -56,7 +55,6 @@ def test_weights_of_edges_that_are_no_numbers_are_refused(value: Any) -> None:
         build(weighted((0, 1, value), (1, 2, 1)), np.ones(3), weights="graph")
 
 
-@pytest.mark.filterwarnings("ignore:No edge joins")
 def test_edges_without_weights_are_refused_when_they_are_asked_for() -> None:
     with pytest.raises(InvalidSetting, match="needs a graph whose edges have weights"):
         build(nx.path_graph(3), np.ones(3), weights="graph")

@@ -300,7 +300,6 @@ def test_graphs_larger_than_memory_are_refused_before_they_are_drawn(
         drawn(10**6, kind=kind)
 
 
-@pytest.mark.filterwarnings("ignore:No edge joins")
 @given(st.integers(1, 7), st.booleans(), st.data())
 def test_edges_and_networkx_build_the_same(n: int, directed: bool, data: st.DataObject) -> None:
     ends = st.tuples(*[st.integers(0, n - 1)] * 2)
