@@ -70,6 +70,12 @@ def test_edges_without_weights_are_refused_when_they_are_asked_for() -> None:
         from_config(TopologyConfig("star", weights="graph"), np.ones(3), rounds=1, seed=0)
 
 
+@pytest.mark.parametrize("sizes", [[1e308] * 3, [1, 1, 1e39], [5e-324, 1, 1], [1e-46] * 3])
+def test_sizes_that_weights_cannot_hold_are_refused(sizes: list[float]) -> None:
+    with pytest.raises(InvalidSetting, match="sizes must lie between 1e-30 and 1e30"):
+        build(nx.path_graph(3), sizes)
+
+
 def test_weights_that_are_not_used_are_said_not_to_be() -> None:
     with pytest.warns(UserWarning, match=r"not used: topology.weights=graph mixes by them"):
         unused = build(weighted((0, 1, 7), (1, 2, np.nan)), np.ones(3))
@@ -93,13 +99,27 @@ def test_files_bring_weights_and_byte_order_marks(tmp_path: Path, name: str, con
     np.testing.assert_allclose(found[1], [0.7, 0.1, 0.2], rtol=1e-6)
 
 
-def test_an_edge_of_two_weights_has_none(tmp_path: Path) -> None:
-    (tmp_path / "g.txt").write_text("0 1 7\n1 0 8\n1 2 1\n")
-    graph = read_graph(tmp_path / "g.txt", 3)
-    with pytest.raises(InvalidSetting, match="the edge 1 0 has the weight 7 and 8"):
-        build(graph, np.ones(3), weights="graph")
-    graph = read_graph(tmp_path / "g.txt", 3, directed=True)  # two edges
-    assert build(graph, np.ones(3), weights="graph").n_clients == 3
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0 1 7\n1 0 8\n1 2 1\n", "can only be directed: set topology.directed=true"),
+        ("0 1\n1 0 8\n1 2 1\n", "can only be directed"),
+        ("0 1 7\n0 1 8\n1 2 1\n", "the edge '0' '1' has two weights: keep one"),
+        ("# directed\n0 1 7\n0 1 8\n1 2 1\n", "the edge '0' '1' has two weights: keep one"),
+    ],
+)
+def test_an_edge_of_two_weights_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "g.txt").write_text(text)
+    with pytest.raises(InvalidSetting, match=words):
+        read_graph(tmp_path / "g.txt", 3)
+
+
+def test_two_directions_may_have_weights_of_their_own_where_they_are_arcs(tmp_path: Path) -> None:
+    (tmp_path / "g.txt").write_text("0 1 7\n1 0 8\n1 2 1\n2 1 1.0\n1 2 1e0\n")
+    graph = read_graph(tmp_path / "g.txt", 3, directed=True)
+    expected = np.array([[1, 8, 0], [7, 1, 1], [0, 1, 1]])
+    found = matrix(build(graph, np.ones(3), weights="graph"))
+    np.testing.assert_allclose(found, expected / expected.sum(axis=1, keepdims=True), rtol=1e-6)
 
 
 NODES = st.sampled_from(["0", "1", "2", "3", "-1", "01", "1.0", "ann", "", "²", "٣", "\u202e0"])

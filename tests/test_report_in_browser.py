@@ -17,8 +17,10 @@ from tests.synthetic_runs import (
     LIARS,
     summary_of,
     synthetic_run,
+    write_run,
     write_sweep,
 )
+from tests.test_names import CROWD, named
 from tests.test_resume import RUN
 from trip_jax.runs.launch import run
 from trip_jax.runs.pages import run_page as pages
@@ -328,3 +330,19 @@ def test_many_runs_fit_or_scroll_beside_their_clients(opened: Open) -> None:
         for one in (".scroll", "tbody th")
     )
     assert number == left  # the client's number stays in sight
+
+
+def test_pages_name_clients_and_run_none_of_the_names(opened: Open, tmp_path: Path) -> None:
+    run = named(EIGHT, CROWD)
+    page = opened(run_page(run, summary_of(run)))
+    assert {line[0].removesuffix(" liar") for line in rows(page, "#clients")} == set(CROWD)
+    page.click(f"#clients [data-client='{CROWD.index(HOSTILE)}'] button")
+    assert page.inner_text("#client-head").startswith(f"Client {HOSTILE[:20]}")
+    page.click(f"#taught [data-contributor='{CROWD.index('../x')}']")
+    assert "client ../x" in page.inner_text("#graph-legend")
+    texts = page.eval_on_selector_all("#graph text", "all => all.map(one => one.textContent)")
+    assert texts[CROWD.index("m" * 200)] == "mmmmmmm…mmmmmm" and "岡山" in texts
+    both = write_run(tmp_path / "a", run), write_run(tmp_path / "b", named(EIGHT, CROWD))
+    page = opened(Comparison.of(both).page())
+    assert {line[0] for line in rows(page, "#scores")} == set(CROWD)
+    assert page.title() == "2 runs compared"

@@ -30,10 +30,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not page.parent.is_dir():
         raise InvalidSetting(f"--out: there is no folder {page.parent}.")
     comparison = Comparison.of(args.folders)
+    from trip_jax.runs.figures import draw
     from trip_jax.runs.pages.comparison_figure import figure_of
 
     comparison.table().to_csv(table, index=False, float_format="%.6g")
-    figure_of(comparison).savefig(figure, dpi=300)
+    draw(figure_of(comparison), figure)
     page.write_text(comparison.page(), encoding="utf-8")
     print(f"{len(comparison.runs)} runs compared in {page}, {table} and {figure}")
 

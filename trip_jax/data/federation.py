@@ -1,5 +1,6 @@
 """The examples of a federation as arrays on the device, checked once as they come in."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,8 @@ from jaxtyping import Int32, Real
 from trip_jax.data.doubts import notice_few_examples
 from trip_jax.data.examples import as_examples, as_labels, require_alike
 from trip_jax.settings import require
-from trip_jax.settings.declared import array, instance
+from trip_jax.settings.declared import array, instance, told
+from trip_jax.settings.names import as_name, as_names
 
 
 @struct.dataclass
@@ -31,6 +33,64 @@ class ClientData:
     sizes: Int32[Array, " n"]  # how many of them are real
     test_images: Real[Array, "N_test ..."]
     test_labels: Int32[Array, " N_test"]
+    # What the n clients are called, in the order of `settings.names`; None: 0..n-1.
+    names: tuple[str, ...] | None = struct.field(pytree_node=False, default=None)
+
+    @classmethod
+    def of_clients(cls, clients: Any, test: Any) -> "ClientData":
+        """The data of clients who have names.
+
+        Args:
+            clients: (examples, labels) of each client, by its name, a text or an integer. Clients
+                are numbered in the order of their names: integers by value, then texts.
+            test: (examples, labels) of the common test set.
+
+        Raises:
+            InvalidSetting: a name that is none, or arrays that do not fit together.
+        """
+        require(
+            isinstance(clients, Mapping),
+            f"clients must map names to (examples, labels), not {told(clients)}.",
+        )
+        names = as_names("`clients`", clients)
+        given = {as_name("`clients`", name): pair for name, pair in clients.items()}
+        parts = [_pair(f"clients[{name!r}]", given[name]) for name in names]
+        test_images, test_labels = _pair("test", test)
+        sizes = np.array([len(labels) for _, labels in parts], np.int32)
+        ends = np.cumsum(sizes)
+        examples = np.zeros((len(names), int(sizes.max(initial=1))), np.int32)
+        for row, size, end in zip(examples, sizes, ends, strict=True):
+            row[:size] = np.arange(end - size, end)
+        require(len(names) > 0, "clients must hold the examples of at least one.")
+        for name, (images, _) in zip(names, parts, strict=True):
+            require(
+                images.shape[1:] == parts[0][0].shape[1:] and images.dtype == parts[0][0].dtype,
+                f"clients[{name!r}] must have examples of the shape and type of the others, "
+                f"{parts[0][0].dtype}{list(parts[0][0].shape[1:])} each, not "
+                f"{images.dtype}{list(images.shape[1:])}.",
+            )
+        arrays: dict[str, Any] = {
+            "images": np.concatenate([images for images, _ in parts]),
+            "labels": np.concatenate([labels for _, labels in parts]),
+            "examples": examples,
+            "sizes": sizes,
+            "test_images": test_images,
+            "test_labels": test_labels,
+        }
+        return as_client_data(cls(**arrays, names=names))
+
+
+def _pair(name: str, given: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Examples and labels of one client, as many of both."""
+    both = isinstance(given, tuple | list) and len(given) == 2
+    require(both, f"{name} must be (examples, labels).")
+    images, labels = (np.asarray(array(name, one)) for one in given)
+    require(
+        images.ndim > 1 and labels.shape == (len(images),),
+        f"{name} must be examples [N, ...] and labels [N], not {list(images.shape)} and "
+        f"{list(labels.shape)}.",
+    )
+    return images, labels
 
 
 def as_client_data(data: Any) -> ClientData:
@@ -38,7 +98,7 @@ def as_client_data(data: Any) -> ClientData:
 
     Raises:
         InvalidSetting: arrays that do not fit together, labels that are no classes, a client
-            without examples, or one that owns rows that are not there.
+            without examples, one that owns rows that are not there, or names in another order.
     """
     data = instance("data", data, ClientData, "a federation has it as federation.data")
     images = as_examples("images", data.images)
@@ -54,6 +114,12 @@ def as_client_data(data: Any) -> ClientData:
     }
     _check_owners(arrays["examples"], arrays["sizes"], len(images))
     notice_few_examples(arrays["sizes"], arrays["test_labels"])
+    names = None if data.names is None else as_names("`names`", data.names)
+    require(
+        names is None or (names == tuple(data.names) and len(names) == len(arrays["sizes"])),
+        "`names` must be those of the n clients in their order, integers by value, then texts: "
+        "ClientData.of_clients puts clients into it.",
+    )
     for name in ("examples", "sizes"):
         arrays[name] = arrays[name].astype(np.int32)
     return replace(data, **{name: jnp.asarray(values) for name, values in arrays.items()})

@@ -1,7 +1,8 @@
 """How training examples fall to clients, and how some clients' examples are spoilt."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +16,7 @@ from trip_jax.settings import Registry, above_zero, at_least, choice, count, fra
 from trip_jax.settings.declared import check_types, instance, integer, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.idle import idle, unread_by
+from trip_jax.settings.names import as_names
 from trip_jax.settings.plurals import counted
 
 NOISE = ("noisy_images", "noisy_labels")
@@ -236,20 +238,30 @@ class Federation:
     levels: np.ndarray  # [n] what the distribution varies, see `level_name`
     level_name: str  # "examples", "sigma of pixel noise", "fraction of wrong labels", ...
 
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """What the n clients are called, in their order; None: 0..n-1."""
+        return self.data.names
+
 
 def distribute(
     dataset: Dataset,
     n_clients: int,
     distribution: Distribution | str = Distribution(),
     seed: int = 0,
+    *,
+    names: Iterable[Any] | None = None,
 ) -> Federation:
     """Divide the training set among clients; no example belongs to two of them.
 
     Args:
         distribution: or its kind alone.
+        names: of the clients, texts or integers, in any order: clients are numbered in the order of
+            their names, integers by value, then texts. None: they are called 0..n-1.
 
     Raises:
-        InvalidSetting: fewer examples than clients, or a client left without any.
+        InvalidSetting: fewer examples than clients, a client left without any, or other than
+            n_clients names.
     """
     dataset = instance("dataset", dataset, Dataset, "tj.load_dataset loads one")
     distribution = named("distribution", distribution, Distribution)
@@ -262,6 +274,11 @@ def distribute(
         n <= available,
         f"n_clients={n} is more than the {counted(available, 'training example')}: lower n_clients "
         "or raise dataset.train_size.",
+    )
+    called = None if names is None else as_names("`names`", names)
+    require(
+        called is None or len(called) == n,
+        f"`names` must name n_clients={n} clients, not {len(called or ())}.",
     )
     rng = np.random.default_rng([seed, 4])
     # The permutation is drawn wherever ranks say nothing, so that `order` changes no data there.
@@ -284,6 +301,7 @@ def distribute(
         sizes=jnp.asarray(sizes, jnp.int32),
         test_images=jnp.asarray(dataset.test_images),
         test_labels=jnp.asarray(dataset.test_labels, jnp.int32),
+        names=called,
     )
     levels = sizes.astype(float) if division.levels is None else division.levels
     return Federation(data, levels, division.level_name)

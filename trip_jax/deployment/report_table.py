@@ -20,6 +20,7 @@ from trip_jax.node.names import nfc
 from trip_jax.protocol.coordinator import LARGEST
 from trip_jax.protocol.reports import Reports
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.names import order_of
 from trip_jax.settings.room import require_room
 
 COLUMNS = ("round", "client", "member", "weight", "lcv")
@@ -126,7 +127,7 @@ def read_reports(frame: pd.DataFrame, *, missing: str = "refuse", strict: bool =
     if frame.empty:
         raise InvalidSetting(f"the table is empty; write {LAYOUT}.")
     reporter, about = _names(frame, "client"), _names(frame, "member")
-    names = sorted(reporter.unique(), key=_name_order)
+    names = sorted(reporter.unique(), key=order_of)
     n = len(names)
     client, member = (pd.Index(names).get_indexer(column) for column in (reporter, about))
     _refuse(frame, "member", member < 0, "is an unknown client; add its reports or remove it")
@@ -291,11 +292,6 @@ def _name(value: Any) -> str:
     if isinstance(value, str):
         return str(nfc(value))
     return str(value) if isinstance(value, Integral) and not isinstance(value, bool) else ""
-
-
-def _name_order(name: str) -> tuple[bool, int, str]:
-    integer = re.fullmatch(r"-?[0-9]{1,18}", name)
-    return not integer, int(name) if integer else 0, name
 
 
 def _refuse(frame: pd.DataFrame, column: str, bad: np.ndarray, complaint: str) -> None:

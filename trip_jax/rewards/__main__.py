@@ -21,6 +21,7 @@ from trip_jax.rewards import (
     reputations,
 )
 from trip_jax.runs.directory import whole
+from trip_jax.runs.labels import column
 from trip_jax.runs.reading import Run, load_run
 from trip_jax.runs.schema import config_of_run
 from trip_jax.settings import choice
@@ -82,7 +83,7 @@ def rewards(run: xarray.Dataset, budget: str, rule: str) -> pd.DataFrame:
     reputation = reputations(rounds)[-1]
     return pd.DataFrame(
         {
-            "client": np.arange(len(scores)),
+            "client": column(run),
             "score": scores,
             "payment_cents": payments(scores, budget, rule),
             "reputation": reputation,

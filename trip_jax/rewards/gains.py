@@ -1,5 +1,6 @@
 """What taking part brings a client beside what it would reach alone."""
 
+import warnings
 from dataclasses import dataclass
 
 import networkx as nx
@@ -9,6 +10,7 @@ from jaxtyping import Float
 from trip_jax.config import Config
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.runs.prepare import lay_out
+from trip_jax.settings.errors import Notice
 from trip_jax.simulation import Simulation
 from trip_jax.topology import build, with_events
 
@@ -51,7 +53,8 @@ def alone(config: Config) -> Float[np.ndarray, " n"]:
         Diverged: a model is no longer finite.
     """
     parts = lay_out(config)
-    nobody = build(nx.empty_graph(config.n_clients), np.asarray(parts.federation.data.sizes))
+    with warnings.catch_warnings(action="ignore", category=Notice):  # that nobody is joined
+        nobody = build(nx.empty_graph(config.n_clients), np.asarray(parts.federation.data.sizes))
     if parts.topology.wave is not None and parts.topology.present is not None:
         present = np.asarray(parts.topology.present)
         nobody = with_events(nobody, config.training.rounds, present=present)

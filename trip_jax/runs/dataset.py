@@ -9,6 +9,7 @@ from trip_jax.data.partition import Federation
 from trip_jax.learning.evaluation import ACCURACY, LOSS, THIRD
 from trip_jax.learning.utilities import columns
 from trip_jax.runs.agreement import arrays
+from trip_jax.runs.labels import NAME
 from trip_jax.runs.meaning import FROM_REPORTS, NAT, NUMBER, TRIP, method, of_models, units
 from trip_jax.runs.standard_errors import standard_errors
 from trip_jax.simulation.history import Result
@@ -107,6 +108,10 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
             "version": version("trip-jax"),
         },
     )
+    if result.names:
+        for dim, name in NAME.items():
+            data.coords[name] = named(dim, np.array(result.names, object), f"name of the {dim}")
+            del data.coords[name].attrs["units"]
     if (privacy := result.guarantee) is not None:
         data.attrs |= {"privacy_epsilon": privacy.epsilon, "privacy_delta": privacy.delta}
     if result.topology.present is not None:

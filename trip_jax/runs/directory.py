@@ -167,6 +167,8 @@ def summarise(result: Result) -> dict[str, Any]:
         "rounds": len(result.accuracy),
         **_waves(result),
         "final_accuracy": {"mean": float(final.mean()), "std": float(final.std())},
+        **({"names": list(result.names)} if result.names else {}),
+        **({"graphs": list(map(asdict, result.topology.files))} if result.topology.files else {}),
         "scores": [float(score) for score in result.scores],
         "liars": [int(i) for i in result.liars],
         "mean_score": {

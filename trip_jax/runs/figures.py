@@ -4,6 +4,7 @@ They fit a paper's columns (3.5 or 7 inches, 8 point) and can be read without co
 """
 
 import textwrap
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy.optimize import isotonic_regression
 
 from trip_jax.runs import meaning
+from trip_jax.runs.labels import NAME, labels, names_of, short
 from trip_jax.runs.layout import MAX_DETAILED, MAX_DISTINCT, arcs_of, drawn_round, positions
 
 HONEST, LIAR, MUTED = "#0072B2", "#D55E00", "#555555"  # blue and vermillion of Okabe and Ito
@@ -33,6 +35,7 @@ MAX_NAMED = 40  # clients whose numbers fit along an axis 7 inches wide, or into
 EXTREMES = 5  # clients at either end of the scores that are named where not all can be
 MAX_DRAWN = 10_000  # clients that have bars, and a graph that is drawn
 MAX_LISTED = 50  # clients whose numbers fit where some are named
+NAMED = 0.8  # inches for names along an axis, in place of numbers
 CLIPPED = 0.5  # per cent of a large matrix beyond either end of the colour scale
 
 
@@ -45,8 +48,15 @@ def draw_all(run: xarray.Dataset, folder: Path) -> list[Path]:
     paths, few = [], run.sizes["client"] <= MAX_DRAWN
     for figure_of in (accuracy, *[phi] * ("phi" in run), scores, *[graph] * few):
         paths.append(folder / f"{figure_of.__name__}.png")
-        figure_of(run).savefig(paths[-1], dpi=300)
+        draw(figure_of(run), paths[-1])
     return paths
+
+
+def draw(figure: Figure, path: Path) -> None:
+    """Write a figure; a sign that the font lacks is drawn as a box, without a word."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from", UserWarning)
+        figure.savefig(path, dpi=300)
 
 
 def accuracy(run: xarray.Dataset) -> Figure:
@@ -84,9 +94,11 @@ def phi(run: xarray.Dataset) -> Figure:
     block = -(-n // MAX_DETAILED)
     written = n <= MAX_WRITTEN
     what = "Contribution of each client to each final model"
-    width = 5.0 if 8 < n <= MAX_WRITTEN else 3.5
+    room = NAMED * (names_of(run) is not None and n <= MAX_NAMED)
+    width = (5.0 if 8 < n <= MAX_WRITTEN else 3.5) + room
     figure, axes = _new_figure(what, _contribution_title(run), width, 0.8 * width + 0.1)
-    values = run.phi.coarsen(client=block, contributor=block, boundary="pad").mean().values
+    numbers = run.phi.drop_vars(list(NAME.values()), errors="ignore")
+    values = numbers.coarsen(client=block, contributor=block, boundary="pad").mean().values
     mean = f", mean of {block} × {block}" if block > 1 else ""
     end = block * len(values) - 0.5
     colours = _colours(values, 0 if written else CLIPPED)
@@ -99,8 +111,13 @@ def phi(run: xarray.Dataset) -> Figure:
             _write_on(axes, j, i, text, drawn.to_rgba(value))
     axes.spines[:].set_visible(False)
     axes.set(xlabel="contributor", ylabel="client whose model it is")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(_whole_numbers(n if written else 6))
+    if names_of(run) and n <= MAX_NAMED:
+        called = list(map(short, labels(run)))
+        axes.set_xticks(range(n), called, rotation=90, parse_math=False)
+        axes.set_yticks(range(n), called, parse_math=False)
+    else:
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(_whole_numbers(n if written else 6))
     where = meaning.gain(run.attrs) + mean + "; beneath: % of the row" * written
     _add_colour_bar(axes, drawn, f"{meaning.value(run.attrs)}\nin {where}")
     return figure
@@ -117,11 +134,13 @@ def scores(run: xarray.Dataset) -> Figure:
     n = run.sizes["client"]
     width = 3.5 if n <= MAX_WRITTEN else 7.0
     order = np.argsort(-run.score.values, kind="stable")
+    called = np.array(list(map(short, labels(run))), dtype=object)
     score, liar = run.score.values[order], run.liar.values[order].astype(bool)
     level = run.level.values[order] if "level" in run else np.zeros(n)
     heights = (2.4, 0.9)[: 2 if np.ptp(level) > 0 else 1]
     what = "Score of each client" + ", and its data" * (len(heights) - 1)
-    figure = titled_figure(what, _contribution_title(run), width, sum(heights) + 0.2)
+    room = 0.2 + NAMED * (names_of(run) is not None)
+    figure = titled_figure(what, _contribution_title(run), width, sum(heights) + room)
     panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)
     axes, lowest = plain(panels[0, 0]), plain(panels[-1, 0])
     rank, wide = np.arange(1, n + 1), 0.8 if n <= MAX_DISTINCT else 1.0
@@ -155,21 +174,22 @@ def scores(run: xarray.Dataset) -> Figure:
         lowest.set_ylabel(textwrap.fill(run.level.attrs["long_name"], 14))
     lowest.set_xlim(0.3, n + 0.7)
     if n <= MAX_NAMED:
-        lowest.set_xticks(rank, run.client.values[order].astype(str))
+        turned = 90 * (names_of(run) is not None)
+        lowest.set_xticks(rank, called[order], rotation=turned, parse_math=False)
         lowest.set_xlabel("client")
     else:
-        _name_some(lowest, order, liar)
+        _name_some(lowest, called[order], liar)
     figure.align_ylabels()
     return figure
 
 
-def _name_some(axes: Axes, order: np.ndarray, liar: np.ndarray) -> None:
-    """Write the numbers of the clients at either end, and of liars if not too many, on the x axis.
+def _name_some(axes: Axes, called: np.ndarray, liar: np.ndarray) -> None:
+    """Write what clients at either end, and liars if not too many, are called on the x axis.
 
     Args:
-        order: [n] clients as their bars stand; liar [n] goes with it.
+        called: [n] labels of clients as their bars stand; liar [n] goes with it.
     """
-    n = len(order)
+    n = len(called)
     extreme = (np.arange(n) < EXTREMES) | (np.arange(n) >= n - EXTREMES)
     named = extreme | liar if (extreme | liar).sum() <= MAX_LISTED else extreme
     (rank,) = np.nonzero(named)
@@ -179,7 +199,7 @@ def _name_some(axes: Axes, order: np.ndarray, liar: np.ndarray) -> None:
     at = isotonic_regression(rank + 1 - slots).x.clip(1, n - slots[-1]) + slots
     for x, bar in zip(at, rank, strict=True):
         axes.annotate(
-            str(order[bar]),
+            called[bar],
             (bar + 1, 0),
             (x, -12),
             xycoords=axes.get_xaxis_transform(),
@@ -190,11 +210,12 @@ def _name_some(axes: Axes, order: np.ndarray, liar: np.ndarray) -> None:
             rotation=90,
             ha="center",
             va="top",
+            parse_math=False,
         )
     also = " and liars" if (liar & named & ~extreme).any() else ""
     axes.set_xlabel(
         f"client: the {EXTREMES} highest, the {EXTREMES} lowest{also}",
-        labelpad=15 + 5 * len(str(n)),
+        labelpad=15 + 5 * max(len(str(n)), *map(len, called[named])),
     )
     axes.set_xticks([])
 
@@ -229,7 +250,12 @@ def graph(run: xarray.Dataset) -> Figure:
         ring = node | {"facecolors": "none", "linewidths": 1.2 if n <= MAX_DISTINCT else 0.5}
         axes.scatter(x[liar], y[liar], (1.4 * diameter + 1) ** 2, **ring)
         axes.plot([], [], "o", mfc="none", mec="black", ms=6, label="liar")
-    if n <= MAX_NAMED:
+    if n <= MAX_NAMED and names_of(run):
+        beneath: dict[str, Any] = {"ha": "center", "va": "top", "parse_math": False}
+        beneath |= {"xytext": (0, -diameter / 2 - 1), "textcoords": "offset points"}
+        for place, label in zip(at, labels(run), strict=True):
+            axes.annotate(short(label), place, fontsize=5.5, **beneath)
+    elif n <= MAX_NAMED:
         for i in range(n):
             _write_on(axes, x[i], y[i], str(i), drawn.to_rgba(score[i]))
     axes.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal")

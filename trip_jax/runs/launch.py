@@ -125,7 +125,8 @@ def _run_alone_or_first(
     least, most = int(federation.data.sizes.min()), int(federation.data.sizes.max())
     examples = f"{least:,} to " * (least < most) + counted(most, "example")
     coalitions = counted(int(simulation.coalitions.max()), "coalition")
-    print(f"{title}; {examples} a client, {coalitions} a round", flush=True)
+    graphs = "".join(f"; {file}" for file in simulation.topology.files)
+    print(f"{title}; {examples} a client, {coalitions} a round{graphs}", flush=True)
     checkpoints = RunCheckpoints(folder, config, simulation)
     past = checkpoints.newest() if config.resume else None
     if past:
@@ -226,7 +227,7 @@ def _say_results(folder: Path, config: Config, summary: dict[str, Any]) -> None:
     broadcast = in_words(summary["broadcast"]) + "\n" if "broadcast" in summary else ""
     if not sys.stdout.isatty():
         print(what)
-        print(describe_scores(summary["scores"], summary["liars"]))
+        print(describe_scores(summary["scores"], summary["liars"], summary.get("names")))
         print(f"{broadcast}results in {folder}")
         return
     print(f"\n{in_lines(what, columns())}\n\n{score_table(load_run(folder).data)}\n")

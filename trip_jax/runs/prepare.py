@@ -15,6 +15,7 @@ from trip_jax.protocol.contributions import TRIP
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology, from_config
+from trip_jax.topology.files import shown
 
 GIVEN = {one.name for one in fields(Config)}.intersection(getfullargspec(Simulation).kwonlyargs)
 """Settings that a simulation takes by the name that they have in a configuration."""
@@ -74,7 +75,7 @@ def describe(config: Config) -> str:
         f"{config.dataset.name}{examples}",
         config.distribution.kind,
         counted(config.n_clients, "client"),
-        config.topology.kind,
+        " ".join([config.topology.kind, *map(shown, config.topology.files)]),
         config.model.kind,
         f"{counted(training.rounds, unit)} of {counted(training.local_epochs, 'local epoch')}",
     ]

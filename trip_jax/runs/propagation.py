@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
 from trip_jax.protocol import traced_back
+from trip_jax.runs.labels import names_of
 from trip_jax.settings.declared import clients_of
 
 if TYPE_CHECKING:
@@ -62,9 +63,9 @@ def contributions(run: "xarray.Dataset") -> Iterator[Float[np.ndarray, "n n"]]:
         phis = [phi, *phis[: 0 if lag is None else lag.max()]]
 
 
-def rows_of_phi(run: "xarray.Dataset", clients: Sequence[int]) -> Float[np.ndarray, "R n"]:
+def rows_of_phi(run: "xarray.Dataset", clients: Sequence[int | str]) -> Float[np.ndarray, "R n"]:
     """Contributions to the final models of some clients, from phi or, without it, from reports."""
-    who = clients_of(clients, n := run.sizes["client"])
+    who = clients_of(clients, n := run.sizes["client"], names_of(run))
     if "phi" in run:
         return run.phi.values[who]
     return traced_back.rows(who, n, _backwards(run)).astype(np.float32)

@@ -54,8 +54,9 @@ def arrays_hash(tree: Any) -> str:
 
 
 def inputs_hash(simulation: Simulation) -> str:
-    """SHA-256 of the data, the graphs and the initial model."""
-    return arrays_hash((simulation.data, simulation.topology, simulation.learner.model.theta))
+    """SHA-256 of the data, the graphs and the initial model, and of what clients are called."""
+    found = arrays_hash((simulation.data, simulation.topology, simulation.learner.model.theta))
+    return json_hash([found, simulation.names]) if simulation.names else found
 
 
 def versions() -> dict[str, str]:

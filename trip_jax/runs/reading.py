@@ -10,6 +10,7 @@ import numpy as np
 
 from trip_jax.runs.dataset import lcv_by_contributor
 from trip_jax.runs.foreign import load_netcdf, read_json
+from trip_jax.runs.labels import NAME, names_of
 from trip_jax.runs.propagation import rows_of_phi
 from trip_jax.settings.declared import path_of
 from trip_jax.settings.errors import InvalidSetting
@@ -31,7 +32,12 @@ class Run:
     rounds: "pandas.DataFrame"  # rounds.csv
     data: "xarray.Dataset"  # results.nc
 
-    def rows_of_phi(self, clients: Sequence[int]) -> np.ndarray:
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """What the n clients are called, in their order; None: 0..n-1."""
+        return names_of(self.data)
+
+    def rows_of_phi(self, clients: Sequence[int | str]) -> np.ndarray:
         """[R, n] contributions to the final models of some clients, whether or not phi was kept."""
         return rows_of_phi(self.data, clients)
 
@@ -58,6 +64,8 @@ def is_over(folder: Path) -> bool:
 def load_run(path: str | os.PathLike[str]) -> Run:
     """Read a run directory.
 
+    Where clients have names, `data.sel(client_name="mayo")` takes them.
+
     Raises:
         InvalidSetting: the directory holds no run, or one that was cut off or is damaged, or a
             results.nc whose data are in other files. One that stopped because a model diverged, or
@@ -71,7 +79,14 @@ def load_run(path: str | os.PathLike[str]) -> Run:
         raise InvalidSetting(
             f"{folder} holds no finished run: a run directory has a summary.json once it is over."
         )
-    data = _read(folder / "results.nc", load_netcdf, ARRAYS)
+
+    def load(path: Path) -> "xarray.Dataset":
+        data = load_netcdf(path)
+        for name in set(NAME.values()) & set(data.coords):
+            data = data.set_xindex(name)  # so that .sel takes names
+        return data
+
+    data = _read(folder / "results.nc", load, ARRAYS)
 
     def read_rounds(path: Path) -> "pandas.DataFrame":
         if path.exists() and not path.is_file():

@@ -1,16 +1,48 @@
-"""What clients reported in a finished run, in any utility and normalisation."""
+"""What clients reported in a finished run: in any utility and normalisation, or as a table."""
 
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from trip_jax.protocol.reports import Reports
+from trip_jax.runs.labels import column
 from trip_jax.settings import require
 from trip_jax.topology import Neighbourhoods, Topology
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
+
+
+def report_table(run: "xarray.Dataset") -> "pandas.DataFrame":
+    """What the coordinator received in all rounds, as `trip-jax coordinate` reads it.
+
+    Args:
+        run: results.nc of a run.
+
+    Returns:
+        a line for each member of each neighbourhood, in columns round, client, member, weight and
+        lcv; clients by their names where they have any.
+
+    Raises:
+        InvalidSetting: clients mixed models of earlier waves.
+    """
+    import pandas
+
+    _require_rounds(run)
+    graphs, called = run.graph_of_round.values, column(run)
+    t, i, slot = np.nonzero(run["mask"].values[graphs])
+    return pandas.DataFrame(
+        {
+            "round": run["round"].values[t],
+            "client": called[i],
+            "member": called[run.members.values[graphs][t, i, slot]],
+            "weight": run["shares"].values[t, i, slot],
+            "lcv": run["reported"].values[t, i, slot],
+        }
+    )
 
 
 def recorded_reports(run: "xarray.Dataset", utility: str, normalization: str) -> Reports:
@@ -24,11 +56,7 @@ def recorded_reports(run: "xarray.Dataset", utility: str, normalization: str) ->
     Raises:
         InvalidSetting: clients mixed models of earlier waves.
     """
-    require(
-        "sent_in_round" not in run,
-        "Reports of schedule=events can't be traced without the waves in which models were sent: "
-        "take phi of results.nc, or set schedule=synchronous.",
-    )
+    _require_rounds(run)
     graphs = run.graph_of_round.values
     lcv = run.lcv.sel(utility=utility).values
     if normalization != run.attrs["normalization"]:
@@ -38,3 +66,11 @@ def recorded_reports(run: "xarray.Dataset", utility: str, normalization: str) ->
     topology = Topology(Neighbourhoods(*map(jnp.asarray, fields)))
     here, arcs = jax.tree.map(lambda field: field[graphs], (topology.graphs, topology.arcs()))
     return jax.vmap(Reports.of)(here, arcs, here.weights, jnp.asarray(lcv, jnp.float32))
+
+
+def _require_rounds(run: "xarray.Dataset") -> None:
+    require(
+        "sent_in_round" not in run,
+        "Reports of schedule=events can't be traced without the waves in which models were sent: "
+        "take phi of results.nc, or set schedule=synchronous.",
+    )

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trip_jax.runs.labels import labels
+
 if TYPE_CHECKING:
     import xarray
 
@@ -38,13 +40,16 @@ def decimals(scores: Sequence[float] | np.ndarray, least: int) -> int:
     return max(least, 2 - math.floor(math.log10(most))) if 0 < most < math.inf else least
 
 
-def describe_scores(scores: Sequence[float], liars: Sequence[int]) -> str:
+def describe_scores(
+    scores: Sequence[float], liars: Sequence[int], names: Sequence[str] | None = None
+) -> str:
     """The highest and lowest scores, with their shares of all, as a line of text."""
     share, digits = shares(scores), decimals(scores, least=3)
+    called = names or range(len(scores))
 
     def listed(clients: list[int]) -> str:
         return ", ".join(
-            f"{i}{' (liar)' * (i in liars)} {scores[i]:.{digits}f} ({percent(share[i])})"
+            f"{called[i]}{' (liar)' * (i in liars)} {scores[i]:.{digits}f} ({percent(share[i])})"
             for i in clients
         )
 
@@ -63,7 +68,7 @@ def score_table(run: "xarray.Dataset") -> str:
     scores, levels = run.score.values, run.level.attrs["long_name"]
     digits = decimals(scores, least=4)
     columns = {
-        "client": run.client.values.astype(str),
+        "client": labels(run),
         "score": [f"{score:.{digits}f}" for score in scores],
         "share": [percent(share) for share in shares(scores)],
     }

@@ -10,6 +10,7 @@ from uuid import uuid4
 import numpy as np
 
 from trip_jax.runs.foreign import read_json
+from trip_jax.runs.labels import NAME
 from trip_jax.runs.meaning import NUMBER, TRIP, units
 from trip_jax.runs.reading import SUMMARY, existing
 from trip_jax.runs.scores import shares
@@ -34,6 +35,11 @@ class Job:
     status: str  # of summary.json; "failed": it could not run; "unfinished": runs, or was killed
     message: str  # why it stopped or failed
     summary: dict[str, Any] | None  # None: there are no results
+
+    @property
+    def names(self) -> list[str] | None:
+        """What its clients are called, in their order; None: they have numbers alone."""
+        return self.summary.get("names") if self.summary else None
 
 
 def read_job(folder: Path, name: str) -> Job:
@@ -93,13 +99,15 @@ def to_frame(jobs: Sequence[Job]) -> "pandas.DataFrame":
             scores, share = job.summary["scores"], shares(job.summary["scores"])
             row["accuracy"] = job.summary["final_accuracy"]["mean"]
             for end, i in (("highest", np.argmax(scores)), ("lowest", np.argmin(scores))):
-                values = zip(OF_SCORE, (int(i), scores[i], share[i]), strict=True)
+                called = job.names[i] if job.names else int(i)
+                values = zip(OF_SCORE, (called, scores[i], share[i]), strict=True)
                 row |= {f"{end}_{what}": value for what, value in values}
         rows.append(row)
     of_scores = [f"{end}_{what}" for end in ("highest", "lowest") for what in OF_SCORE]
     frame = pandas.DataFrame(rows, columns=["status", "accuracy", *of_scores, "message"])
-    whole = frame.columns.str.endswith("_client")
-    frame = frame.astype(dict.fromkeys(frame.columns[whole], "Int64"))
+    if not any(job.names for job in jobs):
+        whole = frame.columns.str.endswith("_client")
+        frame = frame.astype(dict.fromkeys(frame.columns[whole], "Int64"))
     names = pandas.DataFrame({"job": [job.name for job in jobs]} | differing(jobs))
     return pandas.concat([names, frame], axis=1)
 
@@ -123,6 +131,8 @@ def load_sweep(path: str | os.PathLike[str]) -> "xarray.Dataset":
         without results. Coordinates along job are its directory, its status ("finished",
         "stopped", "interrupted", "failed" or "unfinished") and each setting that is not the same in
         all, under its name on the command line: `sweep.score.groupby("topology").mean("job")`.
+        Where clients have names, client_name holds them along client, or along job and client where
+        jobs name different clients; a number then stands for different clients.
 
     Raises:
         InvalidSetting: there is no such directory, or it holds no sweep.
@@ -152,6 +162,7 @@ def load_sweep(path: str | os.PathLike[str]) -> "xarray.Dataset":
     numbered = all(name.isdigit() for name in names)
     numbers = [int(name) for name in names] if numbered else names
     unit = _unit(jobs)
+    called = _names(jobs, n)
     return xarray.Dataset(
         {
             "score": named(
@@ -169,11 +180,23 @@ def load_sweep(path: str | os.PathLike[str]) -> "xarray.Dataset":
             "client": named(("client",), np.arange(n), "client", NUMBER),
             "status": named(of_job, [job.status for job in jobs], "what became of the job"),
         }
+        | ({} if called is None else {NAME["client"]: (of_client[2 - called.ndim :], called)})
         | {
             name: named(of_job, _typed(values), f"setting {name}")
             for name, values in differing(jobs).items()
         },
     )
+
+
+def _names(jobs: Sequence[Job], n: int) -> np.ndarray | None:
+    """What clients are called [n], or [job, n] where jobs differ; None: they have numbers alone."""
+    if not any(job.names for job in jobs):
+        return None
+    numbers = list(map(str, range(n)))
+    rows = [(job.names or numbers * bool(job.summary)) for job in jobs]
+    names = np.array([[*row[:n], *[""] * (n - len(row))] for row in rows], object)
+    known = names[[bool(job.summary) for job in jobs]]
+    return known[0] if (known == known[0]).all() else names
 
 
 def _unit(jobs: Sequence[Job]) -> str:

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from trip_jax.settings import count, require
+from trip_jax.settings.names import number_of
 
 T = TypeVar("T")
 Array: TypeAlias = np.ndarray | jax.Array
@@ -88,12 +89,18 @@ def seed_of(value: Any) -> int:
     return seed
 
 
-def clients_of(value: Any, n: int) -> np.ndarray:
+def clients_of(value: Any, n: int, names: Sequence[str] | None = None) -> np.ndarray:
     """The argument `clients` as an array of client numbers.
+
+    Args:
+        names: of the n clients, which may stand for their numbers; None: they have none.
 
     Raises:
         InvalidSetting: it holds something else.
     """
+    given = [value] if isinstance(value, str) else value
+    if names and isinstance(given, list | tuple) and any(isinstance(one, str) for one in given):
+        value = [number_of("clients", str(one), n, names) for one in given]
     who = np.atleast_1d(np.asarray(array("clients", value)))
     whole = who.dtype.kind in "ui" or not who.size
     require(

@@ -16,12 +16,13 @@ class Diverged(RuntimeError):
 
     Args:
         round: the round, from 0.
+        client: its number or name.
 
     Attributes:
         result: the outcome of the rounds before; None if there were none.
     """
 
-    def __init__(self, round: int, client: int, result: Any):
+    def __init__(self, round: int, client: int | str, result: Any):
         kept = f"rounds kept: {round}" if round else "no round came before it"
         super().__init__(
             f"The model of client {client} is no longer finite in round {round + 1}; {kept}: lower "

@@ -109,9 +109,18 @@ class Result:
             return self.phi.mean(axis=0)
         return traced_back.scores(self.topology.n_clients, self._backwards()).astype(np.float32)
 
-    def rows_of_phi(self, clients: Sequence[int]) -> np.ndarray:
-        """[R, n] contributions to the final models of some clients, whether or not phi was kept."""
-        who = clients_of(clients, n := self.topology.n_clients)
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """What the n clients are called, in their order; None: 0..n-1."""
+        return self.topology.names
+
+    def rows_of_phi(self, clients: Sequence[int | str]) -> np.ndarray:
+        """[R, n] contributions to the final models of some clients, whether or not phi was kept.
+
+        Args:
+            clients: their numbers, or names where they have any.
+        """
+        who = clients_of(clients, n := self.topology.n_clients, self.names)
         if self.phi is not None:
             return self.phi[who]
         return traced_back.rows(who, n, self._backwards()).astype(np.float32)

@@ -43,6 +43,7 @@ from trip_jax.protocol.rules import Rules, are_ours, is_rule, require_rules
 from trip_jax.protocol.weighing import Trust
 from trip_jax.settings.declared import instance, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.names import require_alike
 from trip_jax.simulation.placement import Divided, OnAll
 from trip_jax.simulation.requirements import require_that_fits
 from trip_jax.topology import Topology
@@ -82,8 +83,8 @@ class Prepared:
             what there is.
 
     Raises:
-        InvalidSetting: too many coalitions, too few to sample, topology and data of different n, a
-            precision that the devices do not have, or models that do not fit into memory.
+        InvalidSetting: too many coalitions, too few to sample, topology and data of different n or
+            names, a precision that the devices do not have, or models that do not fit into memory.
     """
 
     def __init__(
@@ -119,6 +120,8 @@ class Prepared:
             raise InvalidSetting(
                 f"The topology has {topology.n_clients} clients, but n_clients={self.n} own data."
             )
+        self.names, self._files = _agreed(data, topology), topology.files
+        data, topology = replace(data, names=None), topology.without_names()
         mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
         require_precision(precision, mesh.devices.flat[0])
         if len(mesh.devices.flat[0].client.live_executables()) > MAX_PROGRAMS:
@@ -212,7 +215,7 @@ class Prepared:
 
     @property
     def topology(self) -> Topology:
-        return self.schedule.topology
+        return replace(self.schedule.topology, names=self.names, files=self._files)
 
     def evaluate(self, models: Array) -> Array:
         """Utilities [R, 3] of models [R, P] on the shared test set."""
@@ -294,6 +297,13 @@ class Prepared:
     def step(self, state: State) -> tuple[State, Record]:
         """One round of Algorithm 1, a pure function of the state."""
         return algorithm.step(self.on_its_data(self.placement.programs), state)
+
+
+def _agreed(data: ClientData, topology: Topology) -> tuple[str, ...] | None:
+    """What clients are called by their data or their graph, which may not disagree."""
+    if data.names is not None and topology.names is not None:
+        require_alike("The topology", topology.names, "the data", data.names)
+    return data.names or topology.names
 
 
 def _shapes_of_results(program: Any, *_: Any) -> Any:

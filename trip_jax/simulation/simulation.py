@@ -118,7 +118,8 @@ class Simulation(Prepared):
                 new_updates, record = np.asarray(record.kept), replace(record, kept=None)
             record = jax.tree.map(np.array, record)  # copies, not to hold on to device arrays
             if (diverged := record.diverged(self.liars)) is not None:
-                raise Diverged(t, diverged, concluded(result()) if records else None)
+                whose = self.names[diverged] if self.names else diverged
+                raise Diverged(t, whose, concluded(result()) if records else None)
             state = new_state
             if kept is not None:
                 kept.keep(t, new_updates)

@@ -14,8 +14,10 @@ Times are whole thousandths of the unit, so that the same instant is the same nu
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +29,7 @@ from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.idle import unread_by
 from trip_jax.settings.listed import lines_of
+from trip_jax.settings.names import number_of
 from trip_jax.settings.room import require_room
 from trip_jax.topology.graphs import Topology
 from trip_jax.topology.participation import Participation, left_over, with_events
@@ -68,6 +71,7 @@ class Clocks:
     # constant: the latency; exponential: its mean
     delay: float = unread_by(0.0, kind=(SYNCHRONOUS,), latency=("file",))
     file: str | None = None  # file: lines "client duration latency"
+    names: ClassVar[Sequence[str] | None] = None  # of the clients, see `among`
 
     def __post_init__(self) -> None:
         check_types("schedule", self)
@@ -88,6 +92,12 @@ class Clocks:
             "schedule.file must name the file when schedule.duration=file or schedule.latency=file "
             "with schedule=events, and only then.",
         )
+
+    def among(self, names: Sequence[str] | None) -> "Clocks":
+        """The same settings among clients who are called so, in their order; None: 0..n-1."""
+        other = copy(self)
+        object.__setattr__(other, "names", names)
+        return other
 
     def durations(self, sizes: Int[np.ndarray, " n"], seed: int) -> Int[np.ndarray, " n"]:
         """Ticks that a local round takes each client.
@@ -124,8 +134,8 @@ class Clocks:
             InvalidSetting: several graphs with schedule=events, or a file that can't be used.
         """
         if self.kind == EVENTS:
-            return self._waves(topology, rounds, sizes, drop, seed)
-        present = participation.present(rounds, len(sizes), seed)
+            return self.among(topology.names)._waves(topology, rounds, sizes, drop, seed)
+        present = participation.among(topology.names).present(rounds, len(sizes), seed)
         return with_events(topology, rounds, present=present, drop=drop, seed=seed)
 
     def _waves(
@@ -256,24 +266,23 @@ def _of_file(settings: Clocks, n: int) -> Float[np.ndarray, "n 2"]:
     """Duration and latency of each client, of the lines of the file."""
     found = np.full((n, 2), np.nan)
     for where, line in lines_of("schedule.file", str(settings.file)):
-        words = line.split()
+        name, *times = line.strip().rsplit(maxsplit=2)
         try:
-            name, (duration, latency) = words[0], map(float, words[1:])
+            duration, latency = map(float, times)
         except ValueError:
-            name, duration, latency = "", math.nan, math.nan
+            duration, latency = math.nan, math.nan
+        numbered = settings.names is not None or name.isdecimal()
         require(
-            name.isdecimal() and 0 < duration <= LONGEST and 0 <= latency <= LONGEST,
+            numbered and 0 < duration <= LONGEST and 0 <= latency <= LONGEST,
             f"{where} must be 'client duration latency', times up to {LONGEST:,}, the duration "
             "above 0.",
         )
-        require(
-            len(name) < 10 and int(name) < n,
-            f"{where} names client {name}, but with n_clients={n} clients are 0..{n - 1}.",
-        )
-        require(np.isnan(found[int(name), 0]), f"{where} names client {name} again.")
-        found[int(name)] = duration, latency
+        client = number_of(where, name, n, settings.names)
+        require(np.isnan(found[client, 0]), f"{where} names client {name} again.")
+        found[client] = duration, latency
     for client in np.flatnonzero(np.isnan(found[:, 0]))[:1]:
-        raise InvalidSetting(f"schedule.file={settings.file} lacks a line for client {client}.")
+        called = settings.names[client] if settings.names else client
+        raise InvalidSetting(f"schedule.file={settings.file} lacks a line for client {called}.")
     return found
 
 

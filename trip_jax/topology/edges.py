@@ -9,8 +9,6 @@ from numpy.random import Generator
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from trip_jax.settings import require
-
 TRIES = 1000
 
 
@@ -54,21 +52,20 @@ class Edges:
         joined = csr_array((ones, (self.ends[:, 0], self.ends[:, 1])), shape=(self.n, self.n))
         return int(connected_components(joined, directed=False)[0])
 
+    def alone(self) -> Bool[np.ndarray, " n"]:
+        """Which nodes have no edge to another."""
+        ends = self.ends[self.ends[:, 0] != self.ends[:, 1]]
+        return np.bincount(ends.ravel(), minlength=self.n) == 0
+
 
 def edges_of(graph: nx.Graph | Edges, n: int) -> Edges:
     """A graph of n clients without what its edges weigh.
 
-    Raises:
-        InvalidSetting: its nodes are not 0..n-1.
+    Args:
+        graph: on the nodes 0..n-1, see `given.numbered`.
     """
     if isinstance(graph, Edges):
         return graph
-    strange = sorted(map(repr, set(graph.nodes) ^ set(range(n))))[:3]
-    require(
-        not strange,
-        f"The graph's nodes must be exactly the clients 0..{n - 1} (n_clients={n}); these differ: "
-        f"{', '.join(strange)}.",
-    )
     return Edges(np.array(list(graph.edges()), int).reshape(-1, 2), n, graph.is_directed())
 
 

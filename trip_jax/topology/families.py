@@ -1,7 +1,8 @@
 """Families of graphs that are drawn by name, and graphs from files."""
 
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 
 from trip_jax.settings import Registry, choice, count, fraction, require
 from trip_jax.settings.declared import check_types
-from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.errors import InvalidSetting, Notice
 from trip_jax.settings.idle import unread_by
+from trip_jax.settings.plurals import counted
 from trip_jax.settings.room import require_room
 from trip_jax.topology.edges import Edges, edges_of, random_graph, small_world
-from trip_jax.topology.files import read_graph
-from trip_jax.topology.graphs import Topology, build
+from trip_jax.topology.files import FILE, FORMATS, GRAPHML, GraphFile, read_graph, shown
+from trip_jax.topology.given import numbered
+from trip_jax.topology.graphs import ALONE, Topology, build
 from trip_jax.topology.weights import WEIGHTS
 
 BYTES_AN_ARC = 64
@@ -24,6 +27,9 @@ BYTES_AN_ARC = 64
 
 PLAIN = ("line", "star", "ring", "complete", "file")
 """Graphs that take no further settings."""
+
+DRAWN = (*PLAIN[:-1], "regular", "watts_strogatz", "erdos_renyi", "barabasi_albert")
+"""Graphs that are of no file."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,14 @@ class TopologyConfig:
     probability: float = unread_by(0.1, kind=(*PLAIN, "regular", "barabasi_albert"))
     # barabasi_albert: edges that a new client brings
     attachments: int = unread_by(2, kind=(*PLAIN, "regular", "erdos_renyi", "watts_strogatz"))
-    # keep one direction of every edge
+    # families: keep one direction of every edge; file: an edge a, b of a list is an arc a -> b
     directed: bool = unread_by(False, lambda own: own._says_directions())
     weights: str = "data_size"
     # rounds until a new graph is drawn; None: static
     redraw_every: int | None = unread_by(None, lambda own: own._alone(), kind=("complete",))
-    files: tuple[str, ...] = ()  # kind=file: edge lists or GraphML; several take turns
+    files: tuple[str, ...] = ()  # kind=file: lists or GraphML; several take turns
+    # kind=file: what the files hold; auto refuses what may be two of them
+    format: str = unread_by("auto", kind=DRAWN)
     allow_disconnected: bool = False
     drop: float = 0.0  # probability that what one client sends another in a round is lost
 
@@ -50,6 +58,7 @@ class TopologyConfig:
         check_types("topology", self)
         choice("topology", self.kind, (*FAMILIES, "file"))
         choice("topology.weights", self.weights, tuple(WEIGHTS))
+        choice("topology.format", self.format, FORMATS)
         count("topology.degree", self.degree, 1)
         fraction("topology.probability", self.probability)
         count("topology.attachments", self.attachments, 1)
@@ -68,8 +77,10 @@ class TopologyConfig:
         )
 
     def _says_directions(self) -> str | None:
-        graphml = bool(self.files) and all(file.endswith(".graphml") for file in self.files)
-        return "topology.files in GraphML, which say it themselves" if graphml else None
+        named = all(file.lower().endswith(".graphml") for file in self.files)
+        graphml = self.format == GRAPHML or (self.format == "auto" and named)
+        said = "topology.files in GraphML, which say it themselves"
+        return said if self.files and graphml else None
 
     def _alone(self) -> str | None:
         alone = self.kind == "file" and len(self.files) < 2
@@ -186,19 +197,39 @@ def from_config(config: TopologyConfig, sizes: np.ndarray, *, rounds: int, seed:
         InvalidSetting: n too small for the graph, a graph in several pieces, a bad file.
     """
     n = len(sizes)
+    files: tuple[GraphFile, ...] = ()
     if config.files:
-        graphs = [read_graph(Path(file), n, directed=config.directed) for file in config.files]
+        read = [
+            read_graph(Path(file), n, directed=config.directed, format=config.format)
+            for file in config.files
+        ]
+        files = tuple(graph.graph[FILE] for graph in read)
+        graphs, names = numbered(read, n)
     else:
         draws = 1 if config.redraw_every is None else -(-rounds // config.redraw_every)
-        graphs = [_draw(config, n, seed, k) for k in range(draws)]
-    for graph in graphs:
-        pieces = edges_of(graph, n).n_pieces()
-        require(
-            pieces == 1 or config.allow_disconnected,
-            f"The graph of topology={config.kind} falls into {pieces} pieces that never exchange "
-            "models: give it more edges, or set topology.allow_disconnected=true.",
-        )
-    return build(graphs, sizes, weights=config.weights, redraw_every=config.redraw_every or rounds)
+        graphs, names = [_draw(config, n, seed, k) for k in range(draws)], None
+    for k, graph in enumerate(graphs):
+        _require_connected(config, edges_of(graph, n), files[k] if files else None)
+    every = config.redraw_every or rounds
+    with warnings.catch_warnings():
+        if config.allow_disconnected:  # then it is meant
+            warnings.filterwarnings("ignore", ALONE, Notice)
+        topology = build(graphs, sizes, weights=config.weights, redraw_every=every)
+    return replace(topology, names=names, files=files)
+
+
+def _require_connected(config: TopologyConfig, graph: Edges, file: GraphFile | None) -> None:
+    """Refuse a graph in several pieces; nodes that a file names without an edge are none."""
+    pieces, of = graph.n_pieces(), f"topology={config.kind}"
+    if file:
+        pieces -= int(graph.alone().sum()) - file.unnamed
+        of = f"topology.files: {shown(file.file)}"
+        of += f" (it lacks {counted(file.unnamed, 'client')})" * bool(file.unnamed)
+    require(
+        pieces <= 1 or config.allow_disconnected,
+        f"The graph of {of} falls into {pieces} pieces that never exchange models: give it more "
+        "edges, or set topology.allow_disconnected=true.",
+    )
 
 
 def _draw(config: TopologyConfig, n: int, seed: int, k: int) -> nx.Graph | Edges:

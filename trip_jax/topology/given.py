@@ -1,6 +1,6 @@
 """Graphs as they may be given: NetworkX's, weight matrices, edge lists; one, or several in turn."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import networkx as nx
@@ -10,6 +10,7 @@ from jaxtyping import Float
 from trip_jax.settings import require
 from trip_jax.settings.declared import told
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.names import as_name, names_of_nodes, require_alike
 from trip_jax.topology.edges import Edges
 
 Graph: TypeAlias = nx.Graph | Edges | np.ndarray
@@ -41,6 +42,41 @@ def listed(graphs: Any, n: int) -> list[Graph]:
     return [_graph(graph, n) for graph in given]
 
 
+def numbered(graphs: Sequence[Graph], n: int) -> tuple[list[Graph], tuple[str, ...] | None]:
+    """The same graphs on the nodes 0..n-1, and what the n clients are called.
+
+    Clients are numbered in the order of their names: integers by value, then texts. They have none
+    where the nodes are 0..n-1, also as texts, or where no graph is of NetworkX.
+
+    Raises:
+        InvalidSetting: nodes that are neither 0..n-1 nor n names, or other names in another graph.
+    """
+    found: list[Graph] = []
+    first: tuple[str, ...] | None = None
+    for graph in graphs:
+        if not isinstance(graph, nx.Graph):
+            found.append(graph)
+            continue
+        names, number = _numbers(graph, n)
+        first = names if first is None else first
+        require_alike("The first graph", first, "another", names)
+        found.append(nx.relabel_nodes(graph, number) if number else graph)
+    are_numbers = first is not None and first == tuple(map(str, range(n)))
+    return found, None if are_numbers else first
+
+
+def _numbers(graph: nx.Graph, n: int) -> tuple[tuple[str, ...], dict[Any, int]]:
+    """The names of a graph's nodes in order, and the number of each; none where nodes are it."""
+    numbers = tuple(map(str, range(n)))
+    if set(graph.nodes) == set(range(n)):
+        return numbers, {}
+    if set(graph.nodes) == set(numbers):
+        return numbers, {name: i for i, name in enumerate(numbers)}
+    names = names_of_nodes("The graph", graph.nodes, n)
+    at = {name: i for i, name in enumerate(names)}
+    return names, {node: at[as_name("The graph", node)] for node in graph}
+
+
 def _is_whole(given: Any) -> bool:
     return isinstance(given, nx.Graph | Edges) or hasattr(given, "__array__")
 
@@ -59,7 +95,10 @@ def _graph(given: Any, n: int) -> Graph:
     try:
         numbers = np.asarray(rows).astype(float, casting="same_kind")
     except (TypeError, ValueError) as error:
-        raise InvalidSetting(f"A graph is {KINDS}, in numbers, rows of one length.") from error
+        raise InvalidSetting(
+            f"A graph is {KINDS}, in numbers, rows of one length; of edges between names make one "
+            "by networkx.Graph(edges)."
+        ) from error
     if numbers.ndim != 2 or numbers.shape[1] != 2:
         return _checked(numbers, n)
     tuples = isinstance(rows, list) and all(isinstance(row, tuple) for row in rows)

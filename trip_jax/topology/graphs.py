@@ -18,10 +18,15 @@ from jaxtyping import Bool, Float, Int, Int32
 from trip_jax.settings import require
 from trip_jax.settings.declared import array, integer
 from trip_jax.settings.errors import Notice
+from trip_jax.settings.names import several
 from trip_jax.settings.room import require_room
 from trip_jax.topology.edges import edges_of
-from trip_jax.topology.given import Graph, listed
+from trip_jax.topology.files import GraphFile
+from trip_jax.topology.given import Graph, listed, numbered
 from trip_jax.topology.weights import WEIGHTS, Weigh, WeightRule, has_weights
+
+ALONE = "No edge joins"
+"""How the warning of clients without neighbours begins."""
 
 BYTES_A_SLOT = 32
 """That a slot of a graph takes while it is built."""
@@ -86,6 +91,13 @@ class Topology:
     present: Any = None  # [T, n] bool, who takes part in each round; None: everyone
     lossy: bool = struct.field(pytree_node=False, default=False)  # whether messages may be lost
     wave: float | None = struct.field(pytree_node=False, default=None)  # units of time in a round
+    # What the n clients are called, in their order; None: 0..n-1.
+    names: tuple[str, ...] | None = struct.field(pytree_node=False, default=None)
+    files: tuple[GraphFile, ...] = struct.field(pytree_node=False, default=())  # read for it
+
+    def without_names(self) -> "Topology":
+        """The same for programs, which know clients by their numbers alone."""
+        return replace(self, names=None, files=())
 
     @property
     def n_clients(self) -> int:
@@ -188,14 +200,16 @@ def build(
         graphs: NetworkX graphs on the nodes 0..n-1 (an arc j -> i of a directed one means that
             j sends to i), or arrays [n, n] whose entry [i, j] > 0 is the weight that i gives to
             j, or lists of edges (i, j), which go both ways; several take turns, each for
-            `redraw_every` rounds. `Edges` are taken, too.
+            `redraw_every` rounds. `Edges` are taken, too. Other nodes than 0..n-1, texts or
+            integers, are names of the clients, who are numbered in the order of their names:
+            integers by value, then texts.
         sizes: examples of each client, [n].
         weights: one of `WEIGHTS`, of which "graph" takes those of NetworkX's edges, and 1 for a
             client itself unless it has a self-loop; arrays bring their own.
 
     Raises:
-        InvalidSetting: what is no graph, nodes that are not 0..n-1, sizes that are none, or
-            weights that are negative, not finite or all zero for a client.
+        InvalidSetting: what is no graph, nodes that are neither 0..n-1 nor n names, sizes that are
+            none, or weights that are negative, not finite or all zero for a client.
     """
     *others, last = WEIGHTS
     require(
@@ -210,8 +224,13 @@ def build(
         "sizes must be a list of numbers above 0, the examples of each client, such as "
         "federation.data.sizes.",
     )
+    require(
+        float(sizes.min(initial=1)) > 1e-30 and float(sizes.max(initial=1)) < 1e30,
+        "sizes must lie between 1e-30 and 1e30, as weights are of 32 bits: give numbers of "
+        "examples.",
+    )
     sizes, n = np.asarray(sizes), len(sizes)
-    given = listed(graphs, n)
+    given, names = numbered(listed(graphs, n), n)
     arcs = [_arcs(graph, n) for graph in given]
     drawn = [graph for graph in given if not isinstance(graph, np.ndarray)]
     require(
@@ -229,6 +248,7 @@ def build(
     own = np.arange(n, dtype=np.int32)[:, None]
     members = np.broadcast_to(own, mask.shape).copy()
     members[mask] = np.concatenate([member for _, member in arcs])
+    _say_who_is_alone(arcs, n, names)
     if not rule.of_edges and any(map(has_weights, drawn)):
         said = "Weights of the graph's edges are not used: topology.weights=graph mixes by them."
         warnings.warn(said, Notice, stacklevel=2)
@@ -241,7 +261,19 @@ def build(
     ]
     stacked = members, mask, np.where(mask, values, 0).astype(np.float32)
     reweigh = rule.reweigh if len(drawn) == len(given) else WeightRule.reweigh
-    return Topology(Neighbourhoods(*jax.device_put(stacked)), redraw_every, reweigh)
+    here = Neighbourhoods(*jax.device_put(stacked))
+    return Topology(here, redraw_every, reweigh, names=names)
+
+
+def _say_who_is_alone(arcs: Any, n: int, names: tuple[str, ...] | None) -> None:
+    """Warn of clients that no graph joins to another."""
+    joined = np.zeros(n, bool)
+    for client, member in arcs:
+        joined[client[client != member]] = joined[member[client != member]] = True
+    alone = [names[i] if names else str(i) for i in np.flatnonzero(~joined)[:4]]
+    if n > 1 and alone:
+        said = f"{ALONE} {several(alone)} to another client: they learn alone."
+        warnings.warn(said, Notice, stacklevel=3)
 
 
 def _arcs(graph: Graph, n: int) -> tuple[Int[np.ndarray, " A"], Int[np.ndarray, " A"]]:

@@ -7,10 +7,11 @@ its whole neighbourhood, and does not train.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from trip_jax.settings import LARGEST, Registry, choice, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import unread_by
 from trip_jax.settings.listed import lines_of
+from trip_jax.settings.names import number_of
 from trip_jax.topology.graphs import Neighbourhoods, Topology
 
 Presence = Callable[["Participation", int, int, int], Bool[np.ndarray, "T n"]]
@@ -38,6 +40,7 @@ class Participation:
     probability: float = unread_by(0.8, kind=("always", "trace", "events"))
     file: str | None = None  # trace: lines "client first last", the rounds in which it is there
     events: tuple[str, ...] = ()  # events: "join CLIENT ROUND" and "leave CLIENT ROUND"
+    names: ClassVar[Sequence[str] | None] = None  # of the clients, see `among`
 
     def __post_init__(self) -> None:
         check_types("participation", self)
@@ -54,6 +57,12 @@ class Participation:
             (self.kind == "events") == bool(self.events),
             "participation.events must list events when participation=events, and only then.",
         )
+
+    def among(self, names: Sequence[str] | None) -> "Participation":
+        """The same settings among clients who are called so, in their order; None: 0..n-1."""
+        other = copy(self)
+        object.__setattr__(other, "names", names)
+        return other
 
     def present(self, rounds: int, n: int, seed: int) -> Bool[np.ndarray, "T n"] | None:
         """Who is there in each round; None if that is everyone.
@@ -82,13 +91,13 @@ def trace(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray
     """A client without a line is always there."""
     named, there = set(), np.zeros((rounds, n), bool)
     for where, line in lines_of("participation.file", str(settings.file)):
-        match = re.fullmatch(r"\s*(\d+)\s+(\d+)\s+(\d+|-)\s*", line)
+        match = re.fullmatch(r"\s*(\S|\S.*\S)\s+(\d+)\s+(\d+|-)\s*", line)
         require(
             match is not None,
             f"{where} must be 'client first last', rounds from 1, last or - for the end.",
         )
         assert match is not None  # for the type checker
-        client, first = _client(match[1], n, where), _round(match[2], where)
+        client, first = number_of(where, match[1], n, settings.names), _round(match[2], where)
         last = rounds if match[3] == "-" else _round(match[3], where)
         there[first - 1 : last, client] = True
         named.add(client)
@@ -101,7 +110,7 @@ def events(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarra
     """Who joins is away before, if it has not left; later events of a client overrule earlier."""
     found = []
     for event in settings.events:
-        match = re.fullmatch(r"(join|leave) (\d+) (\d+)", event)
+        match = re.fullmatch(r"(join|leave) (\S|\S.*\S) (\d+)", event)
         require(
             match is not None,
             "participation.events must be of the form 'join CLIENT ROUND' or 'leave CLIENT ROUND', "
@@ -109,7 +118,8 @@ def events(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarra
         )
         assert match is not None  # for the type checker
         where = f"The event {event!r}"
-        found.append((_round(match[3], where), _client(match[2], n, where), match[1] == "join"))
+        client = number_of(where, match[2], n, settings.names)
+        found.append((_round(match[3], where), client, match[1] == "join"))
     there, seen = np.ones((rounds, n), bool), set()
     for first, client, joins in sorted(found):
         if joins and client not in seen:
@@ -117,14 +127,6 @@ def events(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarra
         there[first - 1 :, client] = joins
         seen.add(client)
     return there
-
-
-def _client(text: str, n: int, where: str) -> int:
-    require(
-        len(text) < 10 and int(text) < n,
-        f"{where} names client {text}, but with n_clients={n} clients are 0..{n - 1}.",
-    )
-    return int(text)
 
 
 def _round(text: str, where: str) -> int:

@@ -3,11 +3,13 @@
 `mlflow ui --backend-store-uri sqlite:///DIR/mlflow/mlflow.db` shows it.
 """
 
+import csv
 import logging
 import os
 import time
 import warnings
 from collections.abc import Mapping
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +60,11 @@ class MLflow:
         self._client.set_tag(self._id, "status", summary["status"])
         self._client.set_tag(self._id, "message", summary.get("message", ""))
         if scores := summary.get("scores"):
-            lines = ["client,score", *(f"{i},{score:.6g}" for i, score in enumerate(scores))]
-            self._client.log_text(self._id, "\n".join(lines), "scores.csv")
+            called = summary.get("names") or range(len(scores))
+            table = StringIO()
+            rows = ((i, f"{score:.6g}") for i, score in zip(called, scores, strict=True))
+            csv.writer(table, lineterminator="\n").writerows((("client", "score"), *rows))
+            self._client.log_text(self._id, table.getvalue().rstrip("\n"), "scores.csv")
         self._client.set_terminated(self._id, STATUS.get(summary["status"], "FAILED"))
         database = f"sqlite:///{self._folder / 'mlflow.db'}"
         return None if self._store else f"look at it with: mlflow ui --backend-store-uri {database}"

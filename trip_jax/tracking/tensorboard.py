@@ -47,7 +47,8 @@ class TensorBoard:
     def end(self, summary: Mapping[str, Any]) -> str:
         self._text("status", f"{summary['status']} {summary.get('message', '')}".strip())
         if scores := summary.get("scores"):
-            rows = ((i, f"{score:.6g}") for i, score in enumerate(scores))
+            called = summary.get("names") or range(len(scores))
+            rows = ((i, f"{score:.6g}") for i, score in zip(called, scores, strict=True))
             self._text("scores", _table(("client", "score"), rows))
             edges = np.histogram_bin_edges(scores)
             histogram = self._summary.histogram("score", np.array(scores), edges)
@@ -67,5 +68,9 @@ class TensorBoard:
 
 def _table(head: Iterable[str], rows: Iterable[tuple[Any, Any]]) -> str:
     """In Markdown."""
+
+    def escaped(name: Any) -> str:
+        return str(name).replace("|", "\\|")
+
     lines = [" | ".join(head), "--- | ---"]
-    return "\n".join([*lines, *(f"{name} | {value}" for name, value in rows)])
+    return "\n".join([*lines, *(f"{escaped(name)} | {value}" for name, value in rows)])

@@ -54,7 +54,8 @@ class WeightsAndBiases:
         plain = {k: v for k, v in summary.items() if isinstance(v, str | int | float)}
         self._run.summary.update(plain)
         if scores := summary.get("scores"):
-            rows = [[i, score, i in summary["liars"]] for i, score in enumerate(scores)]
+            called = summary.get("names") or range(len(scores))
+            rows = [[called[i], score, i in summary["liars"]] for i, score in enumerate(scores)]
             table = self._package.Table(columns=["client", "score", "liar"], data=rows)
             self._run.log({"scores": table}, step=summary["rounds"])
         self._run.finish(exit_code=int(summary["status"] != "finished"))

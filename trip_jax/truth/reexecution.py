@@ -187,7 +187,7 @@ class Executor:
         Raises:
             InvalidSetting: a model is no longer finite, or the process keeps too few messages.
         """
-        topology, depth = simulation.topology, self._process.depth
+        topology, depth = simulation.topology.without_names(), self._process.depth
         require(
             simulation.depth <= depth or self._process.with_a_server,
             f"Clients mix messages from {simulation.depth} before a wave on, and a process keeps "

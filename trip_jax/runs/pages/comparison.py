@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trip_jax.runs.labels import column, labels
 from trip_jax.runs.meaning import explain, unit
 from trip_jax.runs.pages.document import assemble, packed
 from trip_jax.runs.pages.settings import flat
 from trip_jax.runs.reading import Run, existing, load_run
 from trip_jax.runs.scores import shares
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.names import order_of
 
 if TYPE_CHECKING:
     import pandas
@@ -50,6 +52,18 @@ class Comparison:
         return [run.data.score.values.astype(float) for run in self.runs]
 
     @cached_property
+    def clients(self) -> list[str]:
+        """What the clients of all runs are called, each once, in their order."""
+        called = {label for run in self.runs for label in labels(run.data)}
+        return sorted(called, key=order_of)
+
+    @cached_property
+    def places(self) -> list[np.ndarray]:
+        """Where each run's clients stand among `clients`."""
+        at = {label: k for k, label in enumerate(self.clients)}
+        return [np.array([at[label] for label in labels(run.data)]) for run in self.runs]
+
+    @cached_property
     def units(self) -> list[str]:
         """What the runs measure contributions in, each unit once."""
         return list(dict.fromkeys(unit(run.data.attrs) for run in self.runs))
@@ -72,12 +86,20 @@ class Comparison:
     def correlation(self) -> np.ndarray:
         """Spearman's rank correlation between the runs' scores.
 
-        It is NaN for runs of different n, or where all scores are equal.
+        It is NaN for runs of different clients, or where all scores are equal.
         """
         from scipy.stats import rankdata
 
-        ranks = [rankdata(score) for score in self.scores]
-        return np.array([[_pearson(one, other) for other in ranks] for one in ranks])
+        ranks = [
+            (tuple(places), rankdata(score))
+            for places, score in zip(self.places, self.scores, strict=True)
+        ]
+        return np.array(
+            [
+                [_pearson(one, other) if of == whose else np.nan for whose, other in ranks]
+                for of, one in ranks
+            ]
+        )
 
     def table(self) -> "pandas.DataFrame":
         """A line for each run and client."""
@@ -89,7 +111,7 @@ class Comparison:
             lines: dict[str, Any] = {"run": k + 1, "folder": str(folder), **settings}
             lines |= {
                 "final_accuracy": float(run.data.accuracy[-1].mean()),
-                "client": run.data.client.values,
+                "client": column(run.data),
                 "score": self.scores[k],
                 "share": shares(self.scores[k]),
                 "liar": run.data.liar.values.astype(bool),
@@ -109,7 +131,13 @@ class Comparison:
                 f"The runs measure contributions differently ({'; '.join(self.units)}): compare "
                 "shares and ranks, not scores."
             )
-        if len({run.data.sizes["client"] for run in self.runs}) > 1:
+        if any(run.names for run in self.runs):
+            if len({tuple(places) for places in self.places}) > 1:
+                notices.append(
+                    "The runs name different clients: a client's mean is over the runs that have "
+                    "it."
+                )
+        elif len({run.data.sizes["client"] for run in self.runs}) > 1:
             notices.append(
                 "The runs have different numbers of clients, so that a number may name different "
                 "clients: means over runs say little."
@@ -120,6 +148,8 @@ class Comparison:
             "unit": self.units[0] if len(self.units) == 1 else "",
             "meaning": self._meaning(),
             "settings": self.settings,
+            "names": self.clients if any(run.names for run in self.runs) else None,
+            "n": len(self.clients),
             "correlation": [[None if np.isnan(one) else float(one) for one in row]
                             for row in self.correlation],
             "runs": [
@@ -131,9 +161,12 @@ class Comparison:
                         "std": float(run.data.accuracy[-1].std()),
                     },
                     "score": packed(score),
-                    "liars": np.flatnonzero(run.data.liar.values).tolist(),
+                    "places": places.tolist(),
+                    "liars": places[run.data.liar.values.astype(bool)].tolist(),
                 }
-                for folder, run, score in zip(self.folders, self.runs, self.scores, strict=True)
+                for folder, run, score, places in zip(
+                    self.folders, self.runs, self.scores, self.places, strict=True
+                )
             ],
         }  # fmt: skip
 
@@ -168,6 +201,6 @@ def _by_number(path: Path) -> list[tuple[int, str]]:
 
 
 def _pearson(one: np.ndarray, other: np.ndarray) -> float:
-    if len(one) != len(other) or not one.std() * other.std():
+    if not one.std() * other.std():
         return float("nan")
     return float(np.corrcoef(one, other)[0, 1])

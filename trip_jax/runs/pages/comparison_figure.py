@@ -3,7 +3,8 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from trip_jax.runs.figures import MAX_NAMED, MUTED, add_legend, plain, titled_figure
+from trip_jax.runs.figures import MAX_NAMED, MUTED, NAMED, add_legend, plain, titled_figure
+from trip_jax.runs.labels import short
 from trip_jax.runs.pages.comparison import Comparison
 from trip_jax.runs.scores import shares
 
@@ -21,17 +22,19 @@ def figure_of(comparison: Comparison) -> Figure:
     what, units, scores = "score", comparison.units, comparison.scores
     if len(units) > 1:
         what, units, scores = "share", ["% of all scores"], list(map(shares, scores))
-    n = max(map(len, scores))
+    n = len(comparison.clients)
     padded = np.full((len(scores), n), np.nan)
-    for row, score in zip(padded, scores, strict=True):
-        row[: len(score)] = score
+    for row, places, score in zip(padded, comparison.places, scores, strict=True):
+        row[places] = score
     mean = np.ma.masked_invalid(padded).mean(axis=0).filled(np.nan)
     order = np.argsort(-mean, kind="stable")
     title = comparison.runs[0].data.title
     if comparison.settings:
         title += f" and others; they differ in {', '.join(comparison.settings)}"
     width = 3.5 if n <= 12 else 7.0
-    figure = titled_figure(f"{what.capitalize()} of each client by run", title, width, 2.6)
+    named = any(run.names for run in comparison.runs)
+    heading, height = f"{what.capitalize()} of each client by run", 2.6 + NAMED * named
+    figure = titled_figure(heading, title, width, height)
     axes = plain(figure.add_subplot())
     rank = np.arange(1, n + 1)
     if len(scores) <= len(MARKS):
@@ -48,6 +51,7 @@ def figure_of(comparison: Comparison) -> Figure:
     axes.set(xlabel="client" if n <= MAX_NAMED else "rank of the client")
     axes.set_ylabel(f"{what} ({units[0]})")
     if n <= MAX_NAMED:
-        axes.set_xticks(rank, order.astype(str))
+        called = [short(comparison.clients[i]) for i in order]
+        axes.set_xticks(rank, called, rotation=90 * named, parse_math=False)
     add_legend(axes, ncols=4)
     return figure

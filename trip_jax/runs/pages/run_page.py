@@ -7,12 +7,14 @@ import numpy as np
 import xarray
 
 from trip_jax.runs import meaning
+from trip_jax.runs.labels import labels, names_of
 from trip_jax.runs.layout import MAX_DETAILED, arcs_of, drawn_round, positions
 from trip_jax.runs.meaning import at_the_end, explain, unit
 from trip_jax.runs.pages.document import assemble, packed
 from trip_jax.runs.pages.settings import flat
 from trip_jax.runs.propagation import retraced, shares
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.topology.files import GraphFile
 
 MAX_NUMBERS = 78_000
 """Numbers of four bytes that go into a page, 416 kB in base64; its program takes 70 kB more.
@@ -91,6 +93,7 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
         "n": len(listed),
         "all": n,
         "clients": listed.tolist() if len(listed) < n else None,
+        "names": labels(run)[listed].tolist() if names_of(run) else None,
         "total": float(run.score.values.sum(dtype=float)),
         "rounds": rounds,
         "score": packed(of_client.score.values),
@@ -261,6 +264,8 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
     facts = [[label, settings[name]] for label, name in named.items() if name in settings]
     kinds = [(name.removesuffix(".kind"), name) for name in settings if name.endswith(".kind")]
     facts += [[LABELS.get(name, name.capitalize()), settings[kind]] for name, kind in kinds]
+    for graph in summary.get("graphs", ()):
+        facts.append(["Graph file", str(GraphFile(**graph))])
     if settings:
         on = [name.upper() for name in ("c1", "c2") if settings.get(f"defence.{name}") == "true"]
         facts.append(["Defence", " and ".join(on) or "none"])

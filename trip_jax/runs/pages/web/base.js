@@ -53,6 +53,14 @@ function compare(one, other) {
 const descending = (values) =>
   range(values.length).sort((i, j) => compare(values[j], values[i]));
 
+/** A name or number as text of `most` characters: of a longer one its beginning and its end. */
+function shortened(name, most) {
+  const letters = [...String(name)];
+  const half = Math.floor(most / 2);
+  return letters.length <= most ? letters.join("")
+    : `${letters.slice(0, half).join("")}…${letters.slice(half + 1 - most).join("")}`;
+}
+
 const plural = (count, one, many = `${one}s`) =>
   `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 

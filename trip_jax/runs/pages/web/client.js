@@ -98,7 +98,8 @@ function taughtBy(page, i, t) {
   const rows = shown.map((j) => {
     const pick = el("button", { type: "button", class: "link", "aria-pressed":
       String(j === state.contributor), "data-key": `contributor ${j}`, "data-contributor": j,
-      onclick: (event) => { event.stopPropagation(); press(j); } }, j === i ? `${j} (itself)` : j);
+      onclick: (event) => { event.stopPropagation(); press(j); } },
+      j === i ? `${page.client(j)} (itself)` : page.client(j));
     return el("tr", { class: j === state.contributor ? "chosen" : null, "data-client": j,
       onclick: () => press(j) },
       el("th", { scope: "row" }, pick,
@@ -112,7 +113,7 @@ function taughtBy(page, i, t) {
   return [
     el("h3", {}, "Who taught it"),
     el("table", { id: "taught" },
-      el("caption", { class: "hidden" }, `contributions to client ${i}`),
+      el("caption", { class: "hidden" }, `contributions to client ${page.client(i)}`),
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Contributor"),
         el("th", { class: "num", scope: "col" }, "Contribution"),
         el("th", { class: "num", scope: "col" }, "Share"),
@@ -131,8 +132,8 @@ function taughtBy(page, i, t) {
       ? el("p", { class: "quiet" }, state.contributor === null
           ? "Since: the round in which its training first reached this model. Choose a " +
             "contributor to follow it alone."
-          : `Below and in the graph, contributor ${state.contributor} alone. Choose it again ` +
-            "for all.")
+          : `Below and in the graph, contributor ${page.client(state.contributor)} alone. Choose ` +
+            "it again for all.")
       : null,
   ];
 }
@@ -178,7 +179,7 @@ function throughWhom(page, i, t) {
         el("th", { class: "num", scope: "col" }, "Share"), el("th", {}))),
       el("tbody", {},
         inherited.slice(0, SHOWN).map(({ k, share, inherited: value }) =>
-          line(k === i ? "its own model" : `client ${k}`, percent(100 * share), value)),
+          line(k === i ? "its own model" : `client ${page.client(k)}`, percent(100 * share), value)),
         rest.length
           ? line(`${plural(rest.length, "other")}`, "", sum(rest.map((hop) => hop.inherited)))
           : null,
@@ -193,8 +194,8 @@ function reported(page, i, t) {
     ([j]) => state.contributor === null || j === state.contributor);
   if (!series.length) {
     return [el("h3", {}, "What it reported"), el("p", { class: "quiet" },
-      `Client ${i} never mixed a model of client ${state.contributor}: what it has from there ` +
-      "came through others.")];
+      `Client ${page.client(i)} never mixed a model of client ` +
+      `${page.client(state.contributor)}: what it has from there came through others.`)];
   }
   const weight = ([, values]) => sum(values.map((value) => Math.abs(value ?? 0)));
   series.sort((a, b) => weight(b) - weight(a));
@@ -202,17 +203,18 @@ function reported(page, i, t) {
   const known = shown.flatMap(([, values]) => values.filter((value) => value !== null));
   const most = largest(known);
   const decimals = decimalsFor(known);
-  const [left, high, wide] = [34, 15, 352];
+  const [left, high, wide] = page.data.names ? [104, 15, 282] : [34, 15, 352];
   const step = wide / rounds;
   const cells = shown.flatMap(([j, values], row) => [
-    el("text", { x: left - 7, y: row * high + 11, "text-anchor": "end" }, String(j)),
+    el("text", { x: left - 7, y: row * high + 11, "text-anchor": "end" },
+      shortened(page.client(j), 14)),
     values.map((value, s) =>
       value === null
         ? null
         : el("rect", { x: left + s * step, y: row * high, height: high - 1.5,
             width: Math.max(0.6, step - (step > 5 ? 1 : 0)), fill: colour(value, most).css,
             opacity: s + 1 > t ? 0.3 : null },
-          el("title", {}, `round ${s + 1}, member ${j}: ${number(value, decimals)}`))),
+          el("title", {}, `round ${s + 1}, member ${page.client(j)}: ${number(value, decimals)}`))),
   ]);
   const some = series.length > SHOWN ? `, the ${SHOWN} largest of ${series.length}` : "";
   const foot = shown.length * high + 12;
@@ -221,7 +223,7 @@ function reported(page, i, t) {
     el("p", { class: "quiet" }, "Its local contribution vectors as the coordinator took them: a " +
       `row for each member${some}.`),
     el("svg", { class: "chart", viewBox: `0 0 ${left + wide} ${foot + 2}`, role: "img",
-      "aria-label": `local contribution vectors of client ${i} over rounds` },
+      "aria-label": `local contribution vectors of client ${page.client(i)} over rounds` },
       cells,
       roundTicks(rounds).map((tick) =>
         el("text", { x: left + (tick - 0.5) * step, y: foot, "text-anchor": "middle" },

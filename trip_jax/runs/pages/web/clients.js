@@ -13,7 +13,7 @@ function clientColumns(page) {
   };
   const accuracy = (i) => page.curves.clients?.[(page.state.t - 1) * n + i];
   const columns = [
-    { name: "Client", text: true, value: (i) => page.client(i), cell: (i) => clientLink(page, i) },
+    { name: "Client", text: true, value: (i) => data.clients?.[i] ?? i, cell: (i) => clientLink(page, i) },
     { name: "Score", descending: true, value: score, cell: (i) => number(score(i), of.decimals) },
     { name: "Share of all", descending: true, value: score,
       cell: (i) => page.share(score(i), of.total) },

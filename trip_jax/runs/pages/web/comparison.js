@@ -18,7 +18,8 @@ class ComparisonPage {
     this.scores = data.runs.map((run) => unpack(run.score));
     this.totals = this.scores.map(sum);
     this.liars = data.runs.map((run) => new Set(run.liars));
-    this.n = Math.max(...this.scores.map((score) => score.length));
+    this.n = data.n;
+    this.owns = data.runs.map((run) => new Map(run.places.map((place, i) => [place, i])));
     this.shares = Boolean(data.notice);
     byId("title").textContent = data.title;
     byId("notice").textContent = data.notice;
@@ -34,9 +35,14 @@ class ComparisonPage {
     return this.scores.length <= MARKS.length ? MARKS[k] : MANY;
   }
 
+  /** The name of client i, or its number. */
+  client(i) {
+    return this.data.names?.[i] ?? i;
+  }
+
   /** Client i's score in run k, or its share; null where there is none. */
   value(k, i) {
-    const score = this.scores[k][i];
+    const score = this.scores[k][this.owns[k].get(i)];
     const value = this.shares ? shareOf(score, this.totals[k]) : score;
     return Number.isFinite(value) ? value : null;
   }
@@ -60,7 +66,7 @@ class ComparisonPage {
           number(100 * data.runs[k].accuracy.std, 1) },
       { name: "Highest score", descending: true, value: (k) => this.scores[k][best[k]],
         cell: (k) =>
-          `client ${best[k]}, ${percent(shareOf(this.scores[k][best[k]], this.totals[k]))}` },
+          `client ${this.client(data.runs[k].places[best[k]])}, ${percent(shareOf(this.scores[k][best[k]], this.totals[k]))}` },
     ];
     fill("runs", sortedTable(rows, columns, { caption: "runs" }));
   }
@@ -99,7 +105,7 @@ class ComparisonPage {
         : Math.sqrt(sum(those.map((value) => (value - mean(i)) ** 2)) / (those.length - 1));
     };
     const columns = [
-      { name: "Client", text: true, value: (i) => i, cell: (i) => `${i}` },
+      { name: "Client", text: true, value: (i) => i, cell: (i) => `${this.client(i)}` },
       { name: "Mean", descending: true, value: mean, cell: (i) => number(mean(i), decimals) },
       { name: "s.d.", descending: true, value: spread, cell: (i) => number(spread(i), decimals) },
       ...runs.map((k) => ({ name: `Run ${k + 1}`, descending: true, value: (i) => this.value(k, i),
@@ -110,6 +116,7 @@ class ComparisonPage {
   }
 
   plot(order, values, mean, decimals) {
+    const { data } = this;
     const [width, height, left, top] = [1100, 300, 54, 10];
     const base = height - 36;
     const all = order.flatMap(values);
@@ -126,7 +133,7 @@ class ComparisonPage {
       return value === null ? null : el("path", { d, fill, "fill-opacity": 0.85,
         transform: `translate(${(x(at) + (k - (runs - 1) / 2) * apart).toFixed(1)} ` +
           `${y(value).toFixed(1)}) scale(${small})` },
-        el("title", {}, `client ${i}, run ${k + 1}: ${number(value, decimals)}`));
+        el("title", {}, `client ${this.client(i)}, run ${k + 1}: ${number(value, decimals)}`));
     }));
     const means = order.map((i, at) => mean(i) !== null && el("rect", { x: x(at) - step * 0.34,
       y: y(mean(i)) - 0.8, width: step * 0.68, height: 1.6, fill: "#1c2733" }));
@@ -141,7 +148,9 @@ class ComparisonPage {
       ]),
       means, marks,
       order.map((i, at) => at % each ? null
-        : el("text", { x: x(at), y: height - 18, "text-anchor": "middle" }, String(i))),
+        : el("text", { x: x(at), y: height - 18, "text-anchor": "middle" },
+          data.names ? shortened(data.names[i], Math.max(3, Math.floor((step * each) / 7)))
+            : String(i))),
       el("text", { x: width - 8, y: height - 2, "text-anchor": "end" },
         "client, the highest mean first"));
   }

@@ -9,12 +9,13 @@ class Graph {
   /** `choose(client)` is called for clicks and keys; `arcs` are drawn where no flows are known. */
   constructor(data, arcs, choose) {
     this.n = data.n;
+    this.names = data.names;
     this.arcs = arcs;
     this.choose = choose;
     this.liars = new Set(data.liars);
     this.widest = widest(this.n);
     this.radius = Math.max(2.5, Math.min(17, 74 / Math.sqrt(this.n)));
-    const margin = this.radius + 30;
+    const margin = this.radius + (this.names ? 90 : 30);
     const places = unpack(data.positions);
     this.at = range(this.n).map((i) => [
       SIZE / 2 + places[2 * i] * (SIZE / 2 - margin),
@@ -38,10 +39,12 @@ class Graph {
     const body = liar
       ? el("polygon", { class: "body", points: diamond(1.22 * radius) })
       : el("circle", { class: "body", r: radius });
-    const inside = radius >= 9;
-    const text = this.n <= LABELLED && el("text", { class: inside ? null : "outside",
+    const inside = radius >= 9 && !this.names;
+    const right = this.names ? x - SIZE / 2 : 0;
+    const side = right > 1 ? " start" : right < -1 ? " end" : "";
+    const text = this.n <= LABELLED && el("text", { class: inside ? null : `outside${side}`,
       "font-size": inside ? Math.min(13, radius * 0.95) : 9, ...this.beside(i, inside) },
-      String(i));
+      shortened(this.client(i), 14));
     const flagged = el("circle", { class: "ring", r: 1.3 * radius + 3, visibility: "hidden" });
     const refused = el("circle", { class: "ring refused", r: 1.3 * radius + 6,
       visibility: "hidden" });
@@ -53,12 +56,17 @@ class Graph {
     return { group, body, text, inside, flagged, refused, title };
   }
 
+  /** The name of client i, or its number. */
+  client(i) {
+    return this.names?.[i] ?? i;
+  }
+
   /** Where a number stands that does not fit into its node: away from the middle. */
   beside(i, inside) {
     if (inside) return {};
     const [x, y] = this.at[i].map((place) => place - SIZE / 2);
     const far = Math.hypot(x, y) || 1;
-    const away = this.radius + 17;
+    const away = this.radius + (this.names ? 12 : 17);
     return { x: ((x / far) * away).toFixed(1), y: ((y / far) * away).toFixed(1) };
   }
 
@@ -90,7 +98,7 @@ class Graph {
       if (node.text && node.inside) node.text.setAttribute("fill", shade.ink);
       node.flagged.setAttribute("visibility", flagged.has(i) ? "visible" : "hidden");
       node.refused.setAttribute("visibility", refused.has(i) ? "visible" : "hidden");
-      const words = [`client ${i}`, said(i)];
+      const words = [`client ${this.client(i)}`, said(i)];
       if (this.liars.has(i)) words.push("liar");
       if (flagged.has(i)) words.push("report flagged in this round");
       if (refused.has(i)) words.push("pre-training model filtered in this round");

@@ -5,11 +5,12 @@ const NUMBERED = 40; // clients whose numbers fit along an axis
 const WRITTEN = 12; // clients whose values fit into the cells
 
 class Matrix {
-  /** `choose(client, contributor)` is called for clicks and Enter. */
-  constructor(n, choose) {
+  /** `choose(client, contributor)` is called for clicks and Enter; names are null for numbers. */
+  constructor(n, choose, names) {
     this.n = n;
+    this.names = names;
     this.cell = Math.max(2, Math.min(46, Math.floor(MATRIX / n)));
-    this.pad = n <= NUMBERED ? 24 : 0;
+    this.pad = n <= NUMBERED ? (names ? 96 : 24) : 0;
     this.size = this.pad + this.cell * n;
     this.cursor = null; // [row, column] in the order shown
     this.cells = el("canvas"); // painted anew for other values only
@@ -84,7 +85,17 @@ class Matrix {
       }
     }
     pen.fillStyle = "#5a6672";
-    for (let k = 0; pad && k < n; k++) {
+    for (let k = 0; this.names && pad && k < n; k++) {
+      const text = shortened(this.names[order[k]], 16);
+      pen.textAlign = "right";
+      pen.fillText(text, pad - 5, pad + (k + 0.5) * cell, pad - 6);
+      pen.save(); // the same from top to bottom above its column
+      pen.translate(pad + (k + 0.5) * cell, pad - 5);
+      pen.rotate(Math.PI / 2);
+      pen.fillText(text, 0, 0, pad - 6);
+      pen.restore();
+    }
+    for (let k = 0; !this.names && pad && k < n; k++) {
       pen.fillText(String(order[k]), pad + (k + 0.5) * cell, pad / 2, cell);
       pen.fillText(String(order[k]), pad / 2, pad + (k + 0.5) * cell);
     }

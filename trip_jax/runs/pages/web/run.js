@@ -23,9 +23,9 @@ class Page {
     this.show();
   }
 
-  /** The number of the i-th client listed. */
+  /** The name of the i-th client listed, or its number. */
   client(i) {
-    return this.data.clients?.[i] ?? i;
+    return this.data.names?.[i] ?? this.data.clients?.[i] ?? i;
   }
 
   /** The sum of all clients' scores, listed or not. */
@@ -137,11 +137,11 @@ class Page {
     this.matrix = new Matrix(this.n, (i, j) => {
       this.state.client = i;
       this.trace(j);
-    });
+    }, this.data.names);
     this.matrix.canvas.addEventListener("cell", ({ detail }) => this.tell(detail));
     fill("matrix", this.matrix.node);
     const level = this.data.level_name;
-    const orders = { number: "client number", score: "score", examples: "number of examples" };
+    const orders = { number: this.data.names ? "client" : "client number", score: "score", examples: "number of examples" };
     if (level !== "examples") orders.level = level;
     const select = el("select", { id: "order", onchange: () => {
       this.state.by = select.value;
@@ -208,12 +208,12 @@ class Page {
     if (!this.traced || j === null) {
       const values = [...this.row(t, client)];
       return { values, most: largest(values), low: lowest(values),
-        name: `Contribution to client ${client}` };
+        name: `Contribution to client ${this.client(client)}` };
     }
     const columns = this.traced.phis.map((phi) => range(n).map((i) => phi[i * n + j]));
     const all = columns.flat();
     return { values: columns[t], most: largest(all), low: lowest(all),
-      name: `Contribution of client ${j} to each model` };
+      name: `Contribution of client ${this.client(j)} to each model` };
   }
 
   showGraph() {
@@ -225,7 +225,7 @@ class Page {
     const strongest = largest(credits);
     const decimals = decimalsFor([most]);
     const held = contributor === null ? "the sum of k's row"
-      : `client ${contributor}'s contribution to k's model`;
+      : `client ${this.client(contributor)}'s contribution to k's model`;
     byId("graph-lead").textContent = traced
       ? "An edge from k to i is as wide as the credit that i's model inherits through k in this " +
         `round: k's weight in i's average times ${held} before the round.`
@@ -234,7 +234,7 @@ class Page {
     const left = this.graph.draw({
       values, most, flows, strongest, chosen: client, flagged: this.flags[t - 1],
       refused: this.refusals[t - 1],
-      said: (i) => `${name.toLowerCase()} ${number(values[i], decimals)}`,
+      said: (i) => `${name[0].toLowerCase()}${name.slice(1)} ${number(values[i], decimals)}`,
     });
     fill("graph-legend", graphLegend({
       n: this.n, low, most, strongest, losses: lowest(credits), coloured: name,
@@ -272,7 +272,7 @@ class Page {
       ` ${state.shares ? "of the row" : this.data.unit}` +
       (clipped && sizes.at(-1) > most ? ", or more" : ""));
     const digits = decimalsFor([largest(phi)]) + 1;
-    this.cellText = (i, j) => `To client ${i} from client ${j}: ` +
+    this.cellText = (i, j) => `To client ${this.client(i)} from client ${this.client(j)}: ` +
       `${number(phi[i * n + j], digits)}, ${this.share(phi[i * n + j], totals[i])} of its row.`;
     this.matrix.draw({ values, most, order, text, chosen: state.client });
   }
