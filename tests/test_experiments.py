@@ -363,6 +363,7 @@ def test_a_column_is_what_it_is_called(column: str, setting: str, tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.filterwarnings("ignore:Of 10 classes")  # three examples have fewer
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

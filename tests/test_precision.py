@@ -85,7 +85,7 @@ def test_a_precision_that_a_device_lacks_is_refused(tmp_path: Path) -> None:
 
 def test_operations_are_those_of_the_papers_network() -> None:
     images = np.zeros((8, 28, 28, 1), np.uint8)
-    labels, owned, sizes = np.zeros(8, np.int32), np.arange(8).reshape(2, 4), np.full(2, 4)
+    labels, owned, sizes = np.arange(8), np.arange(8).reshape(2, 4), np.full(2, 4)
     arrays = map(jax.numpy.asarray, (images, labels, owned, sizes, images, labels))
     gradient, forward = operations_an_image(tiny(data=ClientData(*arrays), model=cnn()))
     first, second = 784 * 9 * 32, 196 * 9 * 32 * 64

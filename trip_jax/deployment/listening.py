@@ -2,7 +2,8 @@
 
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
@@ -58,14 +59,13 @@ def serve(
         lock.acquire(blocking=False)
     except Timeout as error:
         raise InvalidSetting(f"{state} is in use by another process: end it first.") from error
-    with lock, _bound(address) as server:
+    with lock, _log_on_stderr(), _bound(address) as server:
         ledger = Ledger(state / LEDGER, federation)
         service = Service(federation, ledger, defence, deadline)
         host, port = server.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         about = f"{federation.name}: {n:,} clients, round {ledger.open_round} is open"
         print(f"{about}; listening on http://{shown}:{port}", flush=True)
-        _log_to_stderr()
         named = [*hosts, address.rpartition(":")[0]]
         server_of(application(service, named)).run(sockets=[server])
 
@@ -85,12 +85,19 @@ def server_of(app: Starlette) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def _log_to_stderr() -> None:
+@contextmanager
+def _log_on_stderr() -> Iterator[None]:
+    """Write the service's log to standard error, each line with its time."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     log = logging.getLogger("trip_jax.service")
     log.addHandler(handler)
     log.propagate = False
+    try:
+        yield
+    finally:
+        log.propagate = True
+        log.removeHandler(handler)
 
 
 def _bound(address: str) -> socket.socket:
