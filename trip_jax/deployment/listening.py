@@ -103,6 +103,6 @@ def _bound(address: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in bare else socket.AF_INET
     try:
         return socket.create_server((bare, int(port)), family=family, backlog=BACKLOG)
-    except (OSError, UnicodeError) as error:
+    except (OSError, UnicodeError, TypeError) as error:
         why = getattr(error, "strerror", None) or "no name of a host"
         raise InvalidSetting(f"--listen {address} cannot be had ({why}).") from error
