@@ -163,7 +163,8 @@ class Service:
         await self.read(self._ledger.file.require_same)
         yield ",".join(columns) + "\n"
         for t in range(self.federation.first_round, end):
-            yield await self.read(lambda t=t: lines(self._ledger.reports(t), round=t))
+            told = await self.read(partial(self._ledger.reports, t))
+            yield await self.read(partial(lines, told, round=t))
 
     async def _write(self) -> None:
         batch = [await self._waiting.get()]
