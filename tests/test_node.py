@@ -385,8 +385,8 @@ def test_a_round_that_is_none_is_refused_before_any_work(round: Any) -> None:
 
 @pytest.mark.parametrize("round", [3, -3])
 def test_a_round_counted_by_numpy_is_that_round(round: int) -> None:
-    before, after, weights = game(4)
-    evaluator = LocalEvaluator(curved, 0, budget=12)
+    before, after, weights = game(9)
+    evaluator = LocalEvaluator(curved, 0, budget=300)
     told = evaluator.lcv(before, after, weights, round=np.int64(round))
     assert told == evaluator.lcv(before, after, weights, round=round)
     assert told.round == round and type(told.round) is int
