@@ -113,6 +113,18 @@ def test_connections_that_say_little_are_ended(port: int) -> None:
             assert ended_after(peer, trickle) < 10, name
 
 
+def test_a_message_that_does_not_come_may_be_sent_again(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stranger's slow message makes no line in the log."""
+    for said in SILENT["a body that does not come"][0], SILENT["a body in chunks"][0]:
+        with closing(opened(port, said)) as peer:
+            peer.settimeout(10)
+            answer = peer.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 408") and b"send it again" in answer
+    assert not caplog.records
+
+
 def test_readers_that_take_nothing_are_ended(port: int) -> None:
     with closing(socket.socket()) as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -168,7 +180,7 @@ def test_connections_are_fewer_than_descriptors() -> None:
 def test_an_address_or_host_that_is_none_is_refused(
     keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for address in ("x" * 70 + ".example:0", "a..b:0", "localhost:99999", "localhost"):
+    for address in ("x" * 70 + ".example:0", "a..b:0", "ü..b:0", "localhost:99999", "localhost"):
         with pytest.raises(InvalidSetting, match=r"^--listen [^\n]*\.$"):
             serve(address, tmp_path / "state", keys, Defence())
     for host in ("", "http://a.example", "a.example:80", "a b", "*"):

@@ -491,3 +491,12 @@ def test_integers_of_any_size_are_numbers_or_refused(size: int) -> None:
     assert len(found.left_out) == (size > 10**15)
     other = 1 / size if size < 10**400 else 1
     np.testing.assert_allclose(np.asarray(found.reports.weight)[0, :2], [1, other], atol=1e-40)
+
+
+@pytest.mark.parametrize("kind", [complex, object])
+def test_complex_numbers_are_no_contributions(kind: type) -> None:
+    table = pd.DataFrame(
+        [(1, "a", "a", 1, 0.5 + 2j)], columns=["round", "client", "member", "weight", "lcv"]
+    ).astype({"lcv": kind})
+    with pytest.raises(InvalidSetting, match=r"^lcv '\(0\.5\+2j\)' must be a number"):
+        read_reports(table)

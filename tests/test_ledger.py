@@ -327,6 +327,29 @@ def test_time_that_the_service_was_down_does_not_count(
     ledger.end(note_time=False)
 
 
+def test_time_that_the_process_was_stopped_does_not_count(
+    tmp_path: Path, keys: Path, machine: Machine
+) -> None:
+    ledger = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
+    ledger.add([received("ann")])
+    machine.passes(500)
+    assert not ledger.close_overdue(600)
+    machine.passes(3000)
+    assert not ledger.close_overdue(600, stopped=2999)
+    machine.passes(98)
+    assert not ledger.close_overdue(600)
+    machine.passes(1)
+    assert ledger.close_overdue(600) and ledger.known == Known(2, 0)
+    ledger.add([received("ann", 2)])
+    machine.passes(10)
+    assert not ledger.close_overdue(600, stopped=3000)  # the round opened after it
+    machine.passes(599)
+    assert not ledger.close_overdue(600)
+    machine.passes(1)
+    assert ledger.close_overdue(600)
+    ledger.end(note_time=False)
+
+
 def test_a_round_without_a_report_waits(tmp_path: Path, keys: Path, machine: Machine) -> None:
     """Who trains longer than the deadline is not shut out by the first report."""
     ledger = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
@@ -349,6 +372,12 @@ def test_a_ledger_that_cannot_be_written_is_refused(tmp_path: Path, keys: Path) 
     with closing(sqlite3.connect(file)) as other:
         other.execute("DROP TABLE reports")
         other.execute("CREATE VIEW reports AS SELECT 1")
+    with pytest.raises(InvalidSetting, match="cannot be used"):
+        Ledger(file, federation)
+    file = tmp_path / "of_another_program.sqlite"
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("CREATE TABLE closed (round TEXT, cause, at)")
+        other.execute("INSERT INTO closed VALUES ('first', 'order', 0)")
     with pytest.raises(InvalidSetting, match="cannot be used"):
         Ledger(file, federation)
 

@@ -383,6 +383,23 @@ def test_a_round_that_is_none_is_refused_before_any_work(round: Any) -> None:
         evaluator.lcv(before, after, weights, round=round)
 
 
+@pytest.mark.parametrize("round", [3, -3])
+def test_a_round_counted_by_numpy_is_that_round(round: int) -> None:
+    before, after, weights = game(9)
+    evaluator = LocalEvaluator(curved, 0, budget=300)
+    told = evaluator.lcv(before, after, weights, round=np.int64(round))
+    assert told == evaluator.lcv(before, after, weights, round=round)
+    assert told.round == round and type(told.round) is int
+
+
+@pytest.mark.parametrize("sent_to", [5, "bob"])
+def test_who_was_sent_a_model_is_a_list(sent_to: Any) -> None:
+    before, after, weights = game(2)
+    evaluator = LocalEvaluator(lambda _: pytest.fail("it was evaluated"), 0)
+    with pytest.raises(InvalidSetting, match=r"^sent_to must be a list of clients, not '(5|bob)'"):
+        evaluator.lcv(before, after, weights, sent_to=sent_to)
+
+
 def test_reports_are_read_by_the_coordinator(tmp_path: Path) -> None:
     before, after, weights = game(3)
     reports = [

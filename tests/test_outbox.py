@@ -91,6 +91,17 @@ def test_refusals_hold_up_no_other_report(server: Server, tmp_path: Path) -> Non
     assert outbox.keep(again(4, 0.75)) == again(4)
 
 
+def test_a_damaged_report_holds_up_no_other(server: Server, tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path, SIGNER)
+    for round in (3, 4):
+        outbox.keep(again(round))
+    (tmp_path / "3.report").write_bytes(b"")
+    server.says = stored(4)
+    with pytest.raises(InvalidSetting, match=r"3\.report is damaged"):
+        outbox.send_all(server.address)
+    assert [one.round for one in heard(server)] == [4] and outbox.waiting() == [3]
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

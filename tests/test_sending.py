@@ -104,6 +104,8 @@ NO_RECEIPTS: dict[str, bytes] = {
     "stored in words": answer(201, RECEIPT | {"stored": "yes"}),
     "a receipt in UTF-16": answer(201, json.dumps(RECEIPT).encode("utf-16")),
     "too many": answer(429, {"refused": "flooding", "why": "Come later."}),
+    "too slow": answer(408, {"refused": "slow", "why": "It did not arrive in time."}),
+    "too early for TLS": answer(425, {"refused": "early data", "why": "Come again."}),
     "a refusal with another status": answer(503, {"refused": "failed", "why": "A full disk."}),
     "replayed by a server in trouble": answer(500, {"refused": "replayed", "why": "."}),
     "replayed with another status": answer(200, {"refused": "replayed", "why": "."}),

@@ -1,6 +1,7 @@
 """The service against its surroundings: locks, errors, lost files, untraced rounds."""
 
 import asyncio
+import json
 import logging
 import shutil
 import sqlite3
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,15 +27,17 @@ from tests.test_service import (
     SIGNERS,
     Start,
     TestClient,
+    coordinated,
     hand_in,
     keys,
     report,
     start,
     wait_until_traced,
 )  # fmt: skip
-from trip_jax.deployment import answers, ledger, service, tasks
+from trip_jax.deployment import answers, ledger, service, tasks, tracing
 from trip_jax.deployment.ledger import Ledger, Received
 from trip_jax.deployment.service import Service, application
+from trip_jax.node import Report
 from trip_jax.node.admission import Federation, order_to_close
 from trip_jax.node.sending import SIGNATURE
 from trip_jax.node.signing import Signer
@@ -262,8 +266,69 @@ def test_large_messages_are_few_at_once(start: Start, monkeypatch: pytest.Monkey
     large = b"[" * (answers.SMALL_BYTES + 1)
     assert running.post("/reports", content=large).status_code == 401
     running.app.state.large = asyncio.Semaphore(0)  # type: ignore[attr-defined]
-    assert running.post("/reports", content=large).status_code == 503
+    busy = running.post("/reports", content=large)
+    assert busy.status_code == 503 and busy.json()["refused"] == "busy"
     assert hand_in(running, report("ann")) == (201, "")
+
+
+@pytest.mark.parametrize(("passed", "left_out"), [(60.0, 59.98), (0.9, 0.0)])
+def test_time_in_which_the_process_was_stopped_does_not_count(
+    passed: float,
+    left_out: float,
+    tmp_path: Path,
+    keys: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A look at the deadline that comes late by more than a second shows it."""
+    kept = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
+    one = Service(Federation.read(keys), kept, NONE, 0.08)
+    asked: list[tuple[float, float]] = []
+    monkeypatch.setattr(kept, "close_overdue", lambda *given: asked.append(given))
+    clock = iter([100.0, 100.0 + passed])
+    monkeypatch.setattr(service, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    asyncio.run(one._keep_deadline(0.08))
+    assert asked == [(0.08, pytest.approx(left_out))]
+    kept.end(note_time=False)
+
+
+def test_disputes_and_proofs_are_not_kept_in_memory(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flood of them leaves the newest in the state; tables are made from the ledger."""
+    monkeypatch.setattr(tracing, "EVENTS", 3)
+    running = start()
+    assert running.get("/equivocations").json() == []
+    for round in (1, 2, 3):
+        for name in NAMES:
+            mine = Report(name, round, (name,), (1,), (0.5,), (0,), 2, federation="f", sent_to=())
+            others = tuple(one for one in NAMES if one != name)
+            told = replace(mine, sent_to=others) if name in ("ann", "2") else mine
+            assert hand_in(running, told) == (201, "")
+            if round < 3 and name == "ann":
+                twice = hand_in(running, replace(told, lcv=(0.25,)))
+                assert twice == (409, "equivocating")
+    state = wait_until_traced(running, 3)
+    assert state["n_disputed"] == 18 and [one["round"] for one in state["disputed"]] == [3] * 3
+    table = running.get("/disputed.csv")
+    assert table.content == coordinated(running, tmp_path)["disputed.csv"]
+    assert table.headers["Trip-Rounds"] == "3/3" and len(table.text.splitlines()) == 19
+    proofs = running.get("/equivocations").json()
+    assert [(one["round"], one["client"]) for one in proofs] == [(1, "ann"), (2, "ann")]
+    assert [json.loads(text)["lcv"] for text in proofs[0]["messages"]] == [[0.5], [0.25]]
+
+
+def test_a_slow_reader_of_proofs_holds_up_no_writer(tmp_path: Path, keys: Path) -> None:
+    """Between two proofs nothing of the file is held, so that its log can be emptied."""
+    kept = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
+    for lcv in (0.5, 0.25):
+        told = (Report(one, 1, (one,), (1,), (lcv,), (0,), 2, federation="f") for one in NAMES[:3])
+        kept.add([Received(one, one.to_json().encode(), "s") for one in told])
+    proofs = kept.equivocations()
+    assert next(proofs)["client"] == "10"
+    with closing(sqlite3.connect(tmp_path / "r.sqlite")) as other:
+        assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+    assert [one["client"] for one in proofs] == ["2", "ann"]
+    kept.end(note_time=False)
 
 
 def test_the_page_says_what_fails(keys: Path, tmp_path: Path) -> None:

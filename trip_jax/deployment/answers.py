@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trip_jax.deployment.tasks import told
@@ -77,7 +77,7 @@ def failure(why: str, status: int = 503, **headers: str) -> JSONResponse:
 
 
 async def body(request: Request) -> bytes:
-    """The message; raises Refused for one that is too long or does not come."""
+    """The message; raises Refused for one that is too long, or does not come in time."""
     large: asyncio.Semaphore = request.app.state.large
     message, counted = bytearray(), False
     try:
@@ -88,14 +88,32 @@ async def body(request: Request) -> bytes:
                     raise Refused("oversized", f"A message has at most {MOST_BYTES:,} bytes.")
                 if len(message) > SMALL_BYTES and not counted:
                     counted = await large.acquire()
-    except (TimeoutError, ClientDisconnect) as error:
-        if len(message) > SMALL_BYTES and not counted:
-            raise OSError("too many large messages at once") from error
+    except ClientDisconnect as error:
         raise Refused("malformed", "The message did not arrive whole.") from error
+    except TimeoutError as error:
+        if len(message) > SMALL_BYTES and not counted:
+            raise Refused("busy", "Too many large messages come at once: send it again.") from error
+        raise Refused(
+            "slow", f"The message did not arrive within {PATIENCE:g} seconds: send it again."
+        ) from error
     finally:
         if counted:
             large.release()
     return bytes(message)
+
+
+async def streamed(
+    parts: AsyncIterator[str], media_type: str, headers: Mapping[str, str] | None = None
+) -> StreamingResponse:
+    """An answer that is made while it is sent; what fails before its first part is raised."""
+    first = await anext(parts)
+
+    async def text() -> AsyncIterator[str]:
+        yield first
+        async for part in parts:
+            yield part
+
+    return StreamingResponse(text(), media_type=media_type, headers=headers)
 
 
 async def sliced(text: bytes) -> AsyncIterator[memoryview]:

@@ -112,7 +112,7 @@ class Ledger:
             except BaseException:
                 self._db.close()
                 raise
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, TypeError) as error:  # a round may be text
             raise InvalidSetting(f"{file} cannot be used ({error}).") from error
 
     def add(self, batch: Sequence[Received]) -> list[Refused | None]:
@@ -143,16 +143,18 @@ class Ledger:
             self._close(cause)
             self._close_those_complete()
 
-    def close_overdue(self, deadline: float) -> bool:
+    def close_overdue(self, deadline: float, stopped: float = 0.0) -> bool:
         """Close the open round if it has been open for so many seconds; say whether it was closed.
 
         A round in which nobody has reported by then stays open, and its time begins anew with the
         first report. Called often, for it also keeps on disk how long the round has been open.
+        Of the time since the last call, `stopped` seconds do not count.
 
         Raises:
             LedgerGone: the file is no longer there.
             sqlite3.Error: the round stays open.
         """
+        self._clock.leave_out(stopped)
         seconds = self._clock.seconds()
         if self._idle or (seconds >= deadline and not self.known.reported):
             self._clock.start()
@@ -182,23 +184,22 @@ class Ledger:
             kept = [_read(text) for (text,) in db.execute(of_round, (round,))]
         return [report for report in kept if report is not None]
 
-    def equivocations(self) -> list[dict[str, Any]]:
-        """Pairs of messages that one client signed for one round, oldest round first."""
+    def equivocations(self) -> Iterator[dict[str, Any]]:
+        """Pairs of messages that one client signed for one round, oldest round first; each is read
+        when it is asked for."""
         both = (
-            "SELECT round, client, r.message, r.signature, e.message, e.signature "
-            "FROM equivocations e JOIN reports r USING (round, client) ORDER BY round, client"
+            "SELECT r.message, e.message, r.signature, e.signature FROM equivocations e "
+            "JOIN reports r USING (round, client) WHERE round = ? AND client = ?"
         )
         with self._reading() as db:
-            pairs = db.execute(both).fetchall()
-        return [
-            {
-                "round": round,
-                "client": client,
-                "messages": [one.decode(errors="backslashreplace") for one in (first, second)],
-                "signatures": [of_first, of_second],
-            }
-            for round, client, first, of_first, second, of_second in pairs
-        ]
+            places = "SELECT round, client FROM equivocations ORDER BY round, client"
+            known = db.execute(places).fetchall()
+        for place in known:
+            with self._reading() as db:
+                *pair, of_first, of_second = db.execute(both, place).fetchone()
+            messages = [one.decode(errors="backslashreplace") for one in pair]
+            signed = {"messages": messages, "signatures": [of_first, of_second]}
+            yield dict(zip(("round", "client"), place, strict=True)) | signed
 
     def _add(self, new: Received) -> Refused | None:
         round, client = new.report.round, new.report.client

@@ -109,6 +109,7 @@ def _bound(address: str) -> socket.socket:
     bare = host.strip("[]")
     family = socket.AF_INET6 if ":" in bare else socket.AF_INET
     try:
+        bare.encode("idna")  # where it fails, `bind` may raise a TypeError
         return socket.create_server((bare, int(port)), family=family, backlog=BACKLOG)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or "no name of a host"

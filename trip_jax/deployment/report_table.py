@@ -243,14 +243,16 @@ def _numbers(column: pd.Series) -> np.ndarray:
         column = _texts(column)  # dates would turn into numbers
     if pd.api.types.is_bool_dtype(column):
         return np.full(len(column), np.nan)
-    if column.dtype == object:
-        column = column.map(_within_floats)
+    if column.dtype == object or pd.api.types.is_complex_dtype(column):
+        column = column.astype(object).map(_within_floats)
     found = pd.to_numeric(column, errors="coerce")
     return np.asarray(found.to_numpy(float, na_value=np.nan), float)
 
 
 def _within_floats(value: Any) -> Any:
-    """Infinity for an integer that no float can hold."""
+    """Infinity for an integer that no float can hold; NaN for a complex number."""
+    if isinstance(value, complex | np.complexfloating):
+        return np.nan
     if isinstance(value, int) and value.bit_length() > 1000:
         return np.copysign(np.inf, 1 if value > 0 else -1)
     return value

@@ -13,6 +13,10 @@ class RoundClock:
         """Go on from so many seconds; from zero for a round that opens."""
         self._before, self._since = seconds, time.monotonic()
 
+    def leave_out(self, seconds: float) -> None:
+        """Do not count the last so many seconds."""
+        self._since = min(self._since + seconds, time.monotonic())
+
     def seconds(self) -> float:
         """How many there are."""
         return self._before + time.monotonic() - self._since

@@ -5,10 +5,12 @@ Messages that arrive while the disk is busy wait for each other and share the ne
 """
 
 import asyncio
+import json
 import logging
 import sqlite3
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -22,11 +24,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from trip_jax.deployment.answers import LARGE_MESSAGES, Guarded, body, failure, sliced
+from trip_jax.deployment.answers import LARGE_MESSAGES, Guarded, body, failure, sliced, streamed
+from trip_jax.deployment.exchanges import COLUMNS as OF_DISPUTES
 from trip_jax.deployment.ledger import Ledger, Received
 from trip_jax.deployment.ledger_file import LedgerGone
 from trip_jax.deployment.tasks import Task, told
-from trip_jax.deployment.tracing import Traced, after, nothing_yet, round_csv
+from trip_jax.deployment.tracing import EVENTS, Traced, after, disputed_csv, nothing_yet, round_csv
 from trip_jax.node.admission import Federation, Refused
 from trip_jax.node.report import COLUMNS
 from trip_jax.node.sending import SIGNATURE
@@ -36,8 +39,9 @@ from trip_jax.runs.pages.document import assemble
 log = logging.getLogger("trip_jax.service")
 
 BATCH = 256  # messages in a transaction
-EVENTS = 100  # flags that the page lists
 WATCH = 1.0  # seconds between looks at the ledger's file
+SHORTEST = 0.02  # seconds between looks at the deadline
+LATE = 1.0  # seconds; a look that comes later shows that the process was stopped
 FROM_OUTSIDE = (sqlite3.OperationalError, OSError, MemoryError, LedgerGone)  # no report causes it
 AGAIN = "2"  # seconds after which tables that are behind may be asked for again
 
@@ -96,20 +100,27 @@ class Service:
         await self._on(self._writer, partial(self._ledger.close, round, cause))
         self._closed.set()
 
-    async def equivocations(self) -> list[dict[str, Any]]:
-        return await self.read(self._ledger.equivocations)
-
-    async def reports_csv(self) -> AsyncIterator[str]:
-        """All reports of closed rounds as a table, a round at a time.
+    async def equivocations(self) -> AsyncIterator[str]:
+        """The proofs as a JSON list, one at a time.
 
         Raises:
             LedgerGone: the file is no longer there.
         """
-        await self.read(self._ledger.file.require_same)
-        last = self._ledger.known.open_round
-        yield ",".join(COLUMNS) + "\n"
-        for t in range(self.federation.first_round, last):
-            yield await self.read(partial(self._lines, t))
+        found, before = self._ledger.equivocations(), "["
+        while (one := await self.read(partial(next, found, None))) is not None:
+            yield before + json.dumps(one)
+            before = ","
+        yield "[]" if before == "[" else "]"
+
+    def reports_csv(self) -> AsyncIterator[str]:
+        """All reports of closed rounds as a table, as `_by_round`."""
+        lines = partial(round_csv, clients=self.federation.clients)
+        return self._by_round(COLUMNS, self._ledger.known.open_round, lines)
+
+    def disputed_csv(self) -> AsyncIterator[str]:
+        """All disputed exchanges of rounds that are traced, as `_by_round`."""
+        names, end = self.traced.names, self.federation.first_round + self.traced.n_rounds
+        return self._by_round(OF_DISPUTES, end, lambda told, round: disputed_csv(told, names))
 
     async def read(self, work: Callable[[], Any]) -> Any:
         """What `work` finds, one request after another, beside the thread that writes."""
@@ -135,14 +146,25 @@ class Service:
             "scores": traced.scores,
             "n_flags": len(traced.flags),
             "flags": [asdict(flag) for flag in traced.flags[-EVENTS:]],
-            "n_disputed": len(traced.disputes),
-            "disputed": [asdict(one) for one in traced.disputed(EVENTS)],
+            "n_disputed": traced.n_disputed,
+            "disputed": [asdict(one) for one in traced.disputed],
             "n_unconfirmed": len(traced.unconfirmed),
             "unconfirmed": [asdict(one) for one in traced.unconfirmed[-EVENTS:]],
         }
 
-    def _lines(self, round: int) -> str:
-        return round_csv(self._ledger.reports(round), self.federation.clients, round)
+    async def _by_round(
+        self, columns: Sequence[str], end: int, lines: Callable[..., str]
+    ) -> AsyncIterator[str]:
+        """A table of the rounds before `end`, of which one is in memory at a time.
+
+        Raises:
+            LedgerGone: the file is no longer there.
+        """
+        await self.read(self._ledger.file.require_same)
+        yield ",".join(columns) + "\n"
+        for t in range(self.federation.first_round, end):
+            told = await self.read(partial(self._ledger.reports, t))
+            yield await self.read(partial(lines, told, round=t))
 
     async def _write(self) -> None:
         batch = [await self._waiting.get()]
@@ -191,8 +213,11 @@ class Service:
             raise
 
     async def _keep_deadline(self, deadline: float) -> None:
-        await asyncio.sleep(min(1.0, deadline / 4))
-        if await self._on(self._writer, partial(self._ledger.close_overdue, deadline)):
+        pause, began = max(SHORTEST, min(1.0, deadline / 4)), time.monotonic()
+        await asyncio.sleep(pause)
+        late = time.monotonic() - began - pause
+        stopped = late if late > LATE else 0.0
+        if await self._on(self._writer, partial(self._ledger.close_overdue, deadline, stopped)):
             self._closed.set()
 
     async def _watch(self) -> None:
@@ -232,7 +257,9 @@ def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
     async def gone(_: Request, error: Exception) -> Response:
         return failure(str(error))
 
-    def of_traced(column: Callable[[Traced], bytes]) -> Callable[[Request], Any]:
+    def of_traced(
+        make: Callable[[Mapping[str, str]], Awaitable[Response]],
+    ) -> Callable[[Request], Any]:
         async def table(_: Request) -> Response:
             done, closed = service.progress()
             rounds = {"Trip-Rounds": f"{done}/{closed}"}
@@ -240,25 +267,26 @@ def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
                 why = f"{done} of {closed} closed rounds are traced: ask again, or see /state."
                 again = {"Retry-After": AGAIN}
                 return JSONResponse({"refused": "untraced", "why": why}, 503, rounds | again)
-            text = await service.read(partial(column, service.traced))
-            headers = rounds | {"Content-Length": str(len(text))}
-            return StreamingResponse(sliced(text), media_type="text/csv", headers=headers)
+            return await make(rounds)
 
         return table
 
+    def kept(column: Callable[[Traced], bytes]) -> Callable[[Request], Any]:
+        async def make(rounds: Mapping[str, str]) -> Response:
+            text = await service.read(partial(column, service.traced))
+            headers = {**rounds, "Content-Length": str(len(text))}
+            return StreamingResponse(sliced(text), media_type="text/csv", headers=headers)
+
+        return of_traced(make)
+
+    async def disputed(rounds: Mapping[str, str]) -> Response:
+        return await streamed(service.disputed_csv(), "text/csv", rounds)
+
     async def reports_csv(_: Request) -> Response:
-        parts = service.reports_csv()
-        first = await anext(parts)  # fails while it can still be said
-
-        async def table() -> AsyncIterator[str]:
-            yield first
-            async for part in parts:
-                yield part
-
-        return StreamingResponse(table(), media_type="text/csv")
+        return await streamed(service.reports_csv(), "text/csv")
 
     async def equivocations(_: Request) -> Response:
-        return JSONResponse(await service.equivocations())
+        return await streamed(service.equivocations(), "application/json")
 
     async def state(_: Request) -> Response:
         return JSONResponse(service.state())
@@ -274,10 +302,10 @@ def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
         Route("/reports", reports, methods=["POST"]),
         Route("/close", close, methods=["POST"]),
         Route("/state", state),
-        Route("/phi.csv", of_traced(lambda traced: traced.phi_csv)),
-        Route("/scores.csv", of_traced(lambda traced: traced.scores_csv)),
-        Route("/flagged.csv", of_traced(lambda traced: traced.flagged_csv)),
-        Route("/disputed.csv", of_traced(lambda traced: traced.disputed_csv)),
+        Route("/phi.csv", kept(lambda traced: traced.phi_csv)),
+        Route("/scores.csv", kept(lambda traced: traced.scores_csv)),
+        Route("/flagged.csv", kept(lambda traced: traced.flagged_csv)),
+        Route("/disputed.csv", of_traced(disputed)),
         Route("/reports.csv", reports_csv),
         Route("/equivocations", equivocations),
         Route("/openapi.json", openapi),

@@ -10,15 +10,18 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
-from trip_jax.deployment.exchanges import STATED_BY, dispute_lines
+from trip_jax.deployment.exchanges import STATED_BY
 from trip_jax.deployment.report_table import COLUMNS, SENT, read_reports
 from trip_jax.deployment.result_tables import flag_lines, phi_lines, score_lines, scores
-from trip_jax.node.exchanges import Disputed
+from trip_jax.node.csv_lines import csv_lines
+from trip_jax.node.exchanges import Disputed, stated_by_both
 from trip_jax.node.report import Report
 from trip_jax.protocol.coordinator import coordinate
 from trip_jax.protocol.defences import Defence
 from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.runs.scores import shares
+
+EVENTS = 100  # disputed exchanges that are kept in memory, the newest
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,8 @@ class Traced:
     n_rounds: int = 0
     flags: list[Flag] = field(default_factory=list)
     unconfirmed: list[Unconfirmed] = field(default_factory=list)
-    # [k, 4] exchanges that one end alone states, as in `Reported`
-    disputes: np.ndarray = field(default_factory=lambda: np.zeros((0, 4), np.int64))
+    n_disputed: int = 0  # exchanges that one end alone states
+    disputed: tuple[Disputed, ...] = ()  # the newest EVENTS of them
 
     @cached_property
     def phi_csv(self) -> bytes:
@@ -64,17 +67,6 @@ class Traced:
             [getattr(one, name) for one in self.flags] for name in ("round", "client")
         )
         return flag_lines(rounds, clients, [one.distance for one in self.flags]).encode()
-
-    @cached_property
-    def disputed_csv(self) -> bytes:
-        return dispute_lines(self.disputes, self.names).encode()
-
-    def disputed(self, most: int) -> list[Disputed]:
-        """The newest exchanges that one end alone states."""
-        return [
-            Disputed(round, self.names[client], self.names[member], STATED_BY[by])
-            for round, client, member, by in self.disputes[-most:].tolist()
-        ]
 
     @cached_property
     def scores(self) -> list[dict[str, object]]:
@@ -108,13 +100,19 @@ def after(before: Traced, round: int, told: Sequence[Report], defence: Defence) 
     alone = () if verdict.unconfirmed is None else np.flatnonzero(verdict.unconfirmed)
     unconfirmed = [Unconfirmed(round, before.names[i]) for i in alone]
     assert reported.disputed is not None  # the table has the column `sent`
+    names = before.names
+    newest = tuple(
+        Disputed(t, names[client], names[member], STATED_BY[by])
+        for t, client, member, by in reported.disputed[-EVENTS:].tolist()
+    )
     return replace(
         before,
         phi=np.asarray(phi),
         n_rounds=before.n_rounds + 1,
         flags=[*before.flags, *flags],
         unconfirmed=[*before.unconfirmed, *unconfirmed],
-        disputes=np.concatenate([before.disputes, reported.disputed]),
+        n_disputed=before.n_disputed + len(reported.disputed),
+        disputed=(before.disputed + newest)[-EVENTS:],
     )
 
 
@@ -128,6 +126,14 @@ def round_csv(told: Sequence[Report], clients: Iterable[str], round: int) -> str
         one.to_csv(header=False, missing=is_missing)
         for one, is_missing in _all_reports(told, clients, round)
     )
+
+
+def disputed_csv(told: Sequence[Report], names: Sequence[str]) -> str:
+    """The lines of a round in disputed.csv, without a header, in the order of `names`."""
+    place = {name: i for i, name in enumerate(names)}
+    _, found = stated_by_both({report.client: report for report in told})
+    found.sort(key=lambda one: (place[one.client], place[one.member]))
+    return csv_lines((one.round, one.client, one.member, one.stated_by) for one in found)
 
 
 def _all_reports(

@@ -31,6 +31,8 @@ STATUS = {
     "equivocating": 409,
     "late": 409,
     "early": 409,
+    "slow": 408,
+    "busy": 503,
 }
 """By reason of refusal, the status of the answer."""
 
@@ -90,7 +92,7 @@ class Federation:
             require(self.operator not in keys.values(), "the operator's key is a client's, too.")
         require(
             type(self.first_round) is int and abs(self.first_round) < FARTHEST_ROUND,
-            "first_round must be an integer.",
+            "first_round must be an integer within 2^62 of 0.",
         )
         choice("normalization", self.normalization, ("paper", "efficient"))
         choice("semivalue", self.semivalue, tuple(SEMIVALUES))

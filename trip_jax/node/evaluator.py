@@ -84,10 +84,15 @@ class LocalEvaluator:
             isinstance(number_of_round, int) and abs(number_of_round) < FARTHEST_ROUND,
             "round must be an integer within 2^62 of 0.",
         )
+        assert isinstance(number_of_round, int)
+        require(
+            sent_to is None or (isinstance(sent_to, Iterable) and not isinstance(sent_to, str)),
+            f"sent_to must be a list of clients, not {str(sent_to)[:50]!r}.",
+        )
         _require_members(self.client, before, after, weights)
         members = [self.client, *(j for j in weights if j != self.client)]
         m, numbers, share = len(members), proportions(weights), shares(weights)
-        rng = np.random.default_rng([self.seed, abs(round), round < 0])
+        rng = np.random.default_rng([self.seed, abs(number_of_round), number_of_round < 0])
         game = Game.of(m, self.estimator, self.budget, self.semivalue, rng)
         trained = _alike("after", after, members, None)
         started = _alike("before", before, members, trained[0])
@@ -125,7 +130,7 @@ class LocalEvaluator:
         scale = m if self.normalization == "paper" else 1
         return Report(
             client=str(self.client),
-            round=int(round),
+            round=number_of_round,
             members=tuple(map(str, members)),
             weights=tuple(numbers[j] for j in members),
             lcv=tuple((scale * values).tolist()),

@@ -76,14 +76,19 @@ class Outbox:
             address, timeout: as of `trip_jax.node.sending.send`.
 
         Raises:
-            InvalidSetting: the coordinator refuses some; all others are sent, and the message is
-                its sentence on the first. Refusals that another attempt may change stay waiting.
+            InvalidSetting: the coordinator refuses some, or files of some are damaged; all others
+                are sent, and the message is on the first. Refusals that another attempt may change
+                stay waiting.
             OSError: the coordinator can't be reached, or an answer is no receipt: what is not
                 marked as sent stays waiting.
         """
         refusals: list[InvalidSetting] = []
         for round in self.waiting():
-            report, message, signature = self._kept(round)
+            try:
+                report, message, signature = self._kept(round)
+            except InvalidSetting as damage:
+                refusals.append(damage)
+                continue
             try:
                 hand_in(report, message, signature, address, timeout)
                 create(self._sent(round), b"")

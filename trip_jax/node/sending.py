@@ -34,8 +34,8 @@ MOST_ANSWERED = 2**16
 MOST_SHOWN = 500
 """Characters of an answer that a message shows."""
 
-TOO_MANY = 429
-"""The status of an answer that asks to come again later."""
+AGAIN = (408, 425, 429)
+"""Of statuses from 400 to 499, those that ask to come again."""
 
 
 class NotTaken(InvalidSetting):
@@ -128,7 +128,7 @@ def _post(address: str, message: bytes, signature: str, timeout: float) -> tuple
             f"{address} gives no whole answer ({_line(masked(why))}): see that the address is "
             "right and that the service runs, then send it again."
         ) from error
-    if 400 <= status < 500 and status != TOO_MANY and isinstance(told, dict):
+    if 400 <= status < 500 and status not in AGAIN and isinstance(told, dict):
         reason, why = told.get("refused"), told.get("why")
         if isinstance(reason, str) and isinstance(why, str) and _line(why):
             raise NotTaken(status, reason, _line(why))
