@@ -377,7 +377,10 @@ BAD = {
     "fraction_of_round": ("training.rounds=1.5", "training.rounds must be an integer", "not '1.5'"),
     "no_number": ("training.learning_rate=fast", "training.learning_rate must be a number above 0"),
     "no_bool": ("topology.directed=perhaps", "topology.directed must be true or false, not"),
-    "no_list": ("topology=file topology.files=path.txt", "topology.files must be a list, not"),
+    "no_list": (
+        "topology=file topology.files=path.txt",
+        "topology.files must be a list, not 'path.txt': write topology.files=[path.txt].",
+    ),
     "nothing": ("n_clients=null", "n_clients must be an integer, at least 1, not 'null'"),
     "choice": ("topology=galaxy", "topology", "galaxy", "ring", "watts_strogatz"),
     "initials": ("topology=ws", "not 'ws': did you mean watts_strogatz?"),
@@ -396,6 +399,9 @@ BAD = {
     ),
     "misspelt_group": ("topologie=star", "no setting topologie: did you mean topology=CHOICE?"),
     "misspelt_group_added": ("+distributon=iid", "did you mean distribution=CHOICE?"),
+    "capitals": ("TOPOLOGY=star", "no setting TOPOLOGY: did you mean topology=CHOICE?"),
+    "short_in_a_group": ("training.lr=0.1", "training.lr: did you mean training.learning_rate?"),
+    "no_choice": ("training=", "training must be one of quick, sgd, not ''."),
     "misspelt_experiment": ("experimnt=ws100", "did you mean +experiment=CHOICE?"),
     "home": ("participation=trace participation.file=~/t", "shell leaves ~ as it is", "$HOME"),
     "umlaut": (

@@ -22,8 +22,8 @@ from trip_jax.cli.command import Parser, command
 from trip_jax.config import Defence
 from trip_jax.deployment.report_table import (
     FEWER,
+    KINDS,
     LAYOUT,
-    SUFFIXES,
     Reported,
     read_reports,
     read_table,
@@ -79,7 +79,7 @@ def _plain(name: str) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """The command line; exit code 2 where the input is wrong."""
     parser = Parser("trip-jax coordinate")
-    table = f"{' or '.join(SUFFIXES)}: {LAYOUT}"
+    table = f"{KINDS}: {LAYOUT}"
     parser.add_argument("reports", type=Path, nargs="?", help=table)
     parser.add_argument("--out", help="directory of the results")
     zero = "refuse a missing report (default), or take an LCV of 0 with self weight 1"

@@ -28,6 +28,7 @@ COLUMNS = ("round", "client", "member", "weight", "lcv")
 SENT = "sent"  # a column that a table may have
 NUMBERS = ("round", "weight", "lcv")
 SUFFIXES = (".csv", ".tsv", ".parquet")
+KINDS = ".csv, .tsv or .parquet"
 MOST_FOUND = 10  # columns that a message lists
 LAYOUT = f"one line for each member of each neighbourhood, in columns {', '.join(COLUMNS)}"
 BYTES_A_CELL = 80  # of a string that a cell of a table becomes, at the least
@@ -45,7 +46,7 @@ def read_table(path: Path) -> pd.DataFrame:
     """
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        raise InvalidSetting(f"the name of the table must end in {' or '.join(SUFFIXES)}.")
+        raise InvalidSetting(f"the name of the table must end in {KINDS}.")
     if os.path.exists(path) and not os.path.isfile(path):  # a pipe may never end
         raise InvalidSetting(f"it is no file; give a {suffix} file: {LAYOUT}.")
     try:

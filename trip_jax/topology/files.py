@@ -1,5 +1,6 @@
 """Graphs from files, which may be damaged or hostile."""
 
+import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,7 @@ def read_graph(path: Path, n: int, *, directed: bool = False, format: str = "aut
             than n clients.
     """
     require_file(f"topology.files: {path}", path)
-    require(path.is_file(), f"topology.files: there is no graph file {path}.")
+    require(os.path.isfile(path), f"topology.files: there is no graph file {path}.")
     what = "a graph"
     try:
         if format == GRAPHML or (format == "auto" and is_graphml(path)):
