@@ -470,7 +470,12 @@ BAD = {
         "contribution.max_coalitions=500",
         "raise it",
     ),
-    "liar": ("adversary=d2 adversary.clients=[3]", "adversary.clients", "client 3", "from 0 to 2"),
+    "liar": (
+        "adversary=d2 adversary.clients=[3]",
+        "adversary.clients",
+        "client 3",
+        "clients are 0..2",
+    ),
     "too_few_devices": ("devices=99", "devices=99", "JAX has"),
     "no_cluster": ("distributed.coordinator=auto", "distributed.coordinator=auto does not work"),
     "pooled_away": ("model=cnn model.channels=[4,4,4,4]", "model.channels"),
