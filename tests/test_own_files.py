@@ -9,6 +9,7 @@ from tests.conftest import TINY, Command
 from tests.synthetic_runs import synthetic_run, write_run
 from trip_jax import InvalidSetting, compare, coordinate
 from trip_jax.rewards.__main__ import main as rewards
+from trip_jax.runs.directory import whole
 from trip_jax.runs.own_files import is_marked, is_table, refuse_others
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
@@ -92,3 +93,12 @@ def test_what_may_be_replaced(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(InvalidSetting, match="does not look like"):
         refuse_others(tmp_path / "folder", is_marked, "choose another")
+
+
+def test_what_fails_leaves_no_part_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("earlier")
+    with pytest.raises(OSError, match="full"), whole(tmp_path / "page.html") as path:
+        path.write_text("later, but not all of")
+        raise OSError("full")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert (tmp_path / "page.html").read_text() == "earlier"
