@@ -304,15 +304,16 @@ def test_jobs_of_a_sweep_are_loaded_with_their_names(tmp_path: Path) -> None:
 
 
 def test_liars_are_named() -> None:
-    """An integer is a number, unless names are integers, too: then nothing but a name."""
+    """An integer is the client of that name if there is one, else of that number."""
 
     def liars(names: tuple[str, ...] | None, *clients: int | str) -> list[int]:
         return choose_liars(Adversary("d2", clients=clients), 3, 0, names).tolist()
 
     sites = ("duke", "mayo", "Zürich")
     assert liars(None, 2, 0) == [0, 2] == liars(sites, "Zu\u0308rich", 0)
-    assert liars(("7", "8", "9"), 7, "8") == [0, 1]
-    for names, client in ((None, "mayo"), (sites, "mayoo"), (sites, "0"), (("7", "8", "9"), 1)):
+    assert liars(("7", "8", "9"), 7, "8") == [0, 1] and liars(("0", "1", "5"), 5, 0) == [0, 2]
+    assert liars(("2", "3", "mayo"), 2, 1) == [0, 1]
+    for names, client in ((None, "mayo"), (sites, "mayoo"), (sites, "0"), (("7", "8", "9"), 5)):
         with pytest.raises(InvalidSetting, match=r"adversary\.clients names client"):
             liars(names, client)
 

@@ -16,7 +16,7 @@ from trip_jax.protocol.messages import Messages, Round
 from trip_jax.settings import Registry, at_least, choice, fraction, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import unread_by
-from trip_jax.settings.names import number_of, order_of
+from trip_jax.settings.names import number_of
 
 
 @runtime_checkable
@@ -220,8 +220,8 @@ def choose_liars(
     """The liars' numbers in ascending order: the named clients, else a fraction drawn by seed.
 
     Args:
-        names: of the n clients; None: they have numbers alone. An integer is a client's number
-            unless a name is an integer, too: then it is a name.
+        names: of the n clients; None: they have numbers alone. An integer is the client of that
+            name if there is one, else of that number.
 
     Raises:
         InvalidSetting: a named client does not exist, or none of the named would lie.
@@ -234,11 +234,14 @@ def choose_liars(
         )
         return np.array([], int)
     if adversary.clients:
-        by_name = names if any(not order_of(name)[0] for name in names or ()) else None
+        called = names or ()
         return np.unique(
             [
                 number_of(
-                    "adversary.clients", str(one), n, names if isinstance(one, str) else by_name
+                    "adversary.clients",
+                    str(one),
+                    n,
+                    names if isinstance(one, str) or str(one) in called else None,
                 )
                 for one in adversary.clients
             ]
