@@ -381,7 +381,8 @@ def test_results_that_cannot_be_written(
     else:
         (tmp_path / blocked).mkdir(parents=True)
     message = refusal(capsys, [str(tmp_path / "reports.csv"), "--out", str(tmp_path / "out")])
-    assert message.startswith(f"error: {tmp_path / blocked} can't be read or written (")
+    said = "can't be read or written (" if blocked == "out" else "is there and does not look like"
+    assert message.startswith(f"error: {tmp_path / blocked} {said}")
     if blocked != "out":
         assert [path.name for path in (tmp_path / "out").iterdir()] == ["phi.csv"]
 
