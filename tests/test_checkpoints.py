@@ -1,5 +1,6 @@
 """Checkpoints are whole, or passed over for the one before."""
 
+import json
 import os
 import random
 import shutil
@@ -12,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
-from trip_jax.runs.checkpoints import Arrays, Checkpoints
+from trip_jax.runs.checkpoints import Arrays, Checkpoints, _manifest
 from trip_jax.settings.errors import InvalidSetting
 
 SETTINGS = {"seed": 0, "training.learning_rate": 0.1, "topology.files": ("a", "b")}
@@ -125,6 +126,21 @@ def test_damage_is_found(saved: Path, tmp_path: Path, thorough: bool) -> None:
             assert same(found, arrays(2 if damaged_steps else 3)), (file.name, kind)
             changed = not damaged.exists() or damaged.read_bytes() != file.read_bytes()
             assert damaged_steps == [3] * changed
+
+
+def test_arrays_that_unpack_to_more_are_damaged(tmp_path: Path) -> None:
+    """What is saved is not compressed: a file that is could be larger than memory."""
+    for step in (1, 2):
+        checkpoints(tmp_path).save(step, arrays(step))
+    newest = tmp_path / "c" / "2"
+    with np.load(newest / "arrays.npz") as file:
+        packed = dict(file)
+    np.savez_compressed(newest / "arrays.npz", **packed)
+    manifest = json.loads((newest / "manifest.json").read_text())
+    told = _manifest(manifest["about"], manifest["none"], newest)
+    (newest / "manifest.json").write_text(json.dumps(told))
+    found, damaged = checkpoints(tmp_path).newest()
+    assert found is not None and same(found, arrays(1)) and damaged == [2]
 
 
 def test_no_checkpoint_left_is_said(saved: Path, tmp_path: Path) -> None:

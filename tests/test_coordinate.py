@@ -1,6 +1,7 @@
 """The coordinator on tables of reports: its numbers against the oracle, and every refusal."""
 
 import csv
+import os
 import re
 import subprocess
 import sys
@@ -184,7 +185,7 @@ def change(line: int, *new: str) -> list[str]:
 
 REFUSED: dict[str, tuple[list[str], list[str]]] = {
     "no file": ([], ["No such file", ".csv"]),
-    "empty file": ([""], ["No columns", "round, client, member, weight, lcv"]),
+    "empty file": ([""], ["its first line is empty", "round, client, member, weight, lcv"]),
     "header only": (LINES[:1], ["empty", "one line for each member"]),
     "missing column": (
         [line.rsplit(",", 1)[0] for line in LINES],
@@ -316,9 +317,29 @@ def test_a_wrong_parquet_table_is_refused_by_row(
     assert [word for word in words if word not in message] == []
 
 
+def test_a_table_of_tabs_may_end_in_tsv(tmp_path: Path) -> None:
+    path = tmp_path / "reports.TSV"
+    path.write_text("\n".join(LINES).replace(",", "\t"))
+    comma = tmp_path / "reports.csv"
+    comma.write_text("\n".join(LINES))
+    assert read_table(path).equals(read_table(comma))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="POSIX only: there are no named pipes")
+def test_a_pipe_is_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its reading would wait for ever."""
+    for name in ("pipe.csv", "pipe.parquet"):
+        os.mkfifo(tmp_path / name)
+        told = refusal(capsys, [str(tmp_path / name), "--out", str(tmp_path / "out")])
+        assert f"{name}: it is no file" in told
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("reports.parquet", ["cannot be read", "Parquet"]), ("reports.txt", [".csv or .parquet"])],
+    [
+        ("reports.parquet", ["cannot be read", "Parquet"]),
+        ("reports.txt", [".csv, .tsv or .parquet"]),
+    ],
 )
 def test_what_is_no_table_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, words: list[str]
@@ -360,7 +381,8 @@ def test_results_that_cannot_be_written(
     else:
         (tmp_path / blocked).mkdir(parents=True)
     message = refusal(capsys, [str(tmp_path / "reports.csv"), "--out", str(tmp_path / "out")])
-    assert message.startswith(f"error: {tmp_path / blocked} can't be read or written (")
+    said = "can't be read or written (" if blocked == "out" else "is there and does not look like"
+    assert message.startswith(f"error: {tmp_path / blocked} {said}")
     if blocked != "out":
         assert [path.name for path in (tmp_path / "out").iterdir()] == ["phi.csv"]
 

@@ -101,6 +101,7 @@ def test_a_ring_is_a_ring_whoever_wrote_it(
         (lines(RING, "{},{},heavy", "source,target,weight\n"), "has the weight 'heavy'"),
         ('source,target\n"0,1\n', "a quote that is not closed"),
         ("source,target\n0,\n", "an empty column"),
+        ("source\ttarget\tweight\n0\t\t2\n", "line 2 has an empty column"),
         ("0 1 {'weight': __import__('os')}\n", "attributes that are no dictionary"),
         ("0 1 {'weight': 'x'}\n", "has the weight 'x'"),
         ("0 1 {" + "[" * 10**5 + "}\n", "attributes that are no dictionary"),

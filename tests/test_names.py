@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trip_jax as tj
-from tests.conftest import tiny, tiny_data
+from tests.conftest import TINY, Command, tiny, tiny_data
 from tests.synthetic_runs import EIGHT, HOSTILE, synthetic_run, write_run
 from trip_jax.compare import main as compare
+from trip_jax.config import Adversary
 from trip_jax.coordinate import read_reports
+from trip_jax.protocol.adversaries import choose_liars
 from trip_jax.runs.directory import write_run as write_result
 from trip_jax.runs.figures import draw_all
 from trip_jax.runs.labels import short
@@ -299,3 +301,32 @@ def test_jobs_of_a_sweep_are_loaded_with_their_names(tmp_path: Path) -> None:
     assert sweep.client_name[2].values.tolist() == list("01234567")
     (tmp_path / "2" / "summary.json").unlink()
     assert tj.load_sweep(tmp_path).client_name.values.tolist() == CROWD
+
+
+def test_liars_are_named() -> None:
+    """An integer is the client of that name if there is one, else of that number."""
+
+    def liars(names: tuple[str, ...] | None, *clients: int | str) -> list[int]:
+        return choose_liars(Adversary("d2", clients=clients), 3, 0, names).tolist()
+
+    sites = ("duke", "mayo", "Zürich")
+    assert liars(None, 2, 0) == [0, 2] == liars(sites, "Zu\u0308rich", 0)
+    assert liars(("7", "8", "9"), 7, "8") == [0, 1] and liars(("0", "1", "5"), 5, 0) == [0, 2]
+    assert liars(("2", "3", "mayo"), 2, 1) == [0, 1]
+    for names, client in ((None, "mayo"), (sites, "mayoo"), (sites, "0"), (("7", "8", "9"), 5)):
+        with pytest.raises(InvalidSetting, match=r"adversary\.clients names client"):
+            liars(names, client)
+
+
+def test_liars_are_named_on_the_command_line(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "sites.csv").write_text('source,target\nduke,mayo\nmayo,"Zürich,CH"\n')
+    of_file = ("topology=file", "topology.files=[sites.csv]", "hydra.run.dir=run")
+    liars = "adversary.clients=[Zürich,CH]"
+    outcome = command(*TINY, *of_file, "adversary=d2", liars)
+    assert (
+        outcome.code == 2 and "names client 'Zürich', but the clients are called" in outcome.error
+    )
+    outcome = command(*TINY, *of_file, "adversary=d2", "adversary.clients=['Zürich,CH',mayo]")
+    assert outcome.code == 0, outcome.err
+    assert tj.load_run(tmp_path / "run").summary["liars"] == [0, 2]
+    assert tj.load_run(tmp_path / "run").names == ("Zürich,CH", "duke", "mayo")

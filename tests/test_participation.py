@@ -1,5 +1,6 @@
 """Clients that come and go and messages that are lost, against the oracle's loops."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from trip_jax import (
 from trip_jax.attribution import Journal
 from trip_jax.learning.evaluation import LOSS
 from trip_jax.runs.propagation import retraced
+from trip_jax.settings.listed import lines_of
 from trip_jax.topology import Participation
+from trip_jax.topology.files import read_graph
 
 WORLD = nx.watts_strogatz_graph(6, 4, 0.3, seed=1)
 LONGER = Training(rounds=3, local_epochs=1, batch_size=4, learning_rate=0.2)
@@ -194,3 +197,25 @@ def test_a_trace_of_something_else_is_refused(tmp_path: Path) -> None:
         (tmp_path / "trace.txt").write_text(line)
         with pytest.raises(InvalidSetting, match=said):
             Participation("trace", file=str(tmp_path / "trace.txt")).present(4, 3, seed=0)
+
+
+@pytest.mark.parametrize("setting", ["participation.file", "schedule.file", "topology.files"])
+def test_files_that_never_end_are_refused_unread(setting: str, tmp_path: Path) -> None:
+    def read(path: Path) -> None:
+        if setting == "topology.files":
+            read_graph(path, 3)
+        list(lines_of(setting, str(path)))
+
+    large = tmp_path / "large.txt"
+    with large.open("wb") as file:
+        file.truncate(2**40)  # of which the disk holds nothing
+    with pytest.raises(InvalidSetting, match=f"{setting}.*is larger than 256 MiB"):
+        read(large)
+    if os.name == "posix":
+        os.mkfifo(tmp_path / "pipe")
+        for path in (tmp_path / "pipe", Path("/dev/zero")):
+            with pytest.raises(InvalidSetting, match=f"{setting}.*is a pipe or a device"):
+                read(path)
+    for other in (tmp_path, tmp_path / "none", tmp_path / ("x" * 300)):
+        with pytest.raises(InvalidSetting, match=setting):
+            read(other)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trip_jax.cli.command import Parser, command
+from trip_jax.runs.own_files import is_marked, is_table, refuse_others
 from trip_jax.runs.pages.comparison import Comparison
 from trip_jax.settings.errors import InvalidSetting
 
@@ -29,6 +30,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     page, table, figure = (args.out.with_suffix(end) for end in (".html", ".csv", ".png"))
     if not page.parent.is_dir():
         raise InvalidSetting(f"--out: there is no folder {page.parent}.")
+    for path, is_own in (
+        (page, is_marked),
+        (table, is_table(("run", "folder", "client", "score"))),
+        (figure, is_marked),
+    ):
+        refuse_others(path, is_own, "choose another --out")
     comparison = Comparison.of(args.folders)
     from trip_jax.runs.figures import draw
     from trip_jax.runs.pages.comparison_figure import figure_of

@@ -3,9 +3,9 @@
     python -m trip_jax.coordinate reports.csv --out DIR [--c2]
     python -m trip_jax.coordinate --listen HOST:PORT --state DIR --keys FILE [--c2]
 
-The table of reports (CSV or Parquet) has the columns round, client, member, weight and lcv: one
-line for each member of each reporter's neighbourhood, the client itself included. With a column
-`sent`, exchanges count where both ends state them. In Python:
+The table of reports (.csv, .tsv or .parquet) has the columns round, client, member, weight and
+lcv: one line for each member of each reporter's neighbourhood, the client itself included. With a
+column `sent`, exchanges count where both ends state them. In Python:
 
     reported = read_reports(read_table(path))
     phi, verdict = coordinator.trace(reported.reports, len(reported.names), defence)
@@ -20,8 +20,15 @@ from jax import Array
 
 from trip_jax.cli.command import Parser, command
 from trip_jax.config import Defence
-from trip_jax.deployment.report_table import FEWER, LAYOUT, Reported, read_reports, read_table
-from trip_jax.deployment.result_tables import scores, write
+from trip_jax.deployment.report_table import (
+    FEWER,
+    KINDS,
+    LAYOUT,
+    Reported,
+    read_reports,
+    read_table,
+)
+from trip_jax.deployment.result_tables import refuse_other_files, scores, write
 from trip_jax.learning.devices import all_devices
 from trip_jax.node.signing import ed25519
 from trip_jax.protocol.coordinator import LARGEST, trace
@@ -72,7 +79,7 @@ def _plain(name: str) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """The command line; exit code 2 where the input is wrong."""
     parser = Parser("trip-jax coordinate")
-    table = f".csv or .parquet: {LAYOUT}"
+    table = f"{KINDS}: {LAYOUT}"
     parser.add_argument("reports", type=Path, nargs="?", help=table)
     parser.add_argument("--out", help="directory of the results")
     zero = "refuse a missing report (default), or take an LCV of 0 with self weight 1"
@@ -109,6 +116,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.reports is None or args.out is None:
         raise InvalidSetting("Give a table of reports and --out DIR, or --listen HOST:PORT.")
     out = path_of("--out", args.out)
+    refuse_other_files(out)
     all_devices()
     try:
         table = read_table(args.reports)

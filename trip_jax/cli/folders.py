@@ -15,6 +15,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from trip_jax.cli.command import USER_ERRORS, refuse
 from trip_jax.cli.messages import one_line
+from trip_jax.runs.own_files import is_table, refuse_others
+from trip_jax.runs.sweep import MARKS, TABLE
 from trip_jax.settings.errors import InvalidSetting
 
 OF_SWEEPS = ("hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper")
@@ -70,6 +72,7 @@ class Folders(Callback):
         HydraConfig.instance().set_config(first)
         require_within(folder / str(first.hydra.sweep.subdir), folder)
         if "hydra.sweep.dir" in _given(config):
+            refuse_others(folder / TABLE, is_table(MARKS), "choose another hydra.sweep.dir")
             _make("hydra.sweep.dir", folder)
         else:
             config.hydra.sweep.dir = str(_claimed(folder))

@@ -15,6 +15,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from trip_jax.cli.allowed import allowed
+from trip_jax.cli.quotes import lists
 from trip_jax.config import Config
 from trip_jax.runs.schema import CONF
 from trip_jax.settings import choice, nearest, refusal, require
@@ -53,12 +54,13 @@ def one_line(error: BaseException) -> str:
         return _unknown(unknown[1])
     if plugin := re.search(r"Could not find 'hydra/(\w+)/(\w+)'", text):
         return _no_plugin(*plugin.groups())
-    if group := re.search(r"Could not find '(\w+)/(.+?)'", text):
+    if group := re.search(r"Could not find '(\w+)/(.*?)'", text):
         return _not_among(group[1], group[2])
     written = re.match(r"Error merging override \+*(.+?)=(.*)", text)
     if written and written[1] in _names(asdict(Config())):
         name, value = written.groups()
-        return f"{name} must be {allowed(name)}, not {value!r}."
+        bare = name in lists() and not value.startswith("[")
+        return f"{name} must be {allowed(name)}, not {value!r}{f': write {name}=[{value}]' * bare}."
     key = re.search(r"full_key: (\S+)", text)
     text = re.split(r"\n\s*(?:Config search path|See https|full_key)", text)[0]
     if key:
@@ -139,7 +141,10 @@ def _unknown(name: str) -> str:
         meant |= {group: f"{group}=CHOICE" for group in groups()} | {
             "experiment": "+experiment=CHOICE"
         }
-    close = nearest(name, meant)
+    section, _, last = name.rpartition(".")
+    beside = {full.rpartition(".")[2]: full for full in names if full.startswith(f"{section}.")}
+    close = nearest(last, beside) or nearest(name, meant)
+    meant |= beside
     hint = f"did you mean {meant[close[0]]}?" if close else "trip-jax settings lists what there is."
     return f"There is no setting {name}: {hint}"
 

@@ -23,6 +23,7 @@ from trip_jax.settings.errors import InvalidSetting
 OF_HYDRA = re.compile(r"hydra\.[\w.]*dir")
 CHOSEN = ("kind", "name")  # by their group
 ITEM = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,]*?)\s*(?:,|$)""")
+INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 HOME = re.compile(r"~\w*(/|$)")
 
 
@@ -49,7 +50,8 @@ def quoted(argument: str, sweep: bool = False) -> str:
         items = list(_items(value[1:-1]))
         for item in items:
             _refuse_home(name, item)
-        return f"{given}=[{','.join(map(_quoted, items))}]"
+        quotes = (item if INTEGER.fullmatch(item) else _quoted(item) for item in items)
+        return f"{given}=[{','.join(quotes)}]"
     return argument
 
 
@@ -68,7 +70,8 @@ def texts() -> frozenset[str]:
 @cache
 def lists() -> frozenset[str]:
     """Settings that are lists of such texts."""
-    return frozenset(name for name, hint in _settings(Config) if tuple[str, ...] in _kinds(hint))
+    of_texts = {tuple[str, ...], tuple[int | str, ...]}
+    return frozenset(name for name, hint in _settings(Config) if of_texts & set(_kinds(hint)))
 
 
 def _settings(section: type, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -39,7 +39,8 @@ def form_of(path: Path) -> Form:
 
     Raises:
         OSError: the file can't be read.
-        ValueError: it is not in UTF-8, nor in UTF-16 or UTF-32 with a byte order mark.
+        ValueError: it is not in UTF-8, nor in UTF-16 or UTF-32 with a byte order mark; or it has
+            no header.
     """
     with path.open("rb") as file:
         start = file.read(4)
@@ -49,6 +50,8 @@ def form_of(path: Path) -> Form:
         header = file.readline(LONGEST)
     if "\0" in header:
         raise ValueError("it looks like UTF-16 without its mark: save it as UTF-8")
+    if not header.strip():
+        raise ValueError("its first line is empty: write the names of the columns there")
     if told := SEPARATOR_LINE.fullmatch(header):
         return Form(encoding, told[1], 1)
     return Form(encoding, max(SEPARATORS, key=lambda one: _width(header, one)), 0)

@@ -3,6 +3,7 @@
 Whatever a table holds, it is read, or refused in one sentence that names the lines.
 """
 
+import os
 import re
 from dataclasses import dataclass
 from numbers import Integral
@@ -26,6 +27,8 @@ from trip_jax.settings.room import require_room
 COLUMNS = ("round", "client", "member", "weight", "lcv")
 SENT = "sent"  # a column that a table may have
 NUMBERS = ("round", "weight", "lcv")
+SUFFIXES = (".csv", ".tsv", ".parquet")
+KINDS = ".csv, .tsv or .parquet"
 MOST_FOUND = 10  # columns that a message lists
 LAYOUT = f"one line for each member of each neighbourhood, in columns {', '.join(COLUMNS)}"
 BYTES_A_CELL = 80  # of a string that a cell of a table becomes, at the least
@@ -34,17 +37,20 @@ FEWER = "give a table of fewer clients or rounds, or a machine with more memory"
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """The table in a .csv or .parquet file; its index holds the line (row) numbers for messages.
+    """The table in a file whose name ends in one of `SUFFIXES`.
 
+    Its index holds the line (row) numbers for messages.
     The header of a CSV file is line 1, the first row of a Parquet file row 1; whatever a CSV file
     holds stays a string. Its encoding and separator are those that `form_of` finds. Raises
     InvalidSetting for a file that can't be read as a table.
     """
     suffix = path.suffix.lower()
-    if suffix not in (".csv", ".parquet"):
-        raise InvalidSetting("the name of the table must end in .csv or .parquet.")
+    if suffix not in SUFFIXES:
+        raise InvalidSetting(f"the name of the table must end in {KINDS}.")
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe may never end
+        raise InvalidSetting(f"it is no file; give a {suffix} file: {LAYOUT}.")
     try:
-        return _read_csv(path) if suffix == ".csv" else _read_parquet(path)
+        return _read_parquet(path) if suffix == ".parquet" else _read_csv(path)
     except InvalidSetting:
         raise
     except (OSError, ValueError, TypeError, KeyError, pyarrow.ArrowException) as error:

@@ -13,11 +13,30 @@ from trip_jax.deployment.exchanges import dispute_lines
 from trip_jax.deployment.report_table import Reported
 from trip_jax.node.csv_lines import csv_lines
 from trip_jax.protocol.reports import Verdict
+from trip_jax.runs.own_files import is_table, refuse_others
 from trip_jax.runs.scores import shares
 
 FILES = ("phi.csv", "scores.csv", "flagged.csv")
 DISPUTED = "disputed.csv"  # where the table says who sent what
+MARKS = {
+    "phi.csv": ("client", "contributor", "contribution"),
+    "scores.csv": ("client", "score"),
+    "flagged.csv": ("round", "client", "distance"),
+    DISPUTED: ("round", "client", "member", "stated_by"),
+}
+"""Columns by which a table is known as one that may be replaced."""
 LINES_AT_ONCE = 2**20  # of phi.csv that are in memory as text
+
+
+def refuse_other_files(out: Path) -> None:
+    """Refuse a directory that holds other files of these names.
+
+    Raises:
+        InvalidSetting: it does.
+        OSError: one can't be read.
+    """
+    for name, columns in MARKS.items():
+        refuse_others(out / name, is_table(columns), "choose another --out")
 
 
 def write(out: Path, phi: Array, verdict: Verdict, reported: Reported) -> None:

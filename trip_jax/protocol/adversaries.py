@@ -1,6 +1,6 @@
 """Liars: fake pre-training models (D1), false contribution vectors (D2), and garbage for both."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -15,8 +15,8 @@ from trip_jax.learning.learner import Learner
 from trip_jax.protocol.messages import Messages, Round
 from trip_jax.settings import Registry, at_least, choice, fraction, require
 from trip_jax.settings.declared import check_types
-from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.idle import unread_by
+from trip_jax.settings.names import number_of
 
 
 @runtime_checkable
@@ -53,8 +53,8 @@ class Adversary:
     kind: str = "none"
     # of the clients, drawn by seed
     fraction: float = unread_by(0.2, lambda own: own._listed(), kind=("none",))
-    # or these clients, whatever the fraction
-    clients: tuple[int, ...] = unread_by((), kind=("none",))
+    # or these clients, by number or name, whatever the fraction
+    clients: tuple[int | str, ...] = unread_by((), kind=("none",))
     # D1: what the fake model is
     fake: str = unread_by("reinitialised", kind=("none", "d2", "garbage"))
     # D2: added to the liar's own entry (divided by m under "efficient")
@@ -214,8 +214,14 @@ def evade(true: Models, fakes: Models, floor: Floor, accuracy: Callable[[Array],
     return lax.map(one, (true, fakes, floor))
 
 
-def choose_liars(adversary: Adversary, n: int, seed: int) -> np.ndarray:
+def choose_liars(
+    adversary: Adversary, n: int, seed: int, names: Sequence[str] | None = None
+) -> np.ndarray:
     """The liars' numbers in ascending order: the named clients, else a fraction drawn by seed.
+
+    Args:
+        names: of the n clients; None: they have numbers alone. An integer is the client of that
+            name if there is one, else of that number.
 
     Raises:
         InvalidSetting: a named client does not exist, or none of the named would lie.
@@ -227,14 +233,19 @@ def choose_liars(adversary: Adversary, n: int, seed: int) -> np.ndarray:
             "another kind, or leave them out.",
         )
         return np.array([], int)
-    for client in adversary.clients:
-        if not 0 <= client < n:
-            raise InvalidSetting(
-                f"adversary.clients names client {client}, but with n_clients={n} clients are "
-                f"numbered from 0 to {n - 1}."
-            )
     if adversary.clients:
-        return np.unique(adversary.clients)
+        called = names or ()
+        return np.unique(
+            [
+                number_of(
+                    "adversary.clients",
+                    str(one),
+                    n,
+                    names if isinstance(one, str) or str(one) in called else None,
+                )
+                for one in adversary.clients
+            ]
+        )
     mend = "raise it, name adversary.clients, or set adversary=none"
     return drawn_liars("adversary.fraction", adversary.fraction, n, seed, mend)
 

@@ -22,6 +22,7 @@ from trip_jax.rewards import (
 )
 from trip_jax.runs.directory import whole
 from trip_jax.runs.labels import column
+from trip_jax.runs.own_files import is_table, refuse_others
 from trip_jax.runs.reading import Run, load_run
 from trip_jax.runs.schema import config_of_run
 from trip_jax.settings import choice
@@ -49,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     given = parser.parse_args(argv)
     choice("--rule", given.rule, tuple(PAYMENTS))
+    path = given.folder / FILE
+    refuse_others(path, is_table(("client", "score", "payment_cents")), "remove it")
     run, cents = load_run(given.folder), in_cents(given.budget)
     table = rewards(run.data, given.budget, given.rule)
     said = f"{cents / 100:,.2f} paid out by rule {given.rule}"
@@ -63,7 +66,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             f"; mean gain (MCG) {gains.mean:+.4f}, spread (CGS) {gains.spread:.4f}, "
             f"{gains.rational:.0%} of clients lose nothing"
         )
-    path = given.folder / FILE
     with whole(path) as unfinished:
         table.to_csv(unfinished, index=False, float_format="%.6g")
     shown = table.assign(payment=(table.payment_cents / 100).map("{:,.2f}".format))

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -80,8 +80,13 @@ class Checkpoints:
             if other.name not in map(str, newest):
                 remove(other)
 
-    def newest(self) -> tuple[Arrays | None, list[int]]:
+    def newest(
+        self, fits: Callable[[Arrays], bool] = lambda _: True
+    ) -> tuple[Arrays | None, list[int]]:
         """The newest that is whole, and the steps of newer ones that are not.
+
+        Args:
+            fits: whether arrays are of the names, types and shapes that the computation has.
 
         Raises:
             InvalidSetting: it is of something else or of an older version, or none is whole.
@@ -96,7 +101,8 @@ class Checkpoints:
                 )
             if (manifest := _whole(path)) is not None:
                 self._refuse_other(manifest["about"])
-                if (arrays := _read(path, manifest["none"])) is not None:
+                arrays = _read(path, manifest["none"])
+                if arrays is not None and fits(arrays):
                     return arrays, damaged
             damaged.append(step)
         if damaged:
@@ -170,8 +176,10 @@ def _read(path: Path, none: list[str]) -> Arrays | None:
     """The arrays of a checkpoint, with the names of those that are None; None if it is damaged."""
     try:
         with np.load(path / _ARRAYS, allow_pickle=False) as arrays:
+            if any(one.compress_type for one in arrays.zip.infolist()):
+                return None  # it could be larger than memory, and `save` compresses nothing
             return unflatten_dict(dict.fromkeys(none) | dict(arrays), sep="/")
-    except (OSError, ValueError, LookupError, TypeError, EOFError, BadZipFile):
+    except (OSError, ValueError, LookupError, TypeError, EOFError, BadZipFile, MemoryError):
         return None
 
 

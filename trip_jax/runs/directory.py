@@ -9,7 +9,7 @@ import os
 import platform
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,13 +149,20 @@ def write_report(folder: Path, data: "xarray.Dataset", summary: Mapping[str, Any
 def whole(path: Path) -> Iterator[Path]:
     """Another name to write to; the file or folder takes its own when it is complete.
 
+    What a failure leaves of a file is removed.
+
     Raises:
         InvalidSetting: what has the other name is a link.
     """
     partial = path.with_name(f"{path.name}.partial")
     refuse_links([partial])
-    yield partial
-    os.replace(partial, path)
+    try:
+        yield partial
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(OSError):  # it is a folder, or the disk is gone
+            partial.unlink()
+        raise
 
 
 def summarise(result: Result) -> dict[str, Any]:

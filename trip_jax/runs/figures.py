@@ -24,6 +24,7 @@ from scipy.optimize import isotonic_regression
 from trip_jax.runs import meaning
 from trip_jax.runs.labels import NAME, labels, names_of, short
 from trip_jax.runs.layout import MAX_DETAILED, MAX_DISTINCT, arcs_of, drawn_round, positions
+from trip_jax.runs.own_files import MARK
 
 HONEST, LIAR, MUTED = "#0072B2", "#D55E00", "#555555"  # blue and vermillion of Okabe and Ito
 SAMPLED = "#F0E442"  # their yellow
@@ -56,7 +57,7 @@ def draw(figure: Figure, path: Path) -> None:
     """Write a figure; a sign that the font lacks is drawn as a box, without a word."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from", UserWarning)
-        figure.savefig(path, dpi=300)
+        figure.savefig(path, dpi=300, metadata={"Author": MARK.decode()})
 
 
 def accuracy(run: xarray.Dataset) -> Figure:

@@ -19,11 +19,21 @@ def read_json(path: Path) -> Any:
         OSError: it can't be read.
         ValueError: it is no regular file, or not JSON.
     """
-    _require_regular(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path))
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+
+
+def read_text(path: Path) -> str:
+    """What a text file in UTF-8 holds.
+
+    Raises:
+        OSError: it can't be read.
+        ValueError: it is no regular file, or not UTF-8.
+    """
+    _require_regular(path)
+    return path.read_text(encoding="utf-8")
 
 
 def load_netcdf(path: Path) -> "xarray.Dataset":

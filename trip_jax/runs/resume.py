@@ -13,8 +13,8 @@ from trip_jax.attribution import updates
 from trip_jax.config import Config
 from trip_jax.protocol.messages import Record, State
 from trip_jax.runs.checkpoints import Arrays, Checkpoints
+from trip_jax.runs.fitting import fits
 from trip_jax.runs.provenance import inputs_hash, result_settings
-from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation import Simulation, rounds
 from trip_jax.simulation.history import Past, Timing
 from trip_jax.simulation.rounds import FiledRounds
@@ -37,6 +37,7 @@ class RunCheckpoints:
 
     def __init__(self, folder: Path, config: Config, simulation: Simulation):
         self._collected = simulation.placement.collected
+        self._simulation = simulation
         settings = result_settings(config.calibrated())
         about = {"settings": settings, "inputs": inputs_hash(simulation)}
         self._rounds = folder / ROUNDS
@@ -58,18 +59,10 @@ class RunCheckpoints:
 
     def newest(self) -> Past | None:
         """What can be gone on from; says so where that is not the newest."""
-        arrays, damaged = self._checkpoints.newest()
+        arrays, damaged = self._checkpoints.newest(lambda arrays: fits(arrays, self._simulation))
         if arrays is None:
             return None
-        try:
-            past = _from_arrays(arrays, self._rounds)
-        except InvalidSetting:
-            raise
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise InvalidSetting(
-                f"A checkpoint in {self._checkpoints.folder} is no state of a run: remove the "
-                "folder to start afresh."
-            ) from error
+        past = _from_arrays(arrays, self._rounds)
         for step in damaged:
             going_on = f"going on from round {len(past.records)}"
             print(f"the checkpoint after round {step} is damaged: {going_on}", flush=True)

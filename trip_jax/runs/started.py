@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from trip_jax.config import Config
-from trip_jax.runs.foreign import read_json
+from trip_jax.runs.foreign import read_json, read_text
 from trip_jax.runs.schema import config_of_values
 from trip_jax.settings.errors import InvalidSetting
 
@@ -38,7 +38,7 @@ def start_of(folder: Path) -> tuple[datetime, Config]:
             said = read_json(path)
             began = datetime.fromisoformat(said["started"]).astimezone(UTC)
             return began, config_of_values(said["config"])
-        settings = yaml.safe_load(older.read_text(encoding="utf-8"))
+        settings = yaml.safe_load(read_text(older))
         began = datetime.fromtimestamp(older.stat().st_mtime, UTC)
         settings.pop("hydra", None)
         return began, config_of_values(settings)

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from trip_jax.runs.foreign import read_json
+from trip_jax.runs.foreign import read_json, read_text
 from trip_jax.runs.labels import NAME
 from trip_jax.runs.meaning import NUMBER, TRIP, units
 from trip_jax.runs.reading import SUMMARY, existing
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TABLE = "sweep.csv"
 FAILURE = "error.txt"  # in the directory of a job that could not run: why
+MARKS = ("job", "status", "accuracy", "message")  # columns of every such table
 OF_SCORE = ("client", "score", "share")  # of the highest and of the lowest
 FAILED = ("failed", "stopped")  # states that end a sweep with an error
 
@@ -48,7 +49,7 @@ def read_job(folder: Path, name: str) -> Job:
 
     path = folder / ".hydra" / "overrides.yaml"
     try:
-        named = [override.partition("=") for override in yaml.safe_load(path.read_text()) or []]
+        named = [override.partition("=") for override in yaml.safe_load(read_text(path)) or []]
     except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise InvalidSetting(f"{path} is damaged: remove its directory.") from error
     settings = {name.lstrip("+"): value for name, _, value in named if name != "resume"}

@@ -42,7 +42,10 @@ def refuse_taken(folder: Path, config: Config) -> None:
     if is_over(folder):
         if config.resume:
             return
-        raise InvalidSetting(f"{folder} holds a run already: choose another hydra.run.dir.")
+        raise InvalidSetting(
+            f"{folder} holds a run already: choose another hydra.run.dir, or hydra.sweep.dir "
+            "with -m."
+        )
     if (folder / FOLDER).exists():
         if not config.resume:
             raise InvalidSetting(

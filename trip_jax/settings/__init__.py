@@ -82,7 +82,7 @@ def refusal(name: str, value: str, choices: Sequence[str]) -> str:
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:
     """Those of the names that `name` may stand for: by their initials, or misspelt."""
-    known = list(names)
+    known, name = list(names), name.lower()
     initials = [one for one in known if "".join(word[:1] for word in one.split("_")) == name]
     return initials or difflib.get_close_matches(name, known, n=2)
 

@@ -27,6 +27,7 @@ Array: TypeAlias = np.ndarray | jax.Array
 
 TYPES = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
 TYPES |= {tuple[int, ...]: "a list of integers", tuple[str, ...]: "a list"}
+TYPES[tuple[int | str, ...]] = "a list of numbers or names"
 """The types that settings have, in words."""
 
 

@@ -1,17 +1,23 @@
-"""Text files that a setting names, with a client or an event on each line."""
+"""Files that a setting names, and their lines, a client or an event on each."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from trip_jax.settings import require
 from trip_jax.settings.errors import InvalidSetting
+
+LARGEST_FILE = 2**28
+"""Bytes of a file that a setting names; of a graph, five million edges of GraphML."""
 
 
 def lines_of(setting: str, path: str) -> Iterator[tuple[str, str]]:
     """The lines but for blank ones and those that begin with #, after where each stands.
 
     Raises:
-        InvalidSetting: the file can't be read.
+        InvalidSetting: the file can't be read, or is none whose reading would end soon.
     """
+    require_file(f"{setting}={path}", Path(path))
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()  # with its mark, if any
     except (OSError, ValueError) as error:
@@ -22,3 +28,22 @@ def lines_of(setting: str, path: str) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(lines, start=1):
         if line.strip() and not line.startswith("#"):
             yield f"Line {number} of {setting}={path}", line
+
+
+def require_file(where: str, path: Path) -> None:
+    """Refuse pipes and devices, whose reading may never end, and files that fill the memory.
+
+    What is not there is left to who opens it.
+
+    Args:
+        where: what names the file, as the message's subject.
+
+    Raises:
+        InvalidSetting: it is one of these.
+    """
+    is_file = os.path.isfile(path)
+    strange = os.path.exists(path) and not is_file and not os.path.isdir(path)
+    require(not strange, f"{where} is a pipe or a device: name a file.")
+    large = is_file and path.stat().st_size > LARGEST_FILE
+    mib = LARGEST_FILE // 2**20
+    require(not large, f"{where} is larger than {mib} MiB: leave out what is not needed.")

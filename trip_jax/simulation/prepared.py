@@ -172,7 +172,7 @@ class Prepared:
         instance("defence", defence, Defence, "give tj.Defence(...), such as tj.Defence(c2=True)")
         self.adversary = adversary
         self.defence = defence.calibrated(c.utility, c.scaling, c.value)
-        self.liars = choose_liars(adversary, self.n, self.seed)
+        self.liars = choose_liars(adversary, self.n, self.seed, self.names)
         who = self.liars.astype(np.int32), np.isin(np.arange(self.n), self.liars)
         liars = Liars(*jax.device_put(who, replicated(self.learner.mesh)))
         rules: dict[str, Any] = {

@@ -1,5 +1,6 @@
 """Graphs from files, which may be damaged or hostile."""
 
+import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ import networkx as nx
 
 from trip_jax.settings import require
 from trip_jax.settings.errors import InvalidSetting, Notice
+from trip_jax.settings.listed import require_file
 from trip_jax.settings.names import as_name, names_of_nodes, order_of
 from trip_jax.settings.plurals import counted
 from trip_jax.topology.lists import (
@@ -26,9 +28,6 @@ from trip_jax.topology.lists import (
 GRAPHML = "graphml"
 FORMATS = ("auto", EDGES, ADJACENCY, GRAPHML)
 """What `topology.format` may be."""
-
-LARGEST_FILE = 2**28
-"""Bytes of a graph file; five million edges of GraphML."""
 
 DEEPEST = 16
 """Levels of elements in a GraphML file; those of nodes, edges and their data are four."""
@@ -80,12 +79,8 @@ def read_graph(path: Path, n: int, *, directed: bool = False, format: str = "aut
         InvalidSetting: the file is missing, empty, malformed, of several meanings, or names other
             than n clients.
     """
-    require(path.is_file(), f"topology.files: there is no graph file {path}.")
-    require(
-        path.stat().st_size <= LARGEST_FILE,
-        f"topology.files: {path} is larger than {LARGEST_FILE // 2**20} MiB: leave out what is not "
-        "an edge.",
-    )
+    require_file(f"topology.files: {path}", path)
+    require(os.path.isfile(path), f"topology.files: there is no graph file {path}.")
     what = "a graph"
     try:
         if format == GRAPHML or (format == "auto" and is_graphml(path)):

@@ -157,7 +157,8 @@ def _between_columns(lines: list[str]) -> str | None:
     tabs = any(
         len(text.split("\t")) > 1 and len(text.split()) > len(text.split("\t")) for text in texts
     )
-    return "\t" if mark is None and tabs else mark
+    header = "\t" in texts[0] and tuple(texts[0].lower().split()[:2]) in HEADERS
+    return "\t" if mark is None and (tabs or header) else mark
 
 
 def _row(number: int, line: str, mark: str | None) -> Row:

@@ -1,0 +1,60 @@
+"""Whether arrays are the state of a given run, by their names, types and shapes."""
+
+from dataclasses import fields
+from typing import Any
+
+import jax
+import numpy as np
+from flax.traverse_util import flatten_dict
+
+from trip_jax.learning.utilities import UTILITIES
+from trip_jax.simulation import Simulation
+from trip_jax.simulation.history import Timing
+
+NUMBERS = {
+    "train_loss": "n",
+    "utility": "nU",
+    "lcv": "nMU",
+    "lcv_error": "nMU",
+    "reported": "nM",
+    "adopted": "nM",
+    "shares": "nM",
+    "distance": "n",
+}
+"""Axes of a record's fields of numbers, after that of rounds: n clients, M members, U utilities."""
+
+FLAGS = {"accepted": "nM", "flagged": "n", "arrived": "n"}
+"""Likewise of its fields of truths."""
+
+
+def fits(arrays: dict[str, Any], simulation: Simulation) -> bool:
+    """Whether a checkpoint's arrays can be those of a run of the simulation after some round."""
+    given = flatten_dict(arrays, sep="/")
+    done = np.shape(given.get("timings/training"))
+    expected = _state(simulation) | {f"timings/{one.name}": ("n", done) for one in fields(Timing)}
+    if any(name.startswith("records/") for name in given):  # else they are in files of their own
+        size = {"n": simulation.n, "U": len(UTILITIES)}
+        size["M"] = simulation.topology.graphs.mask.shape[-1]
+        expected |= {"records/kept": None}
+        for kind, named in (("n", NUMBERS), ("b", FLAGS)):
+            for name, axes in named.items():
+                expected[f"records/{name}"] = kind, (*done, *(size[axis] for axis in axes))
+    found = {name: _outline(array, name.startswith("state/")) for name, array in given.items()}
+    return len(done) == 1 and found == expected and int(given["state/round"]) == done[0]
+
+
+def _state(simulation: Simulation) -> dict[str, Any]:
+    """Types and shapes of the state of a run, clients in their order."""
+    start = jax.eval_shape(simulation.start)
+    models = jax.ShapeDtypeStruct((simulation.n, *start.models.shape[1:]), start.models.dtype)
+    key = jax.eval_shape(jax.random.key_data, start.key)
+    state = flatten_dict({"state": vars(start) | {"models": models, "key": key}}, sep="/")
+    return {name: _outline(array, exactly=True) for name, array in state.items()}
+
+
+def _outline(array: Any, exactly: bool) -> Any:
+    """Type and shape; None for none. Integers are numbers where the type need not be exact."""
+    if array is None:
+        return None
+    kind = {"f": "n", "i": "n"}.get(array.dtype.kind, array.dtype.kind)
+    return (str(array.dtype) if exactly else kind), tuple(array.shape)
