@@ -171,7 +171,7 @@ def test_bad_directories_are_one_sentence(
         (
             compare.main,
             [one, old, "--out", tmp_path / "taken.html"],
-            "can't be read or written (Is a",
+            "taken.html is there and does not look like an earlier result",
         ),
     ):
         assert main(list(map(str, arguments))) == 2

@@ -62,7 +62,9 @@ def _remedy(config: Config, name: str, switch: str) -> str:
     field = switched.partition(".")[2] or "kind"
     (declared,) = (one for one in fields(getattr(config, section)) if one.name == last)
     idle = declared.metadata[READ_UNLESS].choices.get(field, ())
-    reads = [choice for choice in _choices(section, field) if choice not in idle] if idle else []
+    if not idle:  # the switch is more than a field's value
+        return "change the other"
+    reads = [choice for choice in _choices(section, field) if choice not in idle]
     if not 0 < len(reads) <= MOST:
         return "change the other"
     *first, final = reads
