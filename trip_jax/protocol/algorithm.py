@@ -6,52 +6,36 @@ numbers are the paper's.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
-from trip_jax.learning.training import round_keys
 from trip_jax.protocol import coordinator, mailbox
-from trip_jax.protocol.aggregation import aggregate
+from trip_jax.protocol.delivery import exchange
 from trip_jax.protocol.messages import (
     Assessed,
-    Inbox,
     Learned,
-    Messages,
     Record,
+    Round,
     Schedule,
     State,
     Traced,
 )
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.rules import Rules
-from trip_jax.protocol.shards import exchanged
 
 
 @jax.jit
 def learn(learner: Learner, rules: Rules, schedule: Schedule, state: State) -> Learned:
-    """What clients do in order to learn."""
+    """Lines 4 to 7: clients train, send, and mix what arrives."""
     here = rules.weigh(schedule.at(state.round), state)
-    keys = round_keys(state.key, here.numbers, state.round)
-    trained, loss = learner.train(state.models, here.numbers, keys)  # line 4
-    trained = here.of_present(trained, state.models)
-    loss = here.of_present(loss, jnp.zeros_like(loss))
-    finite = jnp.isfinite(trained).all(axis=1)
-    if len(here.liars.numbers):  # a liar whose training fails goes on with what it had
-        failed = here.lying & ~finite
-        trained = jnp.where(failed[:, None], state.models, trained)
-    own = _messages(state, trained, finite)
-    given = rules.adversary.send(own, here, learner)
-    now, _ = rules.channel(given, here, state.channel, learner)  # lines 5 and 6
-    sent = exchanged(now, state.earlier, here)
-    nearby = here.of_those_that(sent.arrived).neighbourhoods
-    models = aggregate(rules.aggregate, sent.trained, nearby, own.trained_unlike(now))  # line 7
-    # A last step that overflows shows in no loss but those of the models it is mixed into.
-    return Learned(models, trained, jnp.where(finite, loss, jnp.nan), now.arrived)
+    trained, loss, finite = train(learner, here, state)  # line 4
+    post = exchange(learner, rules, here, state, trained, finite)  # lines 5 and 6
+    models = post.mixed(rules.aggregate)  # line 7
+    return Learned(models, trained, jnp.where(finite, loss, jnp.nan), post.now.arrived)
 
 
 @jax.jit
@@ -63,34 +47,33 @@ def assess(
     trained: Array,
     arrived: Array,
 ) -> Assessed:
-    """What clients do in order to tell contributions."""
+    """Lines 8 to 19: clients filter what arrived, evaluate coalitions of it, and report."""
     here = rules.weigh(schedule.at(state.round), state)
-    own = _messages(state, trained, arrived)
-    given = rules.adversary.send(own, here, learner)
-    now, remembered = rules.channel(given, here, state.channel, learner)
-    remembered = here.of_present(remembered, state.channel)
-    earlier = mailbox.with_these(state.earlier, now, here)
-    sent = exchanged(now, state.earlier, here)
-    if own.trained_unlike(now) is None:
-        own = replace(own, trained=sent.trained)  # where they come first
-    here = here.of_those_that(sent.arrived)
-    nearby = here.neighbourhoods
-    sent, readable = sent.readable()
-    accepted = ~nearby.lost(~readable) & rules.filter(own, sent, here, learner)  # lines 8 to 13
-    inbox = Inbox(own, sent, accepted)
-    found = rules.contribute(inbox, here, rules.aggregate, learner)  # lines 14 to 18
-    nothing = jnp.zeros_like(found.lcv)
-    lcv, error = here.of_present((found.lcv, found.error), (nothing, nothing))
-    found = replace(found, lcv=lcv, error=error)
+    post = exchange(learner, rules, here, state, trained, arrived)
+    inbox = post.inbox(rules.filter, learner)  # lines 8 to 13
+    found = rules.contribute(inbox, post.here, rules.aggregate, learner)  # lines 14 to 18
+    found = here.of_present(found, found.of_nobody)
     true = found.lcv[..., rules.utility]
-    reported = here.of_present(rules.adversary.report(true, here), true)
-    lost = nearby.lost(~sent.arrived)  # models that could not contribute
-    received = jnp.where(lost, 0, reported)
-    weights = rules.aggregate.traced(nearby)
-    reports = Reports.of(nearby, here.arcs, weights, received)  # line 19
-    trusted = rules.weigh.remember(state.weighing, here, true)
-    trusted = here.of_present(trusted, state.weighing)
-    return Assessed(found, accepted, reported, reports, remembered, trusted, earlier)
+    reported = here.of_present(rules.adversary.report(true, post.here), true)
+    reports = post.reports(rules.aggregate, reported)  # line 19
+    trusted = rules.weigh.remember(state.weighing, post.here, true)
+    remembered = here.of_present((post.remembered, trusted), (state.channel, state.weighing))
+    channel, weighing = remembered
+    return Assessed(found, inbox.accepted, reported, reports, channel, weighing, post.kept)
+
+
+def train(learner: Learner, here: Round, state: State) -> tuple[Array, Array, Array]:
+    """Line 4: each client present trains; one that is away keeps its model, with a loss of 0.
+
+    Returns:
+        the models [n, P], the mean loss of the last local epoch [n], and whether a model is finite.
+    """
+    trained, loss = learner.train(state.models, here.numbers, here.training_keys(state.key))
+    trained, loss = here.of_present((trained, loss), (state.models, jnp.zeros_like(loss)))
+    finite = jnp.isfinite(trained).all(axis=1)
+    if len(here.liars.numbers):  # a liar whose training fails goes on with what it had
+        trained = jnp.where((here.lying & ~finite)[:, None], state.models, trained)
+    return trained, loss, finite
 
 
 @jax.jit
@@ -121,12 +104,6 @@ def coordinate(
         phi = coordinator.propagate(phi, reports, inherited)  # line 29
         earlier = mailbox.shifted(earlier, phi_before, here)
     return Traced(phi, t + 1, verdict, by_slot(verdict.adopted), shares, earlier)
-
-
-def _messages(state: State, trained: Array, arrived: Array) -> Messages:
-    """What clients truly have."""
-    nobody = jnp.zeros(0, jnp.int32)
-    return Messages(state.models, trained, state.utility[:, ACCURACY], arrived, altered=nobody)
 
 
 @dataclass(frozen=True)

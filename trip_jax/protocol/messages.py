@@ -77,6 +77,10 @@ class Round:
         mask: Array = self.liars.mask
         return mask[: self.n_clients]
 
+    def training_keys(self, key: Array) -> Array:
+        """The keys [n] with which clients train in this round, from the key of the run."""
+        return round_keys(key, self.numbers, self.t)
+
     def keys(self, clients: Array) -> Array:
         """A key of this round for each of the clients [F]; numbers from n on are nobody's."""
         if self.share is not None:
@@ -235,6 +239,12 @@ class Contributions:
     error: Array  # [n, M, 3] standard errors, 0 where lcv is exact
     utility: Array  # [n, 3] of theta^(t+1)
     kept: Any = None  # what a method needs when the run is over
+
+    @property
+    def of_nobody(self) -> "Contributions":
+        """The same with contributions of zero, as clients who are away report them."""
+        nothing = jnp.zeros_like(self.lcv)
+        return replace(self, lcv=nothing, error=nothing)
 
 
 @struct.dataclass
