@@ -95,8 +95,7 @@ def phi(run: xarray.Dataset) -> Figure:
     block = -(-n // MAX_DETAILED)
     written = n <= MAX_WRITTEN
     what = "Contribution of each client to each final model"
-    room = NAMED * (names_of(run) is not None and n <= MAX_NAMED)
-    width = (5.0 if 8 < n <= MAX_WRITTEN else 3.5) + room
+    width = (5.0 if 8 < n <= MAX_WRITTEN else 3.5) + NAMED * bool(names_of(run) and n <= MAX_NAMED)
     figure, axes = _new_figure(what, _contribution_title(run), width, 0.8 * width + 0.1)
     numbers = run.phi.drop_vars(list(NAME.values()), errors="ignore")
     values = numbers.coarsen(client=block, contributor=block, boundary="pad").mean().values
