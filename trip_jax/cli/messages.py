@@ -130,7 +130,7 @@ def refuse_no_choice(arguments: Sequence[str]) -> None:
 
 
 def groups() -> list[str]:
-    """The groups of settings."""
+    """Names of the groups of settings, as folders of conf/ have them."""
     return sorted(path.name for path in CONF.iterdir() if path.is_dir())
 
 

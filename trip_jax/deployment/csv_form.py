@@ -24,7 +24,7 @@ DECIMAL_COMMA = r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*"
 
 @dataclass(frozen=True)
 class Form:
-    """How a table is written."""
+    """The encoding and the separator of a table in a CSV file."""
 
     encoding: str
     separator: str

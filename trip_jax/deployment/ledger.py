@@ -276,7 +276,7 @@ class Ledger:
         self.known = known
 
     def _look(self) -> None:
-        """Read which round is open."""
+        """Read from the file which round is open, and how many have reported in it."""
         (last,) = self._db.execute("SELECT max(round) FROM closed").fetchone()
         self.open_round = self._first_round if last is None else last + 1
         self.reported = self._count()

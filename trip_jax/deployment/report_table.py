@@ -229,12 +229,12 @@ def _texts(column: pd.Series) -> pd.Series:
 
 
 def _empty(column: pd.Series) -> np.ndarray:
-    """Where nothing is written."""
+    """Which cells of a column are empty."""
     return (column.isna() | (_texts(column).str.strip() == "")).to_numpy(bool)
 
 
 def _flags(frame: pd.DataFrame) -> np.ndarray:
-    """The column `sent` as bools."""
+    """The column `sent` as truth values; refuses all but 0 and 1."""
     column = frame[SENT]
     if pd.api.types.is_bool_dtype(column):
         return column.to_numpy(bool)

@@ -18,5 +18,5 @@ class RoundClock:
         self._since = min(self._since + seconds, time.monotonic())
 
     def seconds(self) -> float:
-        """How many there are."""
+        """Seconds for which the round has been open so far."""
         return self._before + time.monotonic() - self._since

@@ -28,7 +28,7 @@ class Task:
         self._failures, self._since, self._why = 0, "", ""
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Repeat the step until the task is cancelled."""
         while True:
             try:
                 await self._step()
@@ -40,7 +40,7 @@ class Task:
                 self.succeeded()
 
     def failed(self, error: BaseException) -> None:
-        """Note a failure."""
+        """Count a failure, and write a line to the log at the 1st, 2nd, 4th, 8th and so on."""
         self._failures += 1
         self._why = told(error)
         self._since = self._since or datetime.now(UTC).isoformat(timespec="seconds")
@@ -49,7 +49,7 @@ class Task:
             log.error("The task %r failed%s, and is tried again: %s", self.name, times, self._why)
 
     def succeeded(self) -> None:
-        """Note that it works."""
+        """Forget earlier failures; the first success after them is a line in the log."""
         if self._failures:
             log.warning("The task %r works again.", self.name)
         self._failures, self._since, self._why = 0, "", ""
@@ -62,6 +62,6 @@ class Task:
 
 
 def told(error: BaseException) -> str:
-    """An error in one line."""
+    """The type and the message of an error in one line, cut where it is long."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]} ..."

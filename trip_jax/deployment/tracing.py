@@ -85,7 +85,7 @@ def nothing_yet(clients: Sequence[str]) -> Traced:
 
 
 def after(before: Traced, round: int, told: Sequence[Report], defence: Defence) -> Traced:
-    """What a round adds.
+    """What is known once a further round is traced.
 
     A client without a report counts as `--missing zero` takes it, and exchanges count where both
     ends state them.

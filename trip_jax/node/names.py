@@ -4,8 +4,9 @@ from typing import Any
 from unicodedata import category, normalize
 
 from trip_jax.settings import require
+from trip_jax.settings.names import LONGEST_NAME
 
-LONGEST = 200
+LONGEST = LONGEST_NAME
 """Characters of a name."""
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds.
+    """The value that a JSON file holds, as Python objects.
 
     Raises:
         OSError: it can't be read.
@@ -26,7 +26,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_text(path: Path) -> str:
-    """What a text file in UTF-8 holds.
+    """The text of a file in UTF-8, which must be a regular file.
 
     Raises:
         OSError: it can't be read.

@@ -45,7 +45,7 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds until the moment."""
+        """Seconds that are left until work has to end."""
         return self._at - time.monotonic()
 
     def __enter__(self) -> Self:

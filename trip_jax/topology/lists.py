@@ -52,7 +52,7 @@ FOREIGN = (
 
 @dataclass(frozen=True)
 class Row:
-    """A line that says something."""
+    """A line of a list that is neither blank nor a comment."""
 
     number: int  # of the line, from 1
     words: list[str]
@@ -110,7 +110,7 @@ class Reading:
 
 
 def table_of(path: Path) -> Table:
-    """The lines of a file.
+    """The lines of a text file, cut into words.
 
     Raises:
         ValueError: it is no text in UTF-8, of another form, or has a header of other columns.
