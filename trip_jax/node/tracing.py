@@ -31,8 +31,8 @@ def trace(gossip: Gossip) -> Rows:
     """phi after the last round (Eq. 3), without an audit.
 
     An exchange counts where both ends state it. The round of a client that reported nothing, or
-    equivocated, counts as an LCV of zero with self weight 1, as `trip-jax coordinate --missing
-    zero` takes it. A proof completes a causal past; a report that is merely missing does not.
+    equivocated, counts as an LCV of zero with self weight 1, as with the option `--missing zero` of
+    the command. A proof completes a causal past; a report that is merely missing does not.
     """
     names = tuple(sorted(gossip.federation.clients))
     place = {name: i for i, name in enumerate(names)}
