@@ -56,7 +56,7 @@ def send(report: Report, address: str, signer: Signer, timeout: float = 30) -> N
     """Hand a report in; once this returns, the coordinator has stored it.
 
     A report that the coordinator has already is no fault, so that what was cut off can be sent
-    again. `trip_jax.node.outbox` keeps reports until they are stored.
+    again. `trip_jax.node.outbox.Outbox` keeps reports until they are stored.
 
     Args:
         address: of the service, such as "https://coordinator.example:8000".
