@@ -127,6 +127,15 @@ def rarely(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.thorough)
 
 
+@pytest.fixture
+def caplog(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> pytest.LogCaptureFixture:
+    """What a test logs, the service's lines too: Hydra's set-up of logging disables its logger."""
+    monkeypatch.setattr(logging.getLogger("trip_jax.service"), "disabled", False)
+    return caplog
+
+
 @pytest.fixture(scope="session")
 def thorough(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("thorough"))
