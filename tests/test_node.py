@@ -343,7 +343,11 @@ def test_garbage_before_training_stops_no_honest_node(
 def test_garbage_after_training_is_named(evaluate: Any, value: float) -> None:
     before, after, weights = game(3)
     fouled = after | {2: [np.full(3, value), np.full(1, value)]}
-    said = r"^after\[2\] .* no number: leave its model out of the mixture, too\.$"
+    said = (
+        r"^after\[2\] .* no number: leave its model out of the mixture, too; LocalEvaluator.usable"
+    )
+    assert LocalEvaluator(evaluate, 0).usable(after) == [0, 1, 2]
+    assert LocalEvaluator(evaluate, 0).usable(dict(reversed(fouled.items()))) == [0, 1]
     with pytest.raises(InvalidSetting, match=said):
         LocalEvaluator(evaluate, 0).lcv(before, fouled, weights)
     del before[2], fouled[2], weights[2]

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -22,7 +23,7 @@ pytest.importorskip("cryptography", reason="pip install trip-jax[serve]")
 from examples.p2p.__main__ import digits, main, prepare, running, wait_for
 from examples.p2p.learners import LEARNERS
 from examples.p2p.links import Links
-from examples.p2p.peer import Peer, Settings
+from examples.p2p.peer import MODEL_SCHEMA, Peer, Settings
 from examples.p2p.simulated import SIZES
 from examples.p2p.wire import (
     LONGEST_LINE,
@@ -147,19 +148,56 @@ class Garbler(Peer):
         return Signed(message, base64.b64decode(self._signer.sign(message))).to_bytes()
 
 
-def test_all_nodes_end_well_beside_one_that_signs_what_is_no_utf8(tmp_path: Path) -> None:
+def run_beside(liar: type[Peer], folder: Path, patience: float = 30.0) -> dict[str, Any]:
+    """What five nodes, the second of them a liar, write to phi.json after two rounds."""
     names, graph = [f"node{i}" for i in range(5)], nx.circulant_graph(5, [1, 2])
     neighbours = {names[i]: [names[j] for j in sorted(graph[i])] for i in graph}
     data = digits(5, 0)
     sizes = {name: len(one["labels"]) for name, one in zip(names, data, strict=True)}
-    prepare(tmp_path, Settings(2, 0, "numpy", 30.0, sizes, neighbours, "node1", 2), data)
+    prepare(folder, Settings(2, 0, "numpy", patience, sizes, neighbours, "node1", 2), data)
 
     async def all_rounds() -> None:
-        kinds = {name: Garbler if name == "node1" else Peer for name in names}
-        await asyncio.gather(*(kind(tmp_path, name).run() for name, kind in kinds.items()))
+        kinds = {name: liar if name == "node1" else Peer for name in names}
+        await asyncio.gather(*(kind(folder, name).run() for name, kind in kinds.items()))
 
     asyncio.run(all_rounds())
-    found = [json.loads((tmp_path / name / "phi.json").read_text()) for name in names]
+    return {name: json.loads((folder / name / "phi.json").read_text()) for name in names}
+
+
+class Poisoner(Peer):
+    """Sends models whose numbers are too large for its neighbours to use."""
+
+    size = 1e30
+
+    def __init__(self, folder: Path, name: str):
+        super().__init__(folder, name)
+        send = self._links.send
+
+        def poisoned(kind: bytes, content: bytes, **named: Any) -> None:
+            if kind == MODEL:
+                about, theta = opened(content, MODEL_SCHEMA, self._federation)
+                fake = to_bytes(self.size * (-1.0) ** np.arange(len(theta) // 4))
+                content = sealed(self._signer, MODEL_SCHEMA, about, fake)
+            send(kind, content, **named)
+
+        self._links.send = poisoned  # type: ignore[method-assign]
+
+
+class LargePoisoner(Poisoner):
+    size = 3e38
+
+
+@pytest.mark.parametrize("liar", [Poisoner, LargePoisoner])
+def test_honest_nodes_leave_out_a_model_that_has_no_loss(liar: type[Peer], tmp_path: Path) -> None:
+    found = run_beside(liar, tmp_path, patience=5.0)
+    del found["node1"]  # which may have lost its neighbours
+    assert len({json.dumps(one["phi"]) for one in found.values()}) == 1
+    assert all(one["left_out"] == 2 for one in found.values())
+
+
+def test_all_nodes_end_well_beside_one_that_signs_what_is_no_utf8(tmp_path: Path) -> None:
+    found = [*run_beside(Garbler, tmp_path).values()]
+    names = [f"node{i}" for i in range(5)]
     assert len({json.dumps(one["phi"]) for one in found}) == 1
     assert all(all(one["whole"]) for one in found)
     assert sum(one["refused"].get("malformed", 0) for one in found) > 1
@@ -204,7 +242,7 @@ def test_what_is_sealed_is_opened_by_its_signature_alone() -> None:
     for one in wrong:
         with pytest.raises(Broken):
             opened(one, "s/1", FEDERATION)
-    for content in (b"", bytes(11), to_bytes(np.array([1, np.nan, 2]))):
+    for content in (b"", bytes(11), *(to_bytes(np.array([1, bad, 2])) for bad in (np.nan, 3e38))):
         with pytest.raises(Broken):
             from_bytes(content, 3)
 

@@ -206,9 +206,8 @@ def _judge(
         print(f"{name:6} {settings.sizes[name]:8}  {score:.4f}{lies}")
     sent = sum(one["bytes_sent"] for one in found.values()) / len(found)
     verdicts = {
-        "no node had to leave a late neighbour out; else raise --patience": not any(
-            one["left_out"] for one in found.values()
-        ),
+        "no node had to leave a neighbour out, whose model was late (raise --patience) or of no "
+        "use": not any(one["left_out"] for one in found.values()),
         f"all {len(honest)} honest nodes have the same contributions, bit for bit": same,
         "each knows the whole causal past of all rows": whole,
         "each holds the proof of the equivocation, and of nothing else": all(

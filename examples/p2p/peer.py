@@ -105,8 +105,8 @@ class Peer:
             self._models[round, self.name, when] = theta
             about = About(self._federation.name, self.name, round, when)
             self._links.send(MODEL, sealed(self._signer, MODEL_SCHEMA, about, to_bytes(theta)))
-        await self._until(lambda: self._links.expected() <= {*self._members(round)})
-        members = self._members(round)  # who is late is left out
+        await self._until(lambda: self._links.expected() <= {*self._received(round)})
+        members = await asyncio.to_thread(self._members, round)  # others are left out
         self._left_out += 1 + len(self._links.neighbours) - len(members)
         models = {when: {j: [self._models[round, j, when]] for j in members} for when in WHEN}
         weights = {j: self.settings.sizes[j] for j in members}
@@ -123,6 +123,11 @@ class Peer:
         self._theta = np.asarray(mixed, np.float32)
 
     def _members(self, round: int) -> list[str]:
+        """The node and the neighbours whose models of the round are here and can be mixed."""
+        received = self._received(round)
+        return self._evaluator().usable({j: [self._models[round, j, AFTER]] for j in received})
+
+    def _received(self, round: int) -> list[str]:
         there = [self.name, *self._links.neighbours]
         return [j for j in there if all((round, j, when) in self._models for when in WHEN)]
 

@@ -144,6 +144,31 @@ class LocalEvaluator:
             sent_to=None if sent_to is None else tuple(map(str, sent_to)),
         )
 
+    def usable(self, after: Mapping[Any, Any]) -> list[Any]:
+        """The members whose models can be mixed, the client itself first.
+
+        A model of another one is left out where it holds what is no number, where its numbers are
+        too large to be averaged, and where `evaluate` fails for it or gives no number. Each costs
+        one evaluation.
+
+        Args:
+            after: by member, its model after training.
+
+        Raises:
+            InvalidSetting: the client itself is not among them, or shapes differ.
+        """
+        _require_members(self.client, after, after, dict.fromkeys(after, 1.0))
+        members = [self.client, *(j for j in after if j != self.client)]
+        trained = _alike("after", after, members, None)
+        utility = Utility(self.evaluate, after[self.client], len(members), len(members), None)
+
+        def fits(model: Leaves) -> bool:
+            return finite(model, trained[0]) and utility.of(model) is not None
+
+        return [
+            j for j, model in zip(members, trained, strict=True) if j == self.client or fits(model)
+        ]
+
     def _refused(self, started: list[Leaves], utility: Utility) -> list[int]:
         """Places of members for whose model before training the client's own stands."""
         own = started[0]
@@ -182,7 +207,10 @@ def _fouled(
 
 
 def _garbage(member: Any, what: str) -> str:
-    return f"after[{member!r}] {what}: leave its model out of the mixture, too."
+    return (
+        f"after[{member!r}] {what}: leave its model out of the mixture, too; "
+        "LocalEvaluator.usable names the members whose models can be mixed."
+    )
 
 
 def _alike(
