@@ -93,7 +93,7 @@ def test_what_is_left_out_is_sent_later() -> None:
         told += jnp.stack(
             [
                 compressor(d + left, key, model)
-                for d, left, key in zip(delta, state.channel["left"], keys, strict=True)
+                for d, left, key in zip(delta, state.memory.channel["left"], keys, strict=True)
             ]
         )
         true += delta

@@ -41,8 +41,10 @@ from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import aggregate
 from trip_jax.protocol.algorithm import assess, coordinate, learn
 from trip_jax.protocol.channels import Channel
-from trip_jax.protocol.messages import Learned, Messages, Round, Schedule
+from trip_jax.protocol.messages import Messages
+from trip_jax.protocol.round import Round, Timetable
 from trip_jax.protocol.rules import Rules
+from trip_jax.protocol.state import Learned, Memory
 from trip_jax.runs.figures import add_legend
 from trip_jax.runs.prepare import lay_out, prepare
 from trip_jax.settings.errors import Diverged
@@ -100,18 +102,18 @@ class Received(Channel):
 def _transmitted(
     learner: Learner,
     rules: Rules,
-    schedule: Schedule,
+    timetable: Timetable,
     state: State,
     learned: Learned,
     channel: Channel,
     memory: Any,
 ) -> tuple[tuple[Array, Array], Array, Any]:
     """What is received before and after training, the next models, and what senders remember."""
-    here = schedule.at(state.round)
+    here = timetable.at(state.round)
     accuracy, nobody = state.utility[:, ACCURACY], jnp.zeros(0, jnp.int32)
     own = Messages(state.models, learned.trained, accuracy, learned.arrived, nobody)
     sent, memory = channel(rules.adversary.send(own, here, learner), here, memory, learner)
-    nearby = here.of_those_that(learned.arrived).neighbourhoods
+    nearby = here.with_arrived(learned.arrived).neighbourhoods
     models = aggregate(rules.aggregate, sent.trained, nearby, learned.trained)
     return (sent.before, sent.trained), models, memory
 
@@ -148,7 +150,7 @@ class Followed:
             learned = learn(*plain.learning, state)
             arrays = (*plain.assessing, state, learned)
             arrays_received, models, memory = _transmitted(*arrays, channel, memory)
-            told = replace(state, channel=arrays_received)
+            told = replace(state, memory=Memory(arrays_received))
             assessed = assess(*received.assessing, told, learned.trained, learned.arrived)
             found = assessed.contributions
             if not np.isfinite(np.asarray(found.utility)).all():

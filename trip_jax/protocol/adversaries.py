@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -12,22 +12,40 @@ from jaxtyping import Float, Key
 
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
-from trip_jax.protocol.messages import Messages, Round
+from trip_jax.protocol.messages import Messages
+from trip_jax.protocol.round import Round
 from trip_jax.settings import Registry, at_least, choice, fraction, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import unread_by
 from trip_jax.settings.names import number_of
 
 
-@runtime_checkable
-class Lie(Protocol):
-    """What liars do; hashable. Of an honest client neither method changes anything."""
+class Lie:
+    """What liars do; hashable. No method may change anything of an honest client."""
 
-    def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
-        """What clients send who have `own`."""
+    @property
+    def plain_learning(self) -> bool:
+        """Whether liars send their models after training as they are.
 
-    def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
-        """What clients tell of the contributions that they found."""
+        A subclass that overrides `send` says so itself; unless it does, it may send others.
+        """
+        return type(self).send is Lie.send
+
+    def train(
+        self, before: Float[Array, "n P"], trained: Float[Array, "n P"], this_round: Round
+    ) -> Float[Array, "n P"]:
+        """theta^(t+1/2) with which clients go on; a liar whose training fails keeps theta^(t)."""
+        who = this_round.liars.numbers
+        finite = jnp.isfinite(trained[who]).all(axis=1, keepdims=True)
+        return trained.at[who].set(jnp.where(finite, trained[who], before[who]))
+
+    def send(self, own: Messages, this_round: Round, learner: Learner) -> Messages:
+        """The messages of clients whose true models are `own`."""
+        return own
+
+    def report(self, lcv: Float[Array, "n M"], this_round: Round) -> Float[Array, "n M"]:
+        """What clients report who found the contributions `lcv`."""
+        return lcv
 
 
 LIES: Registry[Callable[["Adversary", float, bool], Lie]] = Registry("adversary.kind")
@@ -85,14 +103,8 @@ class Adversary:
 
 
 @dataclass(frozen=True)
-class Honest:
+class Honest(Lie):
     """Nobody lies."""
-
-    def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
-        return own
-
-    def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
-        return lcv
 
 
 @dataclass(frozen=True)
@@ -101,11 +113,12 @@ class FakeModels(Honest):
 
     fake: str
     v_threshold: float
+    plain_learning = True
 
-    def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
-        who = here.liars.numbers
+    def send(self, own: Messages, this_round: Round, learner: Learner) -> Messages:
+        who = this_round.liars.numbers
         tolerated = own.accuracy[who] - self.v_threshold
-        fakes = FAKES[self.fake](own.before[who], here.keys(who), tolerated, learner)
+        fakes = FAKES[self.fake](own.before[who], this_round.keys(who), tolerated, learner)
         return replace(own, before=own.before.at[who].set(fakes), altered=who)
 
 
@@ -118,10 +131,10 @@ class FalseReports(Honest):
     collude: bool
     divided: bool  # the amount, by m, as the entries are
 
-    def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
-        nearby = here.neighbourhoods
-        lies = here.lying[:, None] & nearby.mask
-        raised = here.liars.mask[nearby.members] if self.collude else nearby.itself
+    def report(self, lcv: Float[Array, "n M"], this_round: Round) -> Float[Array, "n M"]:
+        nearby = this_round.neighbourhoods
+        lies = this_round.lying[:, None] & nearby.mask
+        raised = this_round.liars.mask[nearby.members] if self.collude else nearby.itself
         m = nearby.mask.sum(axis=1, keepdims=True)
         amount = self.amount / (m if self.divided else 1)
         others = -amount if self.lower_others else 0
@@ -129,34 +142,43 @@ class FalseReports(Honest):
 
 
 @dataclass(frozen=True)
-class Both:
+class Both(Lie):
     """One lie about models, another about contributions."""
 
     models: Lie
     reports: Lie
 
-    def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
-        return self.models.send(own, here, learner)
+    @property
+    def plain_learning(self) -> bool:
+        return self.models.plain_learning
 
-    def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
-        return self.reports.report(lcv, here)
+    def send(self, own: Messages, this_round: Round, learner: Learner) -> Messages:
+        return self.models.send(own, this_round, learner)
+
+    def report(self, lcv: Float[Array, "n M"], this_round: Round) -> Float[Array, "n M"]:
+        return self.reports.report(lcv, this_round)
 
 
 @dataclass(frozen=True)
-class Garbage:
-    """All that liars send and report is no number; a vector's unused slots are filled, too."""
+class Garbage(Lie):
+    """All that liars send and report is no number, also in slots that no member has.
 
-    def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
-        who = here.liars.numbers
+    Their models after training are as they were; they are marked as not arrived.
+    """
+
+    plain_learning = True
+
+    def send(self, own: Messages, this_round: Round, learner: Learner) -> Messages:
+        who = this_round.liars.numbers
         return replace(
             own,
             before=own.before.at[who].set(jnp.nan),
-            arrived=own.arrived & ~here.lying,
+            arrived=own.arrived & ~this_round.lying,
             altered=who,
         )
 
-    def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
-        return jnp.where(here.lying[:, None], jnp.nan, lcv)
+    def report(self, lcv: Float[Array, "n M"], this_round: Round) -> Float[Array, "n M"]:
+        return jnp.where(this_round.lying[:, None], jnp.nan, lcv)
 
 
 LIES("none")(lambda settings, v_threshold, divided: Honest())

@@ -9,7 +9,8 @@ from jaxtyping import Float
 
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.model import FlatModel
-from trip_jax.protocol.messages import Messages, Round
+from trip_jax.protocol.messages import Messages
+from trip_jax.protocol.round import Round
 from trip_jax.settings import require
 from trip_jax.topology import Topology
 

@@ -24,7 +24,8 @@ from jaxtyping import Float, Key
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.model import FlatModel
 from trip_jax.protocol.channels import BYTES, Channel
-from trip_jax.protocol.messages import Messages, Round
+from trip_jax.protocol.messages import Messages
+from trip_jax.protocol.round import Round
 
 BLOCK = 256
 """Numbers that are quantised on one scale."""

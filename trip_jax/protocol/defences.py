@@ -8,9 +8,10 @@ from jax import Array
 
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
-from trip_jax.protocol.messages import Messages, Round
+from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.outliers import DetectOutliers
 from trip_jax.protocol.reports import Reports, Verdict
+from trip_jax.protocol.round import Round
 from trip_jax.settings import above_zero, at_least, choice, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import unread_by

@@ -74,6 +74,11 @@ class Rules:
     utility: int
     audit: Audit
 
+    @property
+    def trained_as_sent(self) -> bool:
+        """Whether all receivers have theta^(t+1/2) just as its sender has it."""
+        return self.channel.plain_learning and self.adversary.plain_learning
+
     def __hash__(self) -> int:
         return hash(self.own) if self.own else hash(tuple(vars(self).values()))
 

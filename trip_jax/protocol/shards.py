@@ -17,60 +17,43 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jax import Array, lax
+from jax import Array
 from jaxtyping import Bool, Int
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from trip_jax.learning.devices import AXIS
-from trip_jax.protocol import mailbox
-from trip_jax.protocol.messages import Liars, Messages, Round, Schedule, Share, Step
+from trip_jax.protocol.part import Part, Step
+from trip_jax.protocol.round import Liars, Timetable
 from trip_jax.topology import Arcs, Neighbourhoods
-
-
-def exchanged(now: Messages, earlier: mailbox.Mailbox | None, here: Round) -> Messages:
-    """All messages that may be mixed: a device's own, then earlier ones, or other devices'."""
-    if here.share is None:
-        return mailbox.with_earlier(now, earlier)
-    share: Share = here.share
-
-    def arriving(values: Array) -> Array:
-        parts = [values]
-        for step, rows in zip(share.steps, share.sends, strict=True):
-            parts.append(lax.ppermute(values[rows], AXIS, step))
-        return jnp.concatenate(parts)
-
-    fields = {name: arriving(getattr(now, name)) for name in mailbox.KEPT}
-    return Messages(**fields, altered=share.altered if len(now.altered) else now.altered)
 
 
 @struct.dataclass
 class Shards:
-    """The parts of a federation of n clients.
+    """A federation of n clients in D parts, one a device.
 
     Attributes:
-        schedule: of every device's part, all fields with a leading axis D.
-        place: [n] int32, where each client stands among the D b.
+        timetable: the timetables of all parts; every field has a leading axis D.
+        place: [n] int32, the row of each client among the D b rows of all parts.
     """
 
-    schedule: Schedule
+    timetable: Timetable
     place: Array
 
     @property
     def of_learning(self) -> "Shards":
-        """What is needed to learn."""
-        return replace(self, schedule=self.schedule.of_learning)
+        """The shards without what only `assess` reads."""
+        return replace(self, timetable=self.timetable.of_learning)
 
 
-def divide(schedule: Schedule, n_devices: int) -> Shards:
-    """A schedule without work as each of the devices has it."""
-    graphs = jax.tree.map(np.asarray, schedule.topology.graphs)
+def divide(timetable: Timetable, n_devices: int) -> Shards:
+    """The timetable of each device's part; its work is None, which depends on the method."""
+    graphs = jax.tree.map(np.asarray, timetable.topology.graphs)
     n_graphs, n, slots = graphs.mask.shape
     orders = np.arange(n, dtype=np.int32), _close_together(graphs)
     exchanges = [_Exchange(graphs.members, order, n_devices) for order in orders]
     exchange = min(exchanges, key=lambda one: one.n_rows)
     clients, b = exchange.clients, exchange.clients.shape[1]
-    lies = np.asarray(schedule.liars.mask)
+    lies = np.asarray(timetable.liars.mask)
     shape = n_devices, n_graphs, b, slots
     members: Any = np.broadcast_to(np.arange(b, dtype=np.int32)[:, None], shape).copy()
     mask: Any = np.zeros(shape, bool)
@@ -88,14 +71,14 @@ def divide(schedule: Schedule, n_devices: int) -> Shards:
             mask[d, g, : len(own)] = graphs.mask[g, own]
             weights[d, g, : len(own)] = graphs.weights[g, own]
 
-    present = schedule.topology.present
+    present = timetable.topology.present
     if present is not None:
         there = np.pad(np.asarray(present), [(0, 0), (0, 1)])[:, clients]  # [T, D, b]
         present = np.ascontiguousarray(there.swapaxes(0, 1))
     neighbourhoods = Neighbourhoods(members, mask, weights)
     pairs: Any = np.divmod(np.arange(b * slots, dtype=np.int32), slots)
     pairs = np.broadcast_to(np.stack(pairs)[:, None, None], (2, *shape[:2], b * slots))
-    share = Share(
+    part = Part(
         clients=clients,
         sends=tuple(exchange.sends),
         lying=lying,
@@ -103,13 +86,13 @@ def divide(schedule: Schedule, n_devices: int) -> Shards:
         steps=exchange.steps,
         n_clients=n,
     )
-    of_devices = Schedule(
-        topology=replace(schedule.topology, graphs=neighbourhoods, present=present),
+    of_devices = Timetable(
+        topology=replace(timetable.topology, graphs=neighbourhoods, present=present),
         arcs=Arcs(pairs[0], pairs[1], mask.reshape(*shape[:2], -1)),
         work=None,
         liars=Liars(_numbers(np.append(lies, False)[clients]), mask=None),
-        key=jnp.broadcast_to(schedule.key, n_devices),
-        share=share,
+        key=jnp.broadcast_to(timetable.key, n_devices),
+        part=part,
     )
     return Shards(of_devices, exchange.place)
 

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from trip_jax.protocol.messages import Round, State
+from trip_jax.protocol.round import Round
+from trip_jax.protocol.state import State
 from trip_jax.settings import Registry, at_least, choice, fraction, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import unread_by
@@ -82,7 +83,7 @@ class ByOwn(ByPhi):
         return jnp.full((n, n), jnp.nan)  # nobody has met
 
     def __call__(self, here: Round, state: State) -> Round:
-        mask, found = here.neighbourhoods.mask, self._of_members(state.weighing, here)
+        mask, found = here.neighbourhoods.mask, self._of_members(state.memory.weighing, here)
         met = mask & ~jnp.isnan(found)
         total = jnp.where(met, found, 0).sum(axis=1, keepdims=True)
         usual = total / jnp.maximum(met.sum(axis=1, keepdims=True), 1)

@@ -16,7 +16,7 @@ from trip_jax.protocol import traced_back
 from trip_jax.protocol.algorithm import Programs
 from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.contributions import Contribution
-from trip_jax.protocol.messages import Record, State
+from trip_jax.protocol.state import Record, State
 from trip_jax.settings.declared import clients_of
 from trip_jax.topology import Topology
 
