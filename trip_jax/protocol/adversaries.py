@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from trip_jax.learning.learner import Learner
 from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.round import Round
 from trip_jax.settings import Registry, at_least, choice, fraction, require
-from trip_jax.settings.declared import check_types
+from trip_jax.settings.declared import check_types, instance
 from trip_jax.settings.idle import unread_by
 from trip_jax.settings.names import number_of
 
@@ -49,14 +49,14 @@ class Lie:
 
 
 LIES: Registry[Callable[["Adversary", float, bool], Lie]] = Registry("adversary.kind")
-"""From the settings, C1's threshold, and whether contributions are divided by m."""
+"""Functions (settings, C1's threshold, whether contributions are divided by m) -> what liars do."""
 
 Models: TypeAlias = Float[Array, "F P"]
 Keys: TypeAlias = Key[Array, " F"]
 Floor: TypeAlias = Float[Array, " F"]
 Fake = Callable[[Models, Keys, Floor, Learner], Models]
-"""(true models, a key for each liar and round, the accuracy that C1 tolerates in a neighbour of a
-receiver as good as the liar, the learner) -> fakes."""
+"""A function (true models, a key for each liar, the lowest accuracy that C1 accepts where the
+receiver's model is as good as the liar's, the learner) -> fake models."""
 
 FAKES: Registry[Fake] = Registry("adversary.fake")
 
@@ -96,10 +96,19 @@ class Adversary:
         """What the liars do.
 
         Args:
-            v_threshold: C1's, which liars know.
-            normalization: of contributions.
+            v_threshold: the threshold of C1, which liars know.
+            normalization: how contributions are normalised.
+
+        Raises:
+            InvalidSetting: the function registered for this kind returns no `Lie`.
         """
-        return LIES[self.kind](self, v_threshold, normalization == "efficient")
+        made = LIES[self.kind](self, v_threshold, normalization == "efficient")
+        return require_lie(f"What LIES({self.kind!r}) makes", made)
+
+
+def require_lie(name: str, given: Any) -> Lie:
+    """Refuse an object that does not say all that liars do, calling it by this name."""
+    return instance(name, given, Lie, "make it a subclass of trip_jax.protocol.adversaries.Lie")
 
 
 @dataclass(frozen=True)
@@ -129,7 +138,7 @@ class FalseReports(Honest):
     amount: float
     lower_others: bool
     collude: bool
-    divided: bool  # the amount, by m, as the entries are
+    divided: bool  # whether the amount is divided by m, as contributions are
 
     def report(self, lcv: Float[Array, "n M"], this_round: Round) -> Float[Array, "n M"]:
         nearby = this_round.neighbourhoods
@@ -194,37 +203,38 @@ LIES("garbage")(lambda settings, v_threshold, divided: Garbage())
 
 @FAKES("reinitialised")
 def reinitialised(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """Untrained parameters."""
+    """Fakes are models with newly drawn parameters."""
     return jax.vmap(learner.model.draw)(keys)
 
 
 @FAKES("noise")
 def noise(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """Gaussian, with the mean and deviation of the true model's parameters."""
+    """Fakes are Gaussian noise, with the mean and deviation of the true model's parameters."""
     mean, deviation = true.mean(axis=1, keepdims=True), true.std(axis=1, keepdims=True)
     return mean + deviation * jax.vmap(lambda key: jax.random.normal(key, true.shape[1:]))(keys)
 
 
 @FAKES("sign_flipped")
 def sign_flipped(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """The true parameters negated."""
+    """Fakes are the true models with all parameters negated."""
     return -true
 
 
 @FAKES("evasive")
 def evasive(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """Untrained parameters, mixed with the true ones until C1 lets them pass."""
+    """Fakes are mixtures of newly drawn and true models that C1 just lets pass."""
     fakes = reinitialised(true, keys, tolerated, learner)
     return evade(true, fakes, tolerated, lambda models: learner.evaluate(models)[:, ACCURACY])
 
 
 def evade(true: Models, fakes: Models, floor: Floor, accuracy: Callable[[Array], Array]) -> Models:
-    """The mixtures of true and fake models that are as false as C1 lets pass.
+    """Mixtures of true and fake models, with the largest part of the fake that C1 lets pass.
 
     Args:
-        true: the liars' true pre-training models; they stay where no mixture is good enough.
-        floor: the accuracy that is tolerated.
-        accuracy: of models [8, P], the mixtures that are tried.
+        true: the liars' true pre-training models; they are returned where no mixture passes.
+        fakes: the models that are mixed with them, in eighths.
+        floor: the lowest accuracy that passes.
+        accuracy: measures the accuracy of models [8, P].
     """
     shares = jnp.arange(1, 9) / 8
 
@@ -242,8 +252,8 @@ def choose_liars(
     """The liars' numbers in ascending order: the named clients, else a fraction drawn by seed.
 
     Args:
-        names: of the n clients; None: they have numbers alone. An integer is the client of that
-            name if there is one, else of that number.
+        names: what the n clients are called; None: they have numbers alone. An integer stands for
+            the client of that name if there is one, else for the client of that number.
 
     Raises:
         InvalidSetting: a named client does not exist, or none of the named would lie.
@@ -275,10 +285,16 @@ def choose_liars(
 def drawn_liars(
     setting: str, share: float, n: int, seed: int, mend: str = "raise it, or set it to 0"
 ) -> np.ndarray:
-    """So many of n clients, drawn by seed: the more there are, the others stay among them.
+    """The numbers of a share of n clients, drawn by seed, in ascending order.
+
+    A larger share holds all clients of a smaller one.
+
+    Args:
+        setting: the name of the share, for the message.
+        mend: what the message asks for.
 
     Raises:
-        InvalidSetting: less than one client.
+        InvalidSetting: the share is above 0, but is less than one client.
     """
     count = round(share * n)
     require(

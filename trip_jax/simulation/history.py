@@ -125,7 +125,7 @@ class Result:
             return self.phi[who]
         return traced_back.rows(who, n, self._backwards()).astype(np.float32)
 
-    def _backwards(self) -> Iterator[traced_back.Round]:
+    def _backwards(self) -> Iterator[traced_back.RoundMatrices]:
         of_round = np.array([self.topology.graph_of(t) for t in range(len(self.timings))])
         graphs, records = self.topology.graphs, self.records
         members, mask, shares, adopted = map(

@@ -34,9 +34,9 @@ from trip_jax.protocol.algorithm import Programs
 from trip_jax.protocol.channels import require_arrivals
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
-from trip_jax.protocol.exchange import Exchange
+from trip_jax.protocol.exchange import ChannelConfig
 from trip_jax.protocol.methods.whole_run import Keeping, keeps_updates, with_conclusion
-from trip_jax.protocol.reporting import Reporting
+from trip_jax.protocol.reporting import ProtocolConfig
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.round import Liars, Timetable
 from trip_jax.protocol.rules import Rules, are_ours, is_rule, require_rules
@@ -99,10 +99,10 @@ class Prepared:
         adversary: Adversary | str = Adversary(),
         defence: Defence = Defence(),
         aggregation: str = "weighted_mean",
-        channel: Exchange | str = Exchange(),
+        channel: ChannelConfig | str = ChannelConfig(),
         trust: Trust | str = Trust(),
         privacy: Privacy | str = Privacy(),
-        protocol: Reporting | str = Reporting(),
+        protocol: ProtocolConfig | str = ProtocolConfig(),
         rules: Mapping[str, Any] | None = None,
         seed: int = 0,
         devices: Sequence[jax.Device] | None = None,
@@ -152,7 +152,7 @@ class Prepared:
         self.learner.require_outputs()
         self._rules: dict[str, Any] = {
             "weigh": named("trust", trust, Trust).build(),
-            "channel": named("channel", channel, Exchange).build(),
+            "channel": named("channel", channel, ChannelConfig).build(),
             "aggregate": AGGREGATIONS[aggregation],
             "contribute": contribution.build(),
             "utility": utilities.index(contribution.utility),
@@ -160,7 +160,7 @@ class Prepared:
         self._rules |= require_rules(rules)
         schedule = Timetable(topology, topology.arcs(), work=None, liars=None, key=key)
         self.schedule = jax.device_put(schedule, replicated(mesh))
-        self.broadcast = named("protocol", protocol, Reporting).build()
+        self.broadcast = named("protocol", protocol, ProtocolConfig).build()
         require_arrivals(self._rules["channel"], topology)
         self._set_adversary(adversary, defence)
         of_least = self.placement.n_held * self.learner.model.theta.size, self.keeps_phi * self.n**2
