@@ -56,9 +56,7 @@ class Channel(ABC):
 class Lossless(Channel):
     """Everything arrives as it was sent."""
 
-    @property
-    def plain_learning(self) -> bool:
-        return True
+    plain_learning = True
 
     def __call__(
         self, sent: Messages, this_round: Round, memory: Any, learner: Learner

@@ -78,15 +78,11 @@ class Inbox:
         return replace(self, own=mine, sent=replace(sent, before=received, trained=trained))
 
 
+_OF_STATE = ("State", "Record", "Learned", "Contributions", "Assessed", "Traced")
 __getattr__ = renamed(
     __name__,
     Liars="trip_jax.protocol.round.Liars",
     Round="trip_jax.protocol.round.Round",
     Schedule="trip_jax.protocol.round.Timetable",
-    State="trip_jax.protocol.state.State",
-    Record="trip_jax.protocol.state.Record",
-    Learned="trip_jax.protocol.state.Learned",
-    Contributions="trip_jax.protocol.state.Contributions",
-    Assessed="trip_jax.protocol.state.Assessed",
-    Traced="trip_jax.protocol.state.Traced",
+    **{name: f"trip_jax.protocol.state.{name}" for name in _OF_STATE},
 )

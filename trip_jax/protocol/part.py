@@ -46,7 +46,7 @@ class Whole:
 
 
 @struct.dataclass
-class Part:
+class Part(Whole):
     """The device holds the models of b clients; D devices share a federation, see shards.py.
 
     The arrays of its rounds are those of b clients, and its messages are theirs and H messages from
@@ -61,29 +61,23 @@ class Part:
     n_clients: int = struct.field(pytree_node=False)  # n, of all devices together
 
     def in_graph(self, g: Array) -> "Part":
-        """The part in the graph g."""
         fields = {"sends": self.sends, "lying": self.lying, "altered": self.altered}
         return replace(self, **jax.tree.map(lambda field: field[g], fields))
 
     def total(self, n: int) -> int:
-        """As `Whole.total`."""
         return self.n_clients
 
     def numbers(self, n: int) -> Array:
-        """As `Whole.numbers`."""
         return self.clients
 
     def numbers_of(self, rows: Array) -> Array:
-        """As `Whole.numbers_of`; rows from b on belong to nobody and get the number n."""
+        # Rows from b on are padding and belong to nobody.
         return self.clients.at[rows].get(mode="fill", fill_value=self.n_clients)
 
     def liars(self, liars: Any) -> Any:
-        """As `Whole.liars`."""
         return replace(liars, mask=self.lying)
 
     def gather(self, sent: Messages) -> Messages:
-        """As `Whole.gather`: the messages of the device's clients, then those of other devices."""
-
         def arriving(values: Array) -> Array:
             parts = [values]
             for step, rows in zip(self.steps, self.sends, strict=True):

@@ -9,7 +9,7 @@ from flax import struct
 from jax import Array
 
 from trip_jax.learning.training import round_keys
-from trip_jax.protocol.part import Part, Whole
+from trip_jax.protocol.part import Whole
 from trip_jax.topology import Arcs, Neighbourhoods, Topology
 
 
@@ -32,7 +32,7 @@ class Round:
     work: Any  # what the method evaluates, as its `work` lists it
     liars: Any  # Liars
     present: Any = None  # [n] bool, who takes part; None: everyone
-    part: Whole | Part = Whole()
+    part: Whole = Whole()  # the clients whose models the device holds
 
     @property
     def n_clients(self) -> int:
@@ -90,7 +90,7 @@ class Timetable:
     work: Any
     liars: Any  # Liars
     key: Any  # []
-    part: Whole | Part = Whole()
+    part: Whole = Whole()  # the clients whose models the device holds
 
     @property
     def of_learning(self) -> "Timetable":

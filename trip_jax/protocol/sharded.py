@@ -53,7 +53,8 @@ def assess(
         (models, trained), part = rows
         learner, state, arrived = whole
         given = _of_device(rules, part, models, learner, state)
-        assessed = algorithm.assess(*given, trained, arrived[part.part.numbers(0)[0]])
+        clients = given[2].part.numbers(len(models))
+        assessed = algorithm.assess(*given, trained, arrived[clients])
         reports, slots = assessed.reports, assessed.reported.shape
         columns = reports.weight.reshape(slots), reports.lcv.reshape(slots)
         return (), (assessed.contributions, assessed.accepted, assessed.reported, columns)

@@ -40,10 +40,10 @@ class State:
 
     def saved(self) -> dict[str, Any]:
         """The fields by their names in checkpoints, where those of the memory stand beside them."""
-        memory, fields = self.memory, dict(vars(self))
+        fields = vars(self) | vars(self.memory)
+        fields["earlier"] = fields.pop("mailbox")
         del fields["memory"]
-        kept = {"channel": memory.channel, "weighing": memory.weighing, "earlier": memory.mailbox}
-        return fields | kept
+        return fields
 
     @staticmethod
     def of_saved(channel: Any, weighing: Any, earlier: Any, **fields: Any) -> "State":
