@@ -93,7 +93,7 @@ class Adversary:
         return "adversary.clients, which say who lies" if self.clients else None
 
     def lie(self, v_threshold: float, normalization: str) -> Lie:
-        """What the liars do.
+        """What liars do under these settings.
 
         Args:
             v_threshold: the threshold of C1, which liars know.

@@ -21,7 +21,7 @@ class Whole:
     """The device holds the models of all n clients."""
 
     def in_graph(self, g: Array) -> "Whole":
-        """The same in every graph g."""
+        """What the device holds in graph g."""
         return self
 
     def total(self, n: int) -> int:

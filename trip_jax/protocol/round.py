@@ -103,7 +103,7 @@ class Timetable:
         return replace(self, work=None, liars=None, key=None)
 
     def at(self, t: Array) -> Round:
-        """Round t."""
+        """Round t of the run."""
         g = self.topology.graph_of(t)
         arcs, work = jax.tree.map(lambda field: field[g], (self.arcs, self.work))
         neighbourhoods, present = self.topology.at(t), self.topology.present_at(t)

@@ -22,7 +22,7 @@ from trip_jax.protocol.state import Assessed, Learned, State
 
 @jax.jit
 def learn(learner: Learner, rules: Rules, shards: Shards, state: State) -> Learned:
-    """As `algorithm.learn`."""
+    """`algorithm.learn` for models that are divided among devices."""
 
     def work(rows: Any, whole: tuple[Learner, State]) -> Any:
         (models,), timetable = rows
@@ -43,7 +43,7 @@ def assess(
     trained: Array,
     arrived: Array,
 ) -> Assessed:
-    """As `algorithm.assess`.
+    """`algorithm.assess` for models that are divided among devices.
 
     Args:
         timetable: what is `public` of that of all clients.

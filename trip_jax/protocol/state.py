@@ -47,7 +47,7 @@ class State:
 
     @staticmethod
     def of_saved(channel: Any, weighing: Any, earlier: Any, **fields: Any) -> "State":
-        """The inverse of `saved`."""
+        """The state whose `saved` fields these are."""
         return State(**fields, memory=Memory(channel, weighing, earlier))
 
     def __getattr__(self, name: str) -> Any:
@@ -59,7 +59,7 @@ class State:
 
 @struct.dataclass
 class Learned:
-    """What `learn` returns."""
+    """What clients have when they have trained and mixed: the result of `learn`."""
 
     models: Array  # [n, P] theta^(t+1)
     trained: Array  # [n, P] theta^(t+1/2)
@@ -85,7 +85,7 @@ class Contributions:
 
 @struct.dataclass
 class Assessed:
-    """What `assess` returns."""
+    """What clients found of each other, and reported: the result of `assess`."""
 
     contributions: Contributions
     accepted: Array  # [n, M] as in `Inbox`
@@ -96,7 +96,7 @@ class Assessed:
 
 @struct.dataclass
 class Traced:
-    """What `coordinate` returns."""
+    """What the coordinator knows after a round: the result of `coordinate`."""
 
     phi: Array | None  # [n, n] phi^(t+1)
     round: Array  # [] t + 1
