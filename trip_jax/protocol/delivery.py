@@ -30,7 +30,6 @@ class Delivery:
     sent: Messages  # [R] all that may be mixed, also earlier messages or those of other devices
     arrived: Array  # [n] bool, whether the message that a client sends in this round arrives
     this_round: Round  # the round, in which messages that did not arrive have no weight
-    lost: Array  # [n, M] bool, members whose message did not arrive
     memory: Memory  # for the next round, but for what receivers remember of their members
     trained_as_sent: bool = struct.field(pytree_node=False)  # as in `Rules`
 
@@ -48,9 +47,9 @@ class Delivery:
 
     def reports(self, rule: Rule, reported: Array) -> Reports:
         """What the coordinator receives; a model that did not arrive contributed nothing."""
-        neighbourhoods, received = self.this_round.neighbourhoods, jnp.where(self.lost, 0, reported)
-        weights = rule.traced(neighbourhoods)
-        return Reports.of(neighbourhoods, self.this_round.arcs, weights, received)
+        nearby = self.this_round.neighbourhoods
+        received = jnp.where(nearby.lost(~self.sent.arrived), 0, reported)
+        return Reports.of(nearby, self.this_round.arcs, rule.traced(nearby), received)
 
     def remembered(self, weigh: Weighing, lcv: Array) -> Memory:
         """The memory for the next round, of clients that found these contributions [n, M]."""
@@ -68,17 +67,10 @@ def exchange(
     given = rules.adversary.send(own, this_round, learner)
     now, remembered = rules.channel(given, this_round, memory.channel, learner)
     sent = mailbox.with_earlier(this_round.part.gather(now), memory.mailbox)
-    after = this_round.with_arrived(sent.arrived)
-    return Delivery(
-        own,
-        sent,
-        now.arrived,
-        after,
-        lost=after.neighbourhoods.lost(~sent.arrived),
-        memory=Memory(
-            channel=this_round.where_present(remembered, memory.channel),
-            weighing=memory.weighing,
-            mailbox=mailbox.with_sent(memory.mailbox, now, this_round),
-        ),
-        trained_as_sent=rules.trained_as_sent,
+    memory = Memory(
+        channel=this_round.where_present(remembered, memory.channel),
+        weighing=memory.weighing,
+        mailbox=mailbox.with_sent(memory.mailbox, now, this_round),
     )
+    this_round = this_round.with_arrived(sent.arrived)
+    return Delivery(own, sent, now.arrived, this_round, memory, rules.trained_as_sent)
