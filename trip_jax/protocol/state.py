@@ -1,7 +1,7 @@
 """What a run carries from round to round, what its three programs return, and what it records."""
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -50,11 +50,13 @@ class State:
         """The state whose `saved` fields these are."""
         return State(**fields, memory=Memory(channel, weighing, earlier))
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in ("channel", "weighing"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        warn_of_old_name(f"State.{name}", f"State.memory.{name}")
-        return getattr(self.memory, name)
+    if not TYPE_CHECKING:  # where a wrong name is to be found
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in ("channel", "weighing"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            warn_of_old_name(f"State.{name}", f"State.memory.{name}")
+            return getattr(self.memory, name)
 
 
 @struct.dataclass
