@@ -97,8 +97,8 @@ def test_what_is_left_out_is_sent_later() -> None:
             ]
         )
         true += delta
-    np.testing.assert_allclose(told + states[-1].channel["left"], true, atol=1e-5)
-    assert np.abs(states[-1].channel["left"]).max() > 0.01
+    np.testing.assert_allclose(told + states[-1].memory.channel["left"], true, atol=1e-5)
+    assert np.abs(states[-1].memory.channel["left"]).max() > 0.01
 
 
 def test_quantising_is_right_on_average_on_the_scale_of_each_block() -> None:
@@ -129,7 +129,7 @@ def test_garbage_is_not_remembered() -> None:
     simulation = tiny(WORLD, channel=CHANNELS["top_k"], adversary=liars)
     trajectory = follow(simulation)
     assert np.isfinite(trajectory.states[-1].phi).all()
-    assert np.isfinite(trajectory.states[-1].channel["left"]).all()
+    assert np.isfinite(trajectory.states[-1].memory.channel["left"]).all()
 
 
 @pytest.mark.parametrize(
