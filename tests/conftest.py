@@ -42,7 +42,7 @@ from trip_jax.learning.training import epoch_order, round_keys
 from trip_jax.protocol.adversaries import FAKES
 from trip_jax.protocol.algorithm import step
 from trip_jax.protocol.compression import Compressed, LowRank, Quantised, RandomK, TopK
-from trip_jax.protocol.messages import Record, State
+from trip_jax.protocol.state import Record, State
 from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.runs import figures
 from trip_jax.runs.schema import CONF, config_from, register

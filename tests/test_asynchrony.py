@@ -30,8 +30,8 @@ from tests.conftest import (
 )
 from tests.test_against_oracle import DEFENCES, LIARS, dense, matrix, members_of
 from trip_jax import (
+    ChannelConfig,
     Contribution,
-    Exchange,
     InvalidSetting,
     Training,
     Trust,
@@ -149,7 +149,7 @@ def test_liars_defences_channels_and_trust_by_events() -> None:
         delays(5, 6, seed=1),
         "accuracy",
         training=LONGER,
-        channel=Exchange("top_k", share=0.1),
+        channel=ChannelConfig("top_k", share=0.1),
         trust=Trust("own"),
         adversary=LIARS["both"],
         defence=DEFENCES["both"],

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests import reference as ref
 from tests.conftest import TINY, Command, tiny
 from tests.test_against_oracle import DEFENCES
-from trip_jax import Contribution, InvalidSetting, Reporting, load_run
+from trip_jax import Contribution, InvalidSetting, ProtocolConfig, load_run
 from trip_jax.node import Report
 from trip_jax.protocol.broadcast import BEHAVIOURS, BOTH, RAISED, Broadcast, Outcome
 from trip_jax.protocol.defences import AdoptAll, Audit, Defence
@@ -279,7 +279,7 @@ def test_hostile_settings_are_one_sentence(
 def test_in_python_a_name_will_do() -> None:
     plain = tiny(WORLD, contribution=Contribution("loss"))
     assert plain.broadcast is None
-    assert tiny(WORLD, protocol=Reporting("broadcast", hops=2)).broadcast == Broadcast(hops=2)
+    assert tiny(WORLD, protocol=ProtocolConfig("broadcast", hops=2)).broadcast == Broadcast(hops=2)
     with pytest.raises(InvalidSetting, match="must be one of"):
         tiny(WORLD, protocol="flood")
     assert replace(Broadcast(), drop=0.1) != Broadcast()

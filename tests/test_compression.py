@@ -14,9 +14,9 @@ from tests.conftest import TINY, Command, follow, rarely, tiny
 from tests.test_against_oracle import DEFENCES, LIARS, check
 from trip_jax import (
     Adversary,
+    ChannelConfig,
     Config,
     Contribution,
-    Exchange,
     InvalidSetting,
     decentralised_truth,
 )
@@ -27,10 +27,10 @@ from trip_jax.runs.provenance import result_settings
 
 WORLD = nx.watts_strogatz_graph(6, 4, 0.3, seed=1)
 CHANNELS = {
-    "top_k": Exchange("top_k", share=0.1),
-    "random_k": Exchange("random_k", share=0.3),
-    "quantised": Exchange("quantised", bits=4),
-    "low_rank": Exchange("low_rank", rank=1),
+    "top_k": ChannelConfig("top_k", share=0.1),
+    "random_k": ChannelConfig("random_k", share=0.3),
+    "quantised": ChannelConfig("quantised", bits=4),
+    "low_rank": ChannelConfig("low_rank", rank=1),
 }
 
 
@@ -63,7 +63,7 @@ def test_liars_and_defences_against_the_oracle() -> None:
 def test_everything_in_full_is_what_is_sent_plainly() -> None:
     plain = tiny(WORLD, contribution=Contribution(utility="loss")).run()
     for learning in (False, True):
-        channel = Exchange("top_k", share=1, learning=learning)
+        channel = ChannelConfig("top_k", share=1, learning=learning)
         full = tiny(WORLD, channel=channel, contribution=Contribution(utility="loss")).run()
         np.testing.assert_allclose(full.phi, plain.phi, atol=1e-4)
         np.testing.assert_allclose(full.models, plain.models, atol=1e-5)
@@ -93,12 +93,12 @@ def test_what_is_left_out_is_sent_later() -> None:
         told += jnp.stack(
             [
                 compressor(d + left, key, model)
-                for d, left, key in zip(delta, state.channel["left"], keys, strict=True)
+                for d, left, key in zip(delta, state.memory.channel["left"], keys, strict=True)
             ]
         )
         true += delta
-    np.testing.assert_allclose(told + states[-1].channel["left"], true, atol=1e-5)
-    assert np.abs(states[-1].channel["left"]).max() > 0.01
+    np.testing.assert_allclose(told + states[-1].memory.channel["left"], true, atol=1e-5)
+    assert np.abs(states[-1].memory.channel["left"]).max() > 0.01
 
 
 def test_quantising_is_right_on_average_on_the_scale_of_each_block() -> None:
@@ -129,7 +129,7 @@ def test_garbage_is_not_remembered() -> None:
     simulation = tiny(WORLD, channel=CHANNELS["top_k"], adversary=liars)
     trajectory = follow(simulation)
     assert np.isfinite(trajectory.states[-1].phi).all()
-    assert np.isfinite(trajectory.states[-1].channel["left"]).all()
+    assert np.isfinite(trajectory.states[-1].memory.channel["left"]).all()
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,10 @@ from trip_jax.protocol.channels import Channel
 from trip_jax.protocol.contributions import METHODS
 from trip_jax.protocol.defences import AdoptAll
 from trip_jax.protocol.exchange import CHANNELS
-from trip_jax.protocol.messages import Contributions, Inbox, Learned, Messages, Round, State
+from trip_jax.protocol.messages import Inbox, Messages
 from trip_jax.protocol.reports import Reports, Verdict
+from trip_jax.protocol.round import Round
+from trip_jax.protocol.state import Contributions, Learned, State
 from trip_jax.protocol.weighing import WEIGHINGS, Weighing
 from trip_jax.shapley import ESTIMATORS, SEMIVALUES
 from trip_jax.shapley.rows import after_ends

@@ -15,9 +15,10 @@ from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import WeightedMean, aggregate
 from trip_jax.protocol.coordinator import trace
 from trip_jax.protocol.defences import FilterByAccuracy
-from trip_jax.protocol.messages import Inbox, Messages, Round
+from trip_jax.protocol.messages import Inbox, Messages
 from trip_jax.protocol.methods.trip import coalition_utilities, local_contributions
 from trip_jax.protocol.reports import Reports
+from trip_jax.protocol.round import Round
 from trip_jax.shapley import CoalitionRows
 from trip_jax.topology import Topology, build
 

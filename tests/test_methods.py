@@ -16,8 +16,8 @@ from trip_jax import Contribution, Defence, InvalidSetting
 from trip_jax.learning.models import mlp
 from trip_jax.protocol.algorithm import assess
 from trip_jax.protocol.contributions import METHODS
-from trip_jax.protocol.messages import Assessed
 from trip_jax.protocol.methods.shapfed import last_layer
+from trip_jax.protocol.state import Assessed
 from trip_jax.runs.meaning import AT_THE_END, explain, in_a_sentence, unit
 from trip_jax.runs.prepare import describe
 from trip_jax.simulation import Simulation

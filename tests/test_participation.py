@@ -15,8 +15,8 @@ from tests.test_against_oracle import DEFENCES, LIARS, check
 from tests.test_retraining import SIZES, TRAINING, hyperparameters
 from trip_jax import (
     Adversary,
+    ChannelConfig,
     Contribution,
-    Exchange,
     InvalidSetting,
     Training,
     centralised_truth,
@@ -57,7 +57,7 @@ def test_liars_channels_and_trust_against_the_oracle() -> None:
         WORLD,
         present=PRESENT,
         training=LONGER,
-        channel=Exchange("top_k", share=0.1),
+        channel=ChannelConfig("top_k", share=0.1),
         trust="own",
         adversary=LIARS["both"],
         defence=DEFENCES["both"],

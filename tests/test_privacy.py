@@ -29,8 +29,8 @@ from tests.test_against_oracle import DEFENCES, DIRECTED, LIARS, check
 from tests.test_programs import run_counting_work
 from tests.test_retraining import SIZES, TRAINING, hyperparameters, members
 from trip_jax import (
+    ChannelConfig,
     Contribution,
-    Exchange,
     InvalidSetting,
     Privacy,
     Training,
@@ -54,7 +54,9 @@ def test_clip_and_noise_against_the_oracle() -> None:
     check(simulation, follow(simulation), "loss")
 
 
-@pytest.mark.parametrize("beside", [{}, rarely({"channel": Exchange("top_k"), "trust": "own"})])
+@pytest.mark.parametrize(
+    "beside", [{}, rarely({"channel": ChannelConfig("top_k"), "trust": "own"})]
+)
 def test_liars_and_defences_against_the_oracle(beside: dict[str, Any]) -> None:
     simulation = tiny(
         WORLD,

@@ -19,7 +19,7 @@ import xarray
 
 import trip_jax
 from tests.conftest import TINY, Command, Once, config_of, tiny
-from trip_jax import Adversary, Contribution, Defence, Exchange, InvalidSetting
+from trip_jax import Adversary, ChannelConfig, Contribution, Defence, InvalidSetting
 from trip_jax.config import Training
 from trip_jax.runs.launch import run
 from trip_jax.runs.lock import locked
@@ -88,7 +88,7 @@ def signalling(patch: pytest.MonkeyPatch, number: int, at: int, method: str = "r
             "contribution": Contribution(estimator="permutation", budget=28),
         },
         {"contribution": Contribution(method="surrogate"), "privacy": "dp"},
-        {"channel": Exchange("top_k", learning=True), "trust": "own"},
+        {"channel": ChannelConfig("top_k", learning=True), "trust": "own"},
         {"channel": "top_k", "present": np.eye(3, 6, dtype=bool)[:, ::-1] | (np.arange(6) < 3)},
     ],
 )

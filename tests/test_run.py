@@ -24,7 +24,7 @@ import trip_jax.cli.run
 from tests.conftest import TINY, Command, Once, Outcome, config_of, python, rarely
 from trip_jax.config import Config
 from trip_jax.learning.evaluation import ACCURACY
-from trip_jax.protocol.messages import Record
+from trip_jax.protocol.state import Record
 from trip_jax.runs.dataset import to_dataset
 from trip_jax.runs.prepare import prepare
 from trip_jax.runs.progress import RoundProgress

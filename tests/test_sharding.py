@@ -18,7 +18,7 @@ from tests.conftest import config_of, rarely, tiny, tiny_data
 from tests.test_devices import told_by
 from trip_jax import Adversary, Contribution, Defence, InvalidSetting, load_run, topology
 from trip_jax.learning.models import mlp
-from trip_jax.protocol.messages import Liars, Schedule
+from trip_jax.protocol.round import Liars, Timetable
 from trip_jax.protocol.shards import Shards, divide
 from trip_jax.runs.launch import run
 from trip_jax.runs.prepare import prepare
@@ -70,12 +70,12 @@ def test_parts_equal_the_whole(devices: list[jax.Device], settings: dict[str, An
         np.testing.assert_allclose(found, expected, atol=1e-6)  # XLA rounds differently
 
 
-def divided(graphs: Any, n: int, n_devices: int, liars: Any = ()) -> tuple[Schedule, Shards]:
+def divided(graphs: Any, n: int, n_devices: int, liars: Any = ()) -> tuple[Timetable, Shards]:
     built = topology.build(graphs, np.ones(n))
     lying = jnp.isin(jnp.arange(n), jnp.asarray(liars))
     who = Liars(jnp.asarray(liars, jnp.int32), lying)
-    schedule = Schedule(built, built.arcs(), work=None, liars=who, key=jax.random.key(0))
-    return schedule, divide(schedule, n_devices)
+    timetable = Timetable(built, built.arcs(), work=None, liars=who, key=jax.random.key(0))
+    return timetable, divide(timetable, n_devices)
 
 
 @given(
@@ -92,10 +92,10 @@ def test_devices_get_what_their_clients_mix(
     rng = np.random.default_rng(seed)
     graphs = [nx.gnp_random_graph(n, density, seed=int(k), directed=directed) for k in range(2)]
     liars = np.flatnonzero(rng.random(n) < 0.3)
-    schedule, shards = divided(graphs, n, n_devices, liars)
+    timetable, shards = divided(graphs, n, n_devices, liars)
     share, part, whole = jax.tree.map(
         np.asarray,
-        (shards.schedule.share, shards.schedule.topology.graphs, schedule.topology.graphs),
+        (shards.timetable.part, shards.timetable.topology.graphs, timetable.topology.graphs),
     )
     clients = np.asarray(share.clients)
     np.testing.assert_array_equal(clients.ravel()[shards.place], np.arange(n))
@@ -180,7 +180,7 @@ def test_a_device_holds_one_part_of_many_and_is_sent_no_more_for_that(
     anywhere and parts are small. A part of a ring has two ends, however small it is."""
     held, sent = [], []
     for n_devices in (4, 8, 16, 32, 64):
-        share = divided(graph(), N_MANY, n_devices)[1].schedule.share
+        share = divided(graph(), N_MANY, n_devices)[1].timetable.part
         held.append(share.clients.shape[1])
         sent.append(share.lying.shape[-1] - held[-1])
     assert held == [512, 256, 128, 64, 32] and all(np.array(sent) <= most), sent

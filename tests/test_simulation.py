@@ -14,7 +14,7 @@ from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol import algorithm
 from trip_jax.protocol.algorithm import Programs
-from trip_jax.protocol.messages import State
+from trip_jax.protocol.state import State
 from trip_jax.settings.errors import Diverged, InvalidSetting
 from trip_jax.simulation.history import Result
 

@@ -21,7 +21,7 @@ from trip_jax.attribution.surrogate import fitted_response
 from trip_jax.learning.evaluation import LOSS
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import WeightedMean
-from trip_jax.protocol.messages import Inbox, Messages, Round
+from trip_jax.protocol.messages import Inbox, Messages
 from trip_jax.protocol.methods.cgsv import CGSV
 from trip_jax.protocol.methods.dice import DICE
 from trip_jax.protocol.methods.fedif import FedIF
@@ -29,6 +29,7 @@ from trip_jax.protocol.methods.gain import Gain
 from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood
 from trip_jax.protocol.methods.second_order import SecondOrder
 from trip_jax.protocol.methods.weights import Weights
+from trip_jax.protocol.round import Round
 from trip_jax.shapley import game_values
 from trip_jax.simulation import Simulation
 from trip_jax.topology import build

@@ -14,7 +14,17 @@ _named, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]
 
 
+_OLD_NAMES = {
+    "Exchange": "trip_jax.ChannelConfig",
+    "Reporting": "trip_jax.ProtocolConfig",
+}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _OLD_NAMES:
+        from trip_jax.settings.renamed import renamed
+
+        return renamed(__name__, **_OLD_NAMES)(name)
     if name in __all__:
         from trip_jax.settings import environment  # noqa: F401  # before JAX
     return _named(name)

@@ -20,11 +20,11 @@ from .learning.models import cnn as cnn
 from .learning.models import mlp as mlp
 from .learning.privacy import Privacy as Privacy
 from .protocol.coordinator import trace as trace
-from .protocol.exchange import Exchange as Exchange
-from .protocol.messages import Record as Record
-from .protocol.messages import State as State
-from .protocol.reporting import Reporting as Reporting
+from .protocol.exchange import ChannelConfig as ChannelConfig
+from .protocol.reporting import ProtocolConfig as ProtocolConfig
 from .protocol.reports import Reports as Reports
+from .protocol.state import Record as Record
+from .protocol.state import State as State
 from .protocol.weighing import Trust as Trust
 from .runs.directory import save_run as save_run
 from .runs.reading import Run as Run

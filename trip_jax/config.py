@@ -17,8 +17,8 @@ from trip_jax.protocol.adversaries import Adversary
 from trip_jax.protocol.aggregation import AGGREGATIONS
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
-from trip_jax.protocol.exchange import Exchange
-from trip_jax.protocol.reporting import Reporting
+from trip_jax.protocol.exchange import ChannelConfig
+from trip_jax.protocol.reporting import ProtocolConfig
 from trip_jax.protocol.weighing import Trust
 from trip_jax.settings import EXECUTION, above_zero, choice, count, execution, require
 from trip_jax.settings.declared import check_types, seed_of
@@ -65,10 +65,10 @@ class Config:
     adversary: Adversary = field(default_factory=Adversary)
     defence: Defence = field(default_factory=Defence)
     aggregation: str = "weighted_mean"  # of a neighbourhood's models (Eq. 2)
-    channel: Exchange = field(default_factory=Exchange)
+    channel: ChannelConfig = field(default_factory=ChannelConfig)
     trust: Trust = field(default_factory=Trust)
     privacy: Privacy = field(default_factory=Privacy)
-    protocol: Reporting = field(default_factory=Reporting)
+    protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
 
     def __post_init__(self) -> None:
         check_types("", self)

@@ -42,7 +42,7 @@ from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import compose_config, write
 from experiments.harness.report import Report
-from trip_jax.config import Adversary, Config, Defence, Exchange, Privacy, Trust
+from trip_jax.config import Adversary, ChannelConfig, Config, Defence, Privacy, Trust
 from trip_jax.runs.prepare import prepare
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.plurals import counted
@@ -189,7 +189,7 @@ def _refuse_what_peers_lack(config: Config) -> None:
     plain = {
         "adversary": Adversary(),
         "defence": Defence(),
-        "channel": Exchange(),
+        "channel": ChannelConfig(),
         "trust": Trust(),
         "privacy": Privacy(),
         "participation": Participation(),

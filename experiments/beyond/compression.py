@@ -34,26 +34,28 @@ from experiments.paper.cells import Cell, CellStudy
 from experiments.paper.measures import yardstick_rows, yardsticks
 from experiments.paper.method_figures import draw_yardsticks
 from experiments.paper.verdicts import HEADINGS, yardstick_sections
-from trip_jax import Exchange, Simulation, State
+from trip_jax import ChannelConfig, Simulation, State
 from trip_jax.config import Adversary, Config, Defence
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import aggregate
 from trip_jax.protocol.algorithm import assess, coordinate, learn
 from trip_jax.protocol.channels import Channel
-from trip_jax.protocol.messages import Learned, Messages, Round, Schedule
+from trip_jax.protocol.messages import Messages
+from trip_jax.protocol.round import Round, Timetable
 from trip_jax.protocol.rules import Rules
+from trip_jax.protocol.state import Learned, Memory
 from trip_jax.runs.figures import add_legend
 from trip_jax.runs.prepare import lay_out, prepare
 from trip_jax.settings.errors import Diverged
 from trip_jax.truth.metrics import cosine_distance
 
 LIES = ("d1", "d2", "d1d2")
-SIZES: dict[str, tuple[Exchange, ...]] = {
-    "top_k": tuple(Exchange("top_k", share=share) for share in (0.0125, 0.05, 0.2)),
-    "random_k": tuple(Exchange("random_k", share=share) for share in (0.025, 0.1, 0.4)),
-    "quantised": tuple(Exchange("quantised", bits=bits) for bits in (2, 3, 8)),
-    "low_rank": tuple(Exchange("low_rank", rank=rank) for rank in (1, 3, 10)),
+SIZES: dict[str, tuple[ChannelConfig, ...]] = {
+    "top_k": tuple(ChannelConfig("top_k", share=share) for share in (0.0125, 0.05, 0.2)),
+    "random_k": tuple(ChannelConfig("random_k", share=share) for share in (0.025, 0.1, 0.4)),
+    "quantised": tuple(ChannelConfig("quantised", bits=bits) for bits in (2, 3, 8)),
+    "low_rank": tuple(ChannelConfig("low_rank", rank=rank) for rank in (1, 3, 10)),
 }
 WAYS: dict[str, dict[str, Any]] = {
     "with feedback": {"error_feedback": True},
@@ -100,18 +102,18 @@ class Received(Channel):
 def _transmitted(
     learner: Learner,
     rules: Rules,
-    schedule: Schedule,
+    timetable: Timetable,
     state: State,
     learned: Learned,
     channel: Channel,
     memory: Any,
 ) -> tuple[tuple[Array, Array], Array, Any]:
     """What is received before and after training, the next models, and what senders remember."""
-    here = schedule.at(state.round)
+    here = timetable.at(state.round)
     accuracy, nobody = state.utility[:, ACCURACY], jnp.zeros(0, jnp.int32)
     own = Messages(state.models, learned.trained, accuracy, learned.arrived, nobody)
     sent, memory = channel(rules.adversary.send(own, here, learner), here, memory, learner)
-    nearby = here.of_those_that(learned.arrived).neighbourhoods
+    nearby = here.with_arrived(learned.arrived).neighbourhoods
     models = aggregate(rules.aggregate, sent.trained, nearby, learned.trained)
     return (sent.before, sent.trained), models, memory
 
@@ -148,7 +150,7 @@ class Followed:
             learned = learn(*plain.learning, state)
             arrays = (*plain.assessing, state, learned)
             arrays_received, models, memory = _transmitted(*arrays, channel, memory)
-            told = replace(state, channel=arrays_received)
+            told = replace(state, memory=Memory(arrays_received))
             assessed = assess(*received.assessing, told, learned.trained, learned.arrived)
             found = assessed.contributions
             if not np.isfinite(np.asarray(found.utility)).all():
@@ -175,7 +177,7 @@ class CompressedCell:
         return Followed(replace(self.cell.config, adversary=adversary, defence=defence))
 
     def outcome(
-        self, channel: Exchange, adversary: Adversary = HONEST, defended: bool = False
+        self, channel: ChannelConfig, adversary: Adversary = HONEST, defended: bool = False
     ) -> Outcome:
         """Computed now, or as it was kept."""
 
@@ -192,9 +194,9 @@ class CompressedCell:
 
     def rows(self, lies: Sequence[str]) -> Iterator[dict[str, Any]]:
         """A row for every channel, its size and its way."""
-        plain = self.outcome(Exchange())
+        plain = self.outcome(ChannelConfig())
         truth = self.cell.decentralised()["values"][..., ACCURACY]
-        yield self._row("none", "plain", Exchange(), plain, plain, truth, lies)
+        yield self._row("none", "plain", ChannelConfig(), plain, plain, truth, lies)
         for way, settings in WAYS.items():
             for kind, sizes in SIZES.items():
                 for size in sizes:
@@ -207,7 +209,7 @@ class CompressedCell:
         self,
         kind: str,
         way: str,
-        channel: Exchange,
+        channel: ChannelConfig,
         found: Outcome,
         plain: Outcome,
         truth: np.ndarray,

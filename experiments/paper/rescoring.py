@@ -18,8 +18,9 @@ from trip_jax.config import Adversary, Contribution, Defence
 from trip_jax.learning.evaluation import ACCURACY, UTILITIES
 from trip_jax.protocol.algorithm import assess, learn
 from trip_jax.protocol.coordinator import trace
-from trip_jax.protocol.messages import Liars, Schedule, State
 from trip_jax.protocol.reports import Reports
+from trip_jax.protocol.round import Liars, Timetable
+from trip_jax.protocol.state import State
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.progress import duration
 from trip_jax.runs.provenance import json_hash
@@ -119,11 +120,11 @@ def scored(
         defence: C2 corrects them, if it is on.
     """
     who = Liars(jnp.asarray(liars), jnp.zeros(topology.n_clients, bool).at[liars].set(True))
-    schedule = Schedule(topology, topology.arcs(), work=None, liars=who, key=None)
+    timetable = Timetable(topology, topology.arcs(), work=None, liars=who, key=None)
     lie = adversary.lie(defence.v_threshold, contribution.scaling)
 
     def told(t: jax.Array, lcv: jax.Array) -> Reports:
-        here = schedule.at(t)
+        here = timetable.at(t)
         nearby = here.neighbourhoods
         return Reports.of(nearby, here.arcs, nearby.weights, lie.report(lcv, here))
 

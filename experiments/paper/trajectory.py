@@ -15,8 +15,8 @@ from trip_jax.attribution import Journal
 from trip_jax.learning.utilities import UTILITIES
 from trip_jax.protocol.algorithm import assess, learn
 from trip_jax.protocol.contributions import Method
-from trip_jax.protocol.messages import Learned, State
 from trip_jax.protocol.methods.whole_run import Keeping
+from trip_jax.protocol.state import Learned, State
 from trip_jax.settings.errors import Diverged
 from trip_jax.simulation import Simulation
 

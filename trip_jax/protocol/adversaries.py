@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -12,33 +12,51 @@ from jaxtyping import Float, Key
 
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
-from trip_jax.protocol.messages import Messages, Round
+from trip_jax.protocol.messages import Messages
+from trip_jax.protocol.round import Round
 from trip_jax.settings import Registry, at_least, choice, fraction, require
-from trip_jax.settings.declared import check_types
+from trip_jax.settings.declared import check_types, instance
 from trip_jax.settings.idle import unread_by
 from trip_jax.settings.names import number_of
 
 
-@runtime_checkable
-class Lie(Protocol):
-    """What liars do; hashable. Of an honest client neither method changes anything."""
+class Lie:
+    """What liars do; hashable. No method may change anything of an honest client."""
 
-    def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
-        """What clients send who have `own`."""
+    @property
+    def plain_learning(self) -> bool:
+        """Whether liars send their models after training as they are.
 
-    def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
-        """What clients tell of the contributions that they found."""
+        A subclass that overrides `send` says so itself; unless it does, it may send others.
+        """
+        return type(self).send is Lie.send
+
+    def train(
+        self, before: Float[Array, "n P"], trained: Float[Array, "n P"], this_round: Round
+    ) -> Float[Array, "n P"]:
+        """theta^(t+1/2) with which clients go on; a liar whose training fails keeps theta^(t)."""
+        who = this_round.liars.numbers
+        finite = jnp.isfinite(trained[who]).all(axis=1, keepdims=True)
+        return trained.at[who].set(jnp.where(finite, trained[who], before[who]))
+
+    def send(self, own: Messages, this_round: Round, learner: Learner) -> Messages:
+        """The messages of clients whose true models are `own`."""
+        return own
+
+    def report(self, lcv: Float[Array, "n M"], this_round: Round) -> Float[Array, "n M"]:
+        """What clients report who found the contributions `lcv`."""
+        return lcv
 
 
 LIES: Registry[Callable[["Adversary", float, bool], Lie]] = Registry("adversary.kind")
-"""From the settings, C1's threshold, and whether contributions are divided by m."""
+"""Functions (settings, C1's threshold, whether contributions are divided by m) -> what liars do."""
 
 Models: TypeAlias = Float[Array, "F P"]
 Keys: TypeAlias = Key[Array, " F"]
 Floor: TypeAlias = Float[Array, " F"]
 Fake = Callable[[Models, Keys, Floor, Learner], Models]
-"""(true models, a key for each liar and round, the accuracy that C1 tolerates in a neighbour of a
-receiver as good as the liar, the learner) -> fakes."""
+"""A function (true models, a key for each liar, the lowest accuracy that C1 accepts where the
+receiver's model is as good as the liar's, the learner) -> fake models."""
 
 FAKES: Registry[Fake] = Registry("adversary.fake")
 
@@ -75,24 +93,27 @@ class Adversary:
         return "adversary.clients, which say who lies" if self.clients else None
 
     def lie(self, v_threshold: float, normalization: str) -> Lie:
-        """What the liars do.
+        """What liars do under these settings.
 
         Args:
-            v_threshold: C1's, which liars know.
-            normalization: of contributions.
+            v_threshold: the threshold of C1, which liars know.
+            normalization: how contributions are normalised.
+
+        Raises:
+            InvalidSetting: the function registered for this kind returns no `Lie`.
         """
-        return LIES[self.kind](self, v_threshold, normalization == "efficient")
+        made = LIES[self.kind](self, v_threshold, normalization == "efficient")
+        return require_lie(f"What LIES({self.kind!r}) makes", made)
+
+
+def require_lie(name: str, given: Any) -> Lie:
+    """Refuse an object that does not say all that liars do, calling it by this name."""
+    return instance(name, given, Lie, "make it a subclass of trip_jax.protocol.adversaries.Lie")
 
 
 @dataclass(frozen=True)
-class Honest:
+class Honest(Lie):
     """Nobody lies."""
-
-    def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
-        return own
-
-    def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
-        return lcv
 
 
 @dataclass(frozen=True)
@@ -101,11 +122,12 @@ class FakeModels(Honest):
 
     fake: str
     v_threshold: float
+    plain_learning = True
 
-    def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
-        who = here.liars.numbers
+    def send(self, own: Messages, this_round: Round, learner: Learner) -> Messages:
+        who = this_round.liars.numbers
         tolerated = own.accuracy[who] - self.v_threshold
-        fakes = FAKES[self.fake](own.before[who], here.keys(who), tolerated, learner)
+        fakes = FAKES[self.fake](own.before[who], this_round.keys(who), tolerated, learner)
         return replace(own, before=own.before.at[who].set(fakes), altered=who)
 
 
@@ -116,12 +138,12 @@ class FalseReports(Honest):
     amount: float
     lower_others: bool
     collude: bool
-    divided: bool  # the amount, by m, as the entries are
+    divided: bool  # whether the amount is divided by m, as contributions are
 
-    def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
-        nearby = here.neighbourhoods
-        lies = here.lying[:, None] & nearby.mask
-        raised = here.liars.mask[nearby.members] if self.collude else nearby.itself
+    def report(self, lcv: Float[Array, "n M"], this_round: Round) -> Float[Array, "n M"]:
+        nearby = this_round.neighbourhoods
+        lies = this_round.lying[:, None] & nearby.mask
+        raised = this_round.liars.mask[nearby.members] if self.collude else nearby.itself
         m = nearby.mask.sum(axis=1, keepdims=True)
         amount = self.amount / (m if self.divided else 1)
         others = -amount if self.lower_others else 0
@@ -129,34 +151,43 @@ class FalseReports(Honest):
 
 
 @dataclass(frozen=True)
-class Both:
+class Both(Lie):
     """One lie about models, another about contributions."""
 
     models: Lie
     reports: Lie
 
-    def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
-        return self.models.send(own, here, learner)
+    @property
+    def plain_learning(self) -> bool:
+        return self.models.plain_learning
 
-    def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
-        return self.reports.report(lcv, here)
+    def send(self, own: Messages, this_round: Round, learner: Learner) -> Messages:
+        return self.models.send(own, this_round, learner)
+
+    def report(self, lcv: Float[Array, "n M"], this_round: Round) -> Float[Array, "n M"]:
+        return self.reports.report(lcv, this_round)
 
 
 @dataclass(frozen=True)
-class Garbage:
-    """All that liars send and report is no number; a vector's unused slots are filled, too."""
+class Garbage(Lie):
+    """All that liars send and report is no number, also in slots that no member has.
 
-    def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
-        who = here.liars.numbers
+    Their models after training are as they were; they are marked as not arrived.
+    """
+
+    plain_learning = True
+
+    def send(self, own: Messages, this_round: Round, learner: Learner) -> Messages:
+        who = this_round.liars.numbers
         return replace(
             own,
             before=own.before.at[who].set(jnp.nan),
-            arrived=own.arrived & ~here.lying,
+            arrived=own.arrived & ~this_round.lying,
             altered=who,
         )
 
-    def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
-        return jnp.where(here.lying[:, None], jnp.nan, lcv)
+    def report(self, lcv: Float[Array, "n M"], this_round: Round) -> Float[Array, "n M"]:
+        return jnp.where(this_round.lying[:, None], jnp.nan, lcv)
 
 
 LIES("none")(lambda settings, v_threshold, divided: Honest())
@@ -172,37 +203,38 @@ LIES("garbage")(lambda settings, v_threshold, divided: Garbage())
 
 @FAKES("reinitialised")
 def reinitialised(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """Untrained parameters."""
+    """Fakes are models with newly drawn parameters."""
     return jax.vmap(learner.model.draw)(keys)
 
 
 @FAKES("noise")
 def noise(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """Gaussian, with the mean and deviation of the true model's parameters."""
+    """Fakes are Gaussian noise, with the mean and deviation of the true model's parameters."""
     mean, deviation = true.mean(axis=1, keepdims=True), true.std(axis=1, keepdims=True)
     return mean + deviation * jax.vmap(lambda key: jax.random.normal(key, true.shape[1:]))(keys)
 
 
 @FAKES("sign_flipped")
 def sign_flipped(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """The true parameters negated."""
+    """Fakes are the true models with all parameters negated."""
     return -true
 
 
 @FAKES("evasive")
 def evasive(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """Untrained parameters, mixed with the true ones until C1 lets them pass."""
+    """Fakes are mixtures of newly drawn and true models that C1 just lets pass."""
     fakes = reinitialised(true, keys, tolerated, learner)
     return evade(true, fakes, tolerated, lambda models: learner.evaluate(models)[:, ACCURACY])
 
 
 def evade(true: Models, fakes: Models, floor: Floor, accuracy: Callable[[Array], Array]) -> Models:
-    """The mixtures of true and fake models that are as false as C1 lets pass.
+    """Mixtures of true and fake models, with the largest part of the fake that C1 lets pass.
 
     Args:
-        true: the liars' true pre-training models; they stay where no mixture is good enough.
-        floor: the accuracy that is tolerated.
-        accuracy: of models [8, P], the mixtures that are tried.
+        true: the liars' true pre-training models; they are returned where no mixture passes.
+        fakes: the models that are mixed with them, in eighths.
+        floor: the lowest accuracy that passes.
+        accuracy: measures the accuracy of models [8, P].
     """
     shares = jnp.arange(1, 9) / 8
 
@@ -220,8 +252,8 @@ def choose_liars(
     """The liars' numbers in ascending order: the named clients, else a fraction drawn by seed.
 
     Args:
-        names: of the n clients; None: they have numbers alone. An integer is the client of that
-            name if there is one, else of that number.
+        names: what the n clients are called; None: they have numbers alone. An integer stands for
+            the client of that name if there is one, else for the client of that number.
 
     Raises:
         InvalidSetting: a named client does not exist, or none of the named would lie.
@@ -253,10 +285,16 @@ def choose_liars(
 def drawn_liars(
     setting: str, share: float, n: int, seed: int, mend: str = "raise it, or set it to 0"
 ) -> np.ndarray:
-    """So many of n clients, drawn by seed: the more there are, the others stay among them.
+    """The numbers of a share of n clients, drawn by seed, in ascending order.
+
+    A larger share holds all clients of a smaller one.
+
+    Args:
+        setting: the name of the share, for the message.
+        mend: what the message asks for.
 
     Raises:
-        InvalidSetting: less than one client.
+        InvalidSetting: the share is above 0, but is less than one client.
     """
     count = round(share * n)
     require(

@@ -1,10 +1,10 @@
-"""Without a coordinator: every client floods its signed report, and traces phi from what it has.
+"""Contributions without a coordinator: clients flood signed reports, and each traces phi itself.
 
-Training is as with a coordinator. In each round reports go from neighbour to neighbour, over the
-arcs of the round's graph in both directions; what a client does not get in its round it never
-gets. Two different reports that a client signed for one round prove, to whoever has both, that it
-equivocated: then neither counts. A report that does not count, or is missing, stands for an LCV of
-zero with self weight 1, as for a coordinator.
+Training is the same as with a coordinator. In each round reports go from neighbour to neighbour,
+over the arcs of the round's graph in both directions. A report that does not reach a client in its
+round never does. Two different reports that a client signed for one round prove to whoever has both
+that it equivocated; then neither counts. In place of a report that is missing or does not count
+stands an LCV of zero with self weight 1, as with a coordinator.
 """
 
 from dataclasses import dataclass, field, replace
@@ -30,10 +30,10 @@ RAISED = 0.1
 """What an equivocator adds to its own entry in the second of its reports, as D2 does."""
 
 MISSING, FIRST, SECOND, BOTH = range(4)
-"""What a client has of another's reports on a round."""
+"""Which of another client's reports on a round a client has."""
 
 SETS_AT_ONCE = 8
-"""Sets of reports that are traced together: each has its own phi [n, n]."""
+"""How many sets of reports are traced at once; each has its own phi [n, n]."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,10 @@ class Behaviour:
     """What a liar does with reports.
 
     Args:
-        versions: different reports that it signs for a round: none, one or two.
+        versions: how many different reports it signs for a round: none, one or two.
         relays: whether it passes others' reports on as they are.
-        forges: whether it passes them on altered, which no signature fits: receivers refuse them.
+        forges: whether it alters others' reports; no signature fits these, and receivers refuse
+            them.
     """
 
     versions: int
@@ -59,53 +60,53 @@ BEHAVIOURS("equivocate")(Behaviour(versions=2, relays=True))
 
 @dataclass(frozen=True)
 class Outcome:
-    """What clients find without a coordinator; H honest clients of n, T rounds."""
+    """What H honest clients of n find in T rounds, from U different sets of reports."""
 
     liars: Int[np.ndarray, " F"]
-    reach: Float[np.ndarray, "T n"]  # share of H that have the client's report, or one of two
-    messages: Int[np.ndarray, "T n"]  # in which the client's report was sent, or one forged of it
-    forged: Int[np.ndarray, "T n"]  # of these, the forged ones that arrived and were refused
-    connected: Bool[np.ndarray, " T"]  # whether H reach each other through H
-    proved: float  # share of (honest client, equivocation) in which it has the proof; NaN: none
-    phi: Float[np.ndarray, "U n n"]  # by distinct sets of reports
-    set_of: Int[np.ndarray, " H"]  # which set each honest client has
-    whole: Bool[np.ndarray, "U n"]  # rows of which a set has the whole causal past
-    complete: Float[np.ndarray, "n n"]  # phi from all reports that were sent, all proofs known
+    reach: Float[np.ndarray, "T n"]  # share of honest clients that have a report of the client
+    messages: Int[np.ndarray, "T n"]  # how many carried the client's report, or a forgery of it
+    forged: Int[np.ndarray, "T n"]  # how many of these were forgeries that arrived
+    connected: Bool[np.ndarray, " T"]  # whether honest clients reach each other through each other
+    proved: float  # share of pairs (honest client, equivocation) with a proof; NaN without any
+    phi: Float[np.ndarray, "U n n"]  # phi from each set of reports
+    set_of: Int[np.ndarray, " H"]  # the set that each honest client has
+    whole: Bool[np.ndarray, "U n"]  # whether a set holds all reports that a row of phi depends on
+    complete: Float[np.ndarray, "n n"]  # phi from all reports that were sent, with all proofs
 
     @property
     def agreeing(self) -> Bool[np.ndarray, " H"]:
-        """Whose phi is, bit for bit, the one that most honest clients have."""
+        """Whether a client's phi is, bit for bit, the one that most honest clients have."""
         _, same = np.unique(_as_bytes(self.phi), return_inverse=True)
         mine = same.ravel()[self.set_of]
         return np.asarray(mine == np.bincount(mine).argmax())
 
     @property
     def right(self) -> Bool[np.ndarray, " H"]:
-        """Whose phi is, bit for bit, that of all reports."""
+        """Whether a client's phi is, bit for bit, the one from all reports."""
         return np.asarray((self.phi == self.complete).all(axis=(1, 2))[self.set_of])
 
     @property
     def difference(self) -> Float[np.ndarray, " H"]:
-        """The largest difference of a client's phi from that of all reports."""
+        """The largest difference between a client's phi and the one from all reports."""
         return np.asarray(np.abs(self.phi - self.complete).max(axis=(1, 2))[self.set_of])
 
     @property
     def known(self) -> Float[np.ndarray, " H"]:
-        """The share of rows of which a client has the whole causal past."""
+        """The share of rows of phi for which a client has all reports that they depend on."""
         return np.asarray(self.whole.mean(axis=1)[self.set_of])
 
 
 @dataclass(frozen=True)
 class Broadcast:
-    """Flooding of signed reports, as `Reporting` says it; hashable."""
+    """Flooding of signed reports; hashable."""
 
-    drop: float = 0.0
-    hops: int | None = None
-    liars: float = 0.0
+    drop: float = 0.0  # the probability that a report is lost between two neighbours
+    hops: int | None = None  # how often a report is passed on; None: until all have it
+    liars: float = 0.0  # their share of the clients
     behaviour: Behaviour = field(default_factory=lambda: BEHAVIOURS["withhold"])
 
     def who_lies(self, n: int, seed: int) -> Int[np.ndarray, " F"]:
-        """In ascending order.
+        """The numbers of the liars, in ascending order.
 
         Raises:
             InvalidSetting: less than one client, or all.
@@ -125,12 +126,13 @@ class Broadcast:
         audit: Audit,
         seed: int,
     ) -> Outcome:
-        """What comes of reports.
+        """What honest clients find once all rounds are over.
 
         Args:
-            reported: what clients tell of their members.
-            shares: by which they mixed their models.
-            audit: of every client (C2).
+            reported: the contributions of members that clients report.
+            shares: the mixing shares that they report.
+            audit: the audit that every client makes (C2).
+            seed: decides the liars and the losses.
 
         Raises:
             InvalidSetting: more reports than memory holds.
@@ -166,11 +168,16 @@ class Broadcast:
         honest: Bool[np.ndarray, " n"],
         seed: int,
     ) -> tuple[np.ndarray, ...]:
-        """Of round t: what honest clients have of each report [H, n], what there is of it [n], its
-        messages, forged ones among them, and whether honest clients are connected."""
-        here, n, does = topology.at(t), len(honest), self.behaviour
-        links = Links.of(np.asarray(here.members), np.asarray(here.mask))
-        second = liars if does.versions == 2 else liars[:0]
+        """How reports spread in round t.
+
+        Returns:
+            which reports of each client honest clients have [H, n], which exist [n], the messages
+            that carried them [n], forgeries that arrived [n], and whether honest clients are
+            connected.
+        """
+        nearby, n, behaviour = topology.at(t), len(honest), self.behaviour
+        links = Links.of(np.asarray(nearby.members), np.asarray(nearby.mask))
+        second = liars if behaviour.versions == 2 else liars[:0]
         owner = np.concatenate([np.arange(n), second])
         require_room(
             24 * len(links.source) * len(owner),
@@ -180,14 +187,14 @@ class Broadcast:
         lies = ~honest[links.source][:, None]
         mine = links.source[:, None] == owner
         tells = np.ones_like(mine)
-        if does.versions == 0:
+        if behaviour.versions == 0:
             tells = ~lies
-        elif does.versions == 2:  # one report to every other neighbour
+        elif behaviour.versions == 2:  # neighbours get the first and the second in turn
             version = np.arange(len(owner)) >= n
             tells = ~lies | ((links.rank % 2)[:, None] == version)
-        passes = ~lies | does.relays
+        passes = ~lies | behaviour.relays
         true = np.where(mine, tells, passes) & ~links.own[:, None]
-        false = lies & ~mine & does.forges
+        false = lies & ~mine & behaviour.forges
         lost = np.zeros_like(mine)
         if self.drop:
             lost = np.random.default_rng([seed, 5, t]).random(mine.shape) < self.drop
@@ -195,7 +202,7 @@ class Broadcast:
         over = sent(links, owner, hop, parent, true | false, self.hops)
 
         def status(there: np.ndarray) -> np.ndarray:
-            """From which reports [*H, R] are there, first and second ones."""
+            """Which reports of each client [*H, n] are there, from which of all R are there."""
             found = there[..., :n].astype(np.int8)  # MISSING or FIRST
             found[..., second] += SECOND * there[..., n:]
             return found
@@ -212,28 +219,28 @@ class Broadcast:
 
 
 def _distinct(status: Int[np.ndarray, "H T n"]) -> tuple[np.ndarray, np.ndarray]:
-    """The different sets of reports [U, T, n], and which of them each client has."""
+    """The different sets of reports [U, T, n], and the set that each client has [H]."""
     _, first, which = np.unique(_as_bytes(status), return_index=True, return_inverse=True)
     return status[first], which.ravel()
 
 
 def _as_bytes(rows: np.ndarray) -> np.ndarray:
-    """Rows [H, ...] as one item each, which are equal bit for bit or not."""
+    """Rows [H, ...] as one item each [H]; two are equal if they are so bit for bit."""
     rows = np.ascontiguousarray(rows.reshape(len(rows), -1))
     return rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1])))[:, 0]
 
 
 def _reports(topology: Topology, reported: np.ndarray, shares: np.ndarray) -> Reports:
-    """All rounds', fields [T, A]."""
+    """The reports of all rounds, whose fields are [T, A]."""
     graph = np.array([topology.graph_of(t) for t in range(len(reported))])
-    here, arcs = jax.tree.map(lambda values: values[graph], (topology.graphs, topology.arcs()))
-    return jax.vmap(Reports.of)(here, arcs, jnp.asarray(shares), jnp.asarray(reported))
+    nearby, arcs = jax.tree.map(lambda values: values[graph], (topology.graphs, topology.arcs()))
+    return jax.vmap(Reports.of)(nearby, arcs, jnp.asarray(shares), jnp.asarray(reported))
 
 
 def _trace(
     reports: Reports, sets: Int[np.ndarray, "U T n"], audit: Audit
 ) -> Float[np.ndarray, "U n n"]:
-    """phi from each set of reports (Eq. 3), some of them at once, by one program."""
+    """phi from each set of reports (Eq. 3), `SETS_AT_ONCE` sets at a time, by one program."""
     n = sets.shape[-1]
     require_room(
         8 * len(sets) * n * n,
@@ -255,15 +262,15 @@ def _trace_some(reports: Reports, sets: Array, audit: Audit) -> Array:
         return lax.scan(step, jnp.zeros((n, n)), (reports, status))[0]
 
     def step(phi: Array, of_round: tuple[Reports, Array]) -> tuple[Array, None]:
-        told, status = of_round
-        version, itself = status[told.client], told.client == told.member
+        given, status = of_round
+        version, itself = status[given.client], given.client == given.member
         counts = (version == FIRST) | (version == SECOND)
         second = RAISED * (itself & (version == SECOND))
         known = replace(
-            told,
-            weight=jnp.where(counts, told.weight, itself),
-            real=told.real & (counts | itself),
-            lcv=jnp.where(counts, told.lcv + second, 0),
+            given,
+            weight=jnp.where(counts, given.weight, itself),
+            real=given.real & (counts | itself),
+            lcv=jnp.where(counts, given.lcv + second, 0),
         )
         return coordinate(phi, known, audit)[0], None
 
@@ -273,11 +280,11 @@ def _trace_some(reports: Reports, sets: Array, audit: Audit) -> Array:
 def _whole(
     topology: Topology, sets: Int[np.ndarray, "U T n"], audited: bool
 ) -> Bool[np.ndarray, "U n"]:
-    """Rows of which sets of reports have the whole causal past.
+    """Whether a set holds all reports that a row of phi depends on.
 
-    That is the client's last report, those that its members had told before, and so on; a proof of
-    equivocation stands for a report that names the client alone. An audit compares all reports of a
-    round, so that with it every row's past has all of them.
+    A row depends on the client's last report, on those of its members in the round before, and so
+    on. A proof of equivocation stands for a report that names the client alone. An audit compares
+    all reports of a round: with one, every row depends on all of them.
     """
     whole = np.ones(sets[:, 0].shape, bool)
     for t in range(sets.shape[1]):
@@ -285,8 +292,8 @@ def _whole(
         if audited:
             whole &= (status != MISSING).all(axis=1, keepdims=True)
             continue
-        here = topology.at(t)
-        mask, members = np.asarray(here.mask), np.asarray(here.members)
+        nearby = topology.at(t)
+        mask, members = np.asarray(nearby.mask), np.asarray(nearby.members)
         ends = np.append(0, np.cumsum(mask.sum(axis=1)))
         about = csr_array((np.ones(ends[-1]), members[mask], ends), shape=2 * (len(mask),))
         all_of = (about @ ~whole.T).T == 0

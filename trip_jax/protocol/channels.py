@@ -1,4 +1,4 @@
-"""What becomes of models between sender and receiver."""
+"""Channels: how models are transmitted from sender to receiver."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -9,41 +9,45 @@ from jaxtyping import Float
 
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.model import FlatModel
-from trip_jax.protocol.messages import Messages, Round
+from trip_jax.protocol.messages import Messages
+from trip_jax.protocol.round import Round
 from trip_jax.settings import require
 from trip_jax.topology import Topology
 
-BYTES = 4  # of a float32 parameter
+BYTES = 4  # that a float32 parameter takes
 
 
 class Channel(ABC):
-    """A way to transmit models; hashable."""
+    """A way to transmit models, which may change them; hashable."""
 
     @property
     def plain_learning(self) -> bool:
-        """Whether models after training arrive as they were sent."""
+        """Whether models after training arrive just as they were sent."""
         return False
 
     @property
     def needs_everyone(self) -> bool:
-        """Whether it relies on every receiver getting every message."""
+        """Whether all messages must arrive for the channel to work."""
         return False
 
     def start(self, models: Float[Array, "n P"]) -> Any:
-        """What senders remember before the first round: arrays in dictionaries, or None."""
+        """What senders remember before the first round: dictionaries of arrays, or None."""
         return None
 
     @abstractmethod
     def __call__(
-        self, sent: Messages, here: Round, memory: Any, learner: Learner
+        self, sent: Messages, this_round: Round, memory: Any, learner: Learner
     ) -> tuple[Messages, Any]:
-        """What arrives of what was sent, and what senders remember afterwards.
+        """The messages that arrive, and what senders remember for the next round.
 
-        Where it changes pre-training models, `altered` numbers all clients.
+        A channel that changes pre-training models lists all clients in `altered`.
+
+        Args:
+            memory: what senders remember of the rounds before, see `start`.
         """
 
     def message_bytes(self, model: FlatModel) -> tuple[int, int]:
-        """Of a model sent in order to learn, and of what is sent beside to tell contributions."""
+        """The bytes of a message that learning takes, and of what contributions take beside it."""
         plain = BYTES * model.theta.size
         return plain, plain
 
@@ -52,18 +56,16 @@ class Channel(ABC):
 class Lossless(Channel):
     """Everything arrives as it was sent."""
 
-    @property
-    def plain_learning(self) -> bool:
-        return True
+    plain_learning = True
 
     def __call__(
-        self, sent: Messages, here: Round, memory: Any, learner: Learner
+        self, sent: Messages, this_round: Round, memory: Any, learner: Learner
     ) -> tuple[Messages, Any]:
         return sent, memory
 
 
 def require_arrivals(channel: Channel, topology: Topology) -> None:
-    """Refuse a channel whose messages do not all arrive, but must."""
+    """Refuse a channel that needs all messages where clients are away or messages are lost."""
     require(
         not channel.needs_everyone or (topology.present is None and not topology.lossy),
         "channel.learning=true needs every message to arrive: set channel.learning=false, or "

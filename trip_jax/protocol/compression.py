@@ -1,14 +1,14 @@
-"""Models sent in fewer bytes: compressors of vectors, and what senders keep of what they left out.
+"""Channels that send models in fewer bytes.
 
-A receiver has theta^(t+1/2) in order to learn. What it needs beside to tell contributions is
-theta^(t), and
+A receiver has theta^(t+1/2) in order to learn. To compute contributions it also
+needs theta^(t), and
 
     theta^(t) = theta^(t+1/2) - Delta
 
-so that Delta alone is sent, compressed. What compression leaves out the sender adds to its next
-Delta: credit that is lost in one round is told in a later one. If theta^(t+1/2) is compressed, too,
-every receiver has a copy of it that lags behind, and what is sent is the way from that copy to the
-model (CHOCO-SGD: Koloskova, Stich, Jaggi, ICML 2019).
+so that only the compressed Delta is sent beside. The sender adds what compression leaves out to its
+next Delta (error feedback): credit that is lost in one round counts in a later one. If
+theta^(t+1/2) is compressed, too, every receiver keeps a copy of it, and what is sent is the
+difference of the model to that copy (CHOCO-SGD: Koloskova, Stich, Jaggi, ICML 2019).
 """
 
 from dataclasses import dataclass, replace
@@ -24,28 +24,29 @@ from jaxtyping import Float, Key
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.model import FlatModel
 from trip_jax.protocol.channels import BYTES, Channel
-from trip_jax.protocol.messages import Messages, Round
+from trip_jax.protocol.messages import Messages
+from trip_jax.protocol.round import Round
 
 BLOCK = 256
-"""Numbers that are quantised on one scale."""
+"""How many consecutive parameters are quantised on one scale."""
 
 
 @runtime_checkable
 class Compressor(Protocol):
-    """A way to say a vector in fewer bytes; hashable."""
+    """A lossy code for vectors of parameters; hashable."""
 
     def __call__(
         self, vector: Float[Array, " P"], key: Key[Array, ""], model: FlatModel
     ) -> Float[Array, " P"]:
-        """What is received of it."""
+        """The vector that a receiver decodes."""
 
     def n_bytes(self, model: FlatModel) -> int:
-        """That one vector takes."""
+        """The bytes of one coded vector."""
 
 
 @dataclass(frozen=True)
 class Compressed(Channel):
-    """What is sent to tell contributions is compressed, and so may be what is sent to learn."""
+    """Compresses what is sent for contributions, and if asked what is sent for learning."""
 
     compressor: Compressor
     error_feedback: bool
@@ -56,32 +57,32 @@ class Compressed(Channel):
         return not self.learning
 
     @property
-    def needs_everyone(self) -> bool:  # copies are alike at all receivers
+    def needs_everyone(self) -> bool:  # all receivers have the same copies
         return self.learning
 
     def start(self, models: Float[Array, "n P"]) -> dict[str, Array] | None:
-        """What is left over of Delta, and the copies that receivers have of theta^(t+1/2)."""
+        """What compression left out of Delta, and receivers' copies of theta^(t+1/2)."""
         memory = {"left": jnp.zeros_like(models)} if self.error_feedback else {}
         return memory | ({"copies": models} if self.learning else {}) or None
 
     def __call__(
-        self, sent: Messages, here: Round, memory: Any, learner: Learner
+        self, sent: Messages, this_round: Round, memory: Any, learner: Learner
     ) -> tuple[Messages, Any]:
         received = sent.trained
         if self.learning:
             copies = memory["copies"]
             news = jnp.where(sent.arrived[:, None], sent.trained - copies, 0)
-            received = copies + self._compressed(news, here, 0, learner)
+            received = copies + self._compressed(news, this_round, 0, learner)
             memory = memory | {"copies": received}
         delta = received - sent.before
         if self.error_feedback:
             delta = delta + memory["left"]
         finite = jnp.isfinite(delta).all(axis=1, keepdims=True)  # a liar may send anything
-        told = self._compressed(jnp.where(finite, delta, 0), here, 1, learner)
+        decoded = self._compressed(jnp.where(finite, delta, 0), this_round, 1, learner)
         if self.error_feedback:
-            memory = memory | {"left": jnp.where(finite, delta - told, memory["left"])}
-        before = jnp.where(finite, received - told, jnp.nan)
-        everyone = jnp.arange(here.n_clients)
+            memory = memory | {"left": jnp.where(finite, delta - decoded, memory["left"])}
+        before = jnp.where(finite, received - decoded, jnp.nan)
+        everyone = jnp.arange(this_round.n_clients)
         return replace(sent, before=before, trained=received, altered=everyone), memory
 
     def message_bytes(self, model: FlatModel) -> tuple[int, int]:
@@ -89,17 +90,17 @@ class Compressed(Channel):
         return compressed if self.learning else super().message_bytes(model)[0], compressed
 
     def _compressed(
-        self, vectors: Float[Array, "n P"], here: Round, part: int, learner: Learner
+        self, vectors: Float[Array, "n P"], this_round: Round, part: int, learner: Learner
     ) -> Float[Array, "n P"]:
-        keys = here.keys_beside(1 + part)
+        keys = this_round.keys_beside(1 + part)
         return lax.map(lambda one: self.compressor(one[0], one[1], learner.model), (vectors, keys))
 
 
 @dataclass(frozen=True)
 class TopK:
-    """The entries of largest size, with their places."""
+    """Sends the entries of largest absolute value, with their places."""
 
-    share: float  # of all entries
+    share: float  # of all entries, that is sent
 
     def __call__(self, vector, key, model):
         _, places = lax.top_k(jnp.abs(vector), _count(self.share, model))
@@ -111,9 +112,9 @@ class TopK:
 
 @dataclass(frozen=True)
 class RandomK:
-    """Entries at places that a receiver draws, too, from a seed of the round."""
+    """Sends entries at random places, which receivers draw from the same seed."""
 
-    share: float
+    share: float  # of all entries, that is sent
 
     def __call__(self, vector, key, model):
         _, places = lax.top_k(jax.random.uniform(key, vector.shape), _count(self.share, model))
@@ -125,10 +126,12 @@ class RandomK:
 
 @dataclass(frozen=True)
 class Quantised:
-    """Every entry as an integer of a few bits on the scale of its block, rounded up or down by
-    chance so that the mean is right (Alistarh et al., QSGD, NeurIPS 2017)."""
+    """Sends each entry as an integer of a few bits, on the scale of its block.
 
-    bits: int
+    Entries are rounded up or down at random, without bias (Alistarh et al., QSGD, NeurIPS 2017).
+    """
+
+    bits: int  # of an entry
 
     def __call__(self, vector, key, model):
         levels = 2 ** (self.bits - 1) - 1
@@ -145,9 +148,9 @@ class Quantised:
 
 @dataclass(frozen=True)
 class LowRank:
-    """Every kernel as the nearest matrix of a low rank; plain where that takes no fewer bytes."""
+    """Sends each kernel as the nearest matrix of low rank, unless plain it takes fewer bytes."""
 
-    rank: int
+    rank: int  # of a kernel that is sent
 
     def __call__(self, vector, key, model):
         def nearest(kernel: Array) -> Array:

@@ -25,7 +25,7 @@ from trip_jax.attribution import (
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.utilities import require_utility, terms
 from trip_jax.protocol.aggregation import Rule
-from trip_jax.protocol.messages import Contributions, Inbox, Round
+from trip_jax.protocol.messages import Inbox
 from trip_jax.protocol.methods.cgsv import CGSV
 from trip_jax.protocol.methods.dice import DICE
 from trip_jax.protocol.methods.fedif import FedIF
@@ -36,6 +36,8 @@ from trip_jax.protocol.methods.shapfed import ShapFed
 from trip_jax.protocol.methods.trip import ByCoalitions
 from trip_jax.protocol.methods.weights import Weights
 from trip_jax.protocol.methods.whole_run import WholeRun
+from trip_jax.protocol.round import Round
+from trip_jax.protocol.state import Contributions
 from trip_jax.settings import Registry, choice, count, execution, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import unread_by

@@ -1,8 +1,8 @@
 """The coordinator: traces how reported contributions propagate (Eq. 3).
 
-It receives contribution vectors and exchange metadata, never a model. All of a round's reports
-form one list of arcs (client, member): the sparse mixing matrix and the sparse contribution
-matrix of the round share their pattern.
+It receives contribution vectors and mixing weights, never a model. All reports of a round form one
+list of arcs (client, member): the nonzero entries both of the mixing matrix and of the matrix of
+contributions.
 """
 
 from dataclasses import replace
@@ -19,10 +19,10 @@ from trip_jax.protocol.reports import Reports, Verdict, require_reports
 from trip_jax.settings.declared import instance, integer
 
 LARGEST = 1e15
-"""Contributions beyond it are no measurements; their sums of squares would leave float32."""
+"""The largest contribution that is taken for a measurement; float32 overflows in larger squares."""
 
 ARCS_AT_ONCE = 256
-"""Arcs whose rows of phi are gathered together: [256, n] is held at once, not [A, n]."""
+"""How many arcs gather their rows of phi at once, so that [256, n] is held and not [A, n]."""
 
 
 def propagate(
@@ -33,17 +33,18 @@ def propagate(
     """phi^(t+1) from phi^(t): inherited plus new contributions (Eq. 3).
 
     Args:
-        inherited: rows of phi, and which of them each arc inherits; None: those of its member.
+        inherited: rows of phi, and which of them each arc inherits; None: each arc inherits the
+            row of its member.
     """
     share = shares(reports, len(phi))
     rows, row_of_arc = (phi, reports.member) if inherited is None else inherited
     arcs = (reports.client, row_of_arc, share)
     at_once = min(ARCS_AT_ONCE, len(share))
-    padding = -len(share) % at_once  # arcs of no share
+    padding = -len(share) % at_once  # arcs whose share is 0
     blocks = [jnp.pad(field, (0, padding)).reshape(-1, at_once) for field in arcs]
 
     def inherit(total: Array, block: list[Array]) -> tuple[Array, None]:
-        """Add some terms w_k phi_k of the sparse mixing matrix times phi, whole rows of it."""
+        """Add the rows w_k phi_k of a block of arcs to the rows of their clients."""
         client, row, share = block
         return total.at[client].add(share[:, None] * rows[row]), None
 
@@ -52,17 +53,17 @@ def propagate(
 
 
 def shares(reports: Reports, n: int) -> Float[Array, " A"]:
-    """w_j / sum_j w_j of every arc, by which contributions are inherited."""
+    """w_j / sum_j w_j of every arc: the share of contributions that is inherited over it."""
     weight = jnp.where(reports.real, reports.weight, 0)
     total = ops.segment_sum(weight, reports.client, num_segments=n)
     return weight / total[reports.client]
 
 
 def refuse_garbage(reports: Reports, n: int) -> tuple[Reports, Bool[Array, " {n}"]]:
-    """Reports whose vectors are 0 where they held anything but numbers up to `LARGEST`.
+    """Set the vectors of reports with an entry that is NaN or beyond `LARGEST` to 0.
 
     Returns:
-        the reports, and which clients' were refused.
+        the reports, and the clients whose report was refused.
     """
     garbage = reports.real & ~(jnp.abs(reports.lcv) <= LARGEST)
     refused = ops.segment_max(garbage.astype(jnp.int32), reports.client, num_segments=n) > 0
@@ -78,7 +79,7 @@ def coordinate(
         phi: contributions so far, phi[i, j] of client j to client i's model.
 
     Returns:
-        the next phi and what was found.
+        the next phi, and what the audit found.
     """
     reports, verdict = judge(reports, audit, len(phi))
     return propagate(phi, reports), verdict
@@ -87,13 +88,12 @@ def coordinate(
 def judge(
     reports: Reports, audit: Audit, n: int, present: Bool[Array, " {n}"] | None = None
 ) -> tuple[Reports, Verdict]:
-    """The reports of a round as they enter Eq. 3, and what was found.
+    """The reports of a round as they enter Eq. 3, and what the audit found.
 
-    A report that is no number, or absurdly large, counts as zero and is flagged whatever the audit
-    is; it is not shown to it.
+    A report that is NaN or absurdly large counts as zero and is flagged; no audit sees it.
 
     Args:
-        present: whose reports are shown to it, for who is away has found nothing out; None: all.
+        present: clients that take part, whose reports the audit sees; None: all.
     """
     reports, refused = refuse_garbage(reports, n)
     shown = ~refused if present is None else present & ~refused

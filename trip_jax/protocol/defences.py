@@ -8,9 +8,10 @@ from jax import Array
 
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
-from trip_jax.protocol.messages import Messages, Round
+from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.outliers import DetectOutliers
 from trip_jax.protocol.reports import Reports, Verdict
+from trip_jax.protocol.round import Round
 from trip_jax.settings import above_zero, at_least, choice, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import unread_by
@@ -19,46 +20,47 @@ from trip_jax.shapley import SEMIVALUES
 
 @runtime_checkable
 class Filter(Protocol):
-    """What receivers accept; hashable."""
+    """A rule of receivers for which pre-training models to use; hashable."""
 
-    def __call__(self, own: Messages, sent: Messages, here: Round, learner: Learner) -> Array:
-        """Whether a received pre-training model is used, bool [n, M]; always one's own."""
+    def __call__(self, own: Messages, sent: Messages, this_round: Round, learner: Learner) -> Array:
+        """Whether each received pre-training model is used, bool [n, M]; True for one's own."""
 
 
 @runtime_checkable
 class Audit(Protocol):
-    """What the coordinator makes of a round's reports; hashable."""
+    """A rule of the coordinator for which reports to correct; hashable."""
 
-    def __call__(self, reports: Reports, n: int) -> Verdict: ...
+    def __call__(self, reports: Reports, n: int) -> Verdict:
+        """The contributions of a round's reports that are adopted, and the clients flagged."""
 
 
 @dataclass(frozen=True)
 class AcceptAll:
-    """No filter."""
+    """Receivers use all models."""
 
-    def __call__(self, own: Messages, sent: Messages, here: Round, learner: Learner) -> Array:
-        return jnp.ones(here.neighbourhoods.mask.shape, bool)
+    def __call__(self, own: Messages, sent: Messages, this_round: Round, learner: Learner) -> Array:
+        return jnp.ones(this_round.neighbourhoods.mask.shape, bool)
 
 
 @dataclass(frozen=True)
 class FilterByAccuracy:
-    """C1: a model that lacks more than `v_threshold` accuracy to the receiver's own is replaced."""
+    """C1: receivers replace a model that is less accurate than theirs by more than v_threshold."""
 
     v_threshold: float
 
-    def __call__(self, own: Messages, sent: Messages, here: Round, learner: Learner) -> Array:
+    def __call__(self, own: Messages, sent: Messages, this_round: Round, learner: Learner) -> Array:
         accuracy = sent.accuracy
         if len(who := sent.altered):
-            # Models are evaluated once, not once for every receiver; most already were.
+            # Only altered models are evaluated here, each once for all receivers.
             accuracy = accuracy.at[who].set(learner.evaluate(sent.before[who])[:, ACCURACY])
-        nearby = here.neighbourhoods
+        nearby = this_round.neighbourhoods
         too_low = accuracy[nearby.rows] < own.accuracy[:, None] - self.v_threshold
         return ~(too_low & nearby.mask & ~nearby.itself)
 
 
 @dataclass(frozen=True)
 class AdoptAll:
-    """No audit."""
+    """The coordinator adopts all reports as they are."""
 
     def __call__(self, reports: Reports, n: int) -> Verdict:
         return Verdict(reports.lcv, jnp.zeros(n, bool), jnp.zeros(n))
@@ -72,8 +74,9 @@ CALIBRATED = {
     ("shapley", "loss", "efficient"): (0.004, 0.04),
     ("shapley", "probability", "efficient"): (0.0013, 0.013),
 }
-"""`Defence.penalty` and `.distance` by semivalue, utility and normalisation; conf/defence says how
-found."""
+"""`Defence.penalty` and `.distance` by semivalue, utility and normalisation.
+
+conf/defence says how they were found."""
 
 
 @dataclass(frozen=True)
@@ -100,13 +103,14 @@ class Defence:
     def calibrated(
         self, utility: str = "accuracy", normalization: str = "paper", value: str = "shapley"
     ) -> "Defence":
-        """The same with its penalty and distance filled in where they are None.
+        """A defence whose penalty and distance are calibrated where they were None.
 
         Args:
-            value: that reports hold: a semivalue, or what another `contribution.method` tells.
+            utility, normalization: of the contributions that are reported.
+            value: the semivalue that is reported, or the `contribution.method` of other values.
 
         Raises:
-            InvalidSetting: C2 lacks one of them, and reports are not Shapley values.
+            InvalidSetting: C2 lacks a threshold, and none is calibrated for such contributions.
         """
         known = CALIBRATED.get((value, utility, normalization))
         unlike = "semivalue" if value in SEMIVALUES else "method", value
@@ -125,22 +129,22 @@ class Defence:
         )
 
     def with_c2(self, c2: bool) -> "Defence":
-        """The same with C2 under its thresholds, or without it and them."""
+        """A defence with C2 and the same thresholds, or without C2 and thresholds."""
         return (
             replace(self, c2=True) if c2 else replace(self, c2=False, penalty=None, distance=None)
         )
 
     def filter(self) -> Filter:
-        """What receivers accept."""
+        """The rule of receivers (C1)."""
         return FilterByAccuracy(self.v_threshold) if self.c1 else AcceptAll()
 
     def audit(self) -> Audit:
-        """What the coordinator makes of reports.
+        """The rule of the coordinator (C2).
 
-        Thresholds that are None are those calibrated for accuracy with Eq. 4 as printed.
+        Where thresholds are None, those calibrated for accuracy with Eq. 4 as printed stand.
 
         Raises:
-            InvalidSetting: thresholds are chosen for no audit.
+            InvalidSetting: thresholds are set, but C2 is off.
         """
         if not self.c2:
             require(

@@ -1,10 +1,9 @@
-"""The messages of a round: who sent what, and what may be mixed (lines 5 and 6 of Algorithm 1).
+"""How messages reach their receivers (lines 5 and 6 of Algorithm 1).
 
-`learn` and `assess` see the same delivery; each computes it from the trained models.
+`learn` and `assess` need the same delivery; each computes it from the trained models.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
@@ -14,53 +13,64 @@ from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol import mailbox
 from trip_jax.protocol.aggregation import Rule, aggregate
-from trip_jax.protocol.messages import Inbox, Messages, Round, State
+from trip_jax.protocol.defences import Filter
+from trip_jax.protocol.messages import Inbox, Messages
 from trip_jax.protocol.reports import Reports
-from trip_jax.protocol.shards import exchanged
+from trip_jax.protocol.round import Round
+from trip_jax.protocol.rules import Rules
+from trip_jax.protocol.state import Memory, State
+from trip_jax.protocol.weighing import Weighing
 
 
 @struct.dataclass
 class Delivery:
-    """The messages of a round, as clients own, send and receive them."""
+    """The messages of a round, as clients have and receive them."""
 
-    own: Messages  # the clients' true models
-    now: Messages  # what they send in this round, after lies and the channel
-    sent: Messages  # all that may be mixed: also earlier messages, or those of other devices
-    here: Round  # the round, in which messages that did not arrive have no weight
-    lost: Array  # [n, M] bool, members whose message did not arrive
-    remembered: Any  # what the channel remembers for the next round
-    kept: Any  # messages that later waves may mix, as `State.earlier`
+    own: Messages  # [n] the clients' true models
+    sent: Messages  # [R] all that may be mixed, also earlier messages or those of other devices
+    arrived: Array  # [n] bool, whether the message that a client sends in this round arrives
+    this_round: Round  # the round, in which messages that did not arrive have no weight
+    memory: Memory  # for the next round, but for what receivers remember of their members
+    trained_as_sent: bool = struct.field(pytree_node=False)  # as in `Rules`
 
     def mixed(self, rule: Rule) -> Array:
         """The next models theta^(t+1), mixed from what arrived (Eq. 2)."""
-        unlike = self.own.trained_unlike(self.now)
-        return aggregate(rule, self.sent.trained, self.here.neighbourhoods, unlike)
+        own = None if self.trained_as_sent else self.own.trained
+        return aggregate(rule, self.sent.trained, self.this_round.neighbourhoods, own)
 
-    def inbox(self, accept: Any, learner: Learner) -> Inbox:
-        """What clients may evaluate: messages that are readable and that C1 accepts."""
-        own, sent = self.own, self.sent
-        if own.trained_unlike(self.now) is None:
-            own = replace(own, trained=sent.trained)  # which begin with the clients' own
-        sent, readable = sent.readable()
-        unread = self.here.neighbourhoods.lost(~readable)
-        return Inbox(own, sent, ~unread & accept(own, sent, self.here, learner))
+    def inbox(self, accept: Filter, learner: Learner) -> Inbox:
+        """What clients can evaluate: messages that are finite and that the filter C1 accepts."""
+        sent, readable = self.sent.readable()
+        unread = self.this_round.neighbourhoods.lost(~readable)
+        accepted = ~unread & accept(self.own, sent, self.this_round, learner)
+        return Inbox(self.own, sent, accepted, self.trained_as_sent)
 
     def reports(self, rule: Rule, reported: Array) -> Reports:
         """What the coordinator receives; a model that did not arrive contributed nothing."""
-        nearby, received = self.here.neighbourhoods, jnp.where(self.lost, 0, reported)
-        return Reports.of(nearby, self.here.arcs, rule.traced(nearby), received)
+        nearby = self.this_round.neighbourhoods
+        received = jnp.where(nearby.lost(~self.sent.arrived), 0, reported)
+        return Reports.of(nearby, self.this_round.arcs, rule.traced(nearby), received)
+
+    def remembered(self, weigh: Weighing, lcv: Array) -> Memory:
+        """The memory for the next round, of clients that found these contributions [n, M]."""
+        before = self.memory.weighing
+        after = weigh.remember(before, self.this_round, lcv)
+        return replace(self.memory, weighing=self.this_round.where_present(after, before))
 
 
 def exchange(
-    learner: Learner, rules: Any, here: Round, state: State, trained: Array, arrived: Array
+    learner: Learner, rules: Rules, this_round: Round, state: State, trained: Array, arrived: Array
 ) -> Delivery:
     """Clients send their models, liars false ones, and the channel carries them (lines 5, 6)."""
-    nobody = jnp.zeros(0, jnp.int32)
+    nobody, memory = jnp.zeros(0, jnp.int32), state.memory
     own = Messages(state.models, trained, state.utility[:, ACCURACY], arrived, altered=nobody)
-    given = rules.adversary.send(own, here, learner)
-    now, remembered = rules.channel(given, here, state.channel, learner)
-    sent = exchanged(now, state.earlier, here)
-    after = here.of_those_that(sent.arrived)
-    lost = after.neighbourhoods.lost(~sent.arrived)
-    kept = mailbox.with_these(state.earlier, now, here)
-    return Delivery(own, now, sent, after, lost, remembered, kept)
+    given = rules.adversary.send(own, this_round, learner)
+    now, remembered = rules.channel(given, this_round, memory.channel, learner)
+    sent = mailbox.with_earlier(this_round.part.gather(now), memory.mailbox)
+    memory = Memory(
+        channel=this_round.where_present(remembered, memory.channel),
+        weighing=memory.weighing,
+        mailbox=mailbox.with_sent(memory.mailbox, now, this_round),
+    )
+    this_round = this_round.with_arrived(sent.arrived)
+    return Delivery(own, sent, now.arrived, this_round, memory, rules.trained_as_sent)

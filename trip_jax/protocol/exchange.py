@@ -1,4 +1,4 @@
-"""How models are exchanged: settings and registered channels."""
+"""The settings of `channel`, and the registered kinds of channels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,13 +15,15 @@ from trip_jax.protocol.compression import (
 from trip_jax.settings import Registry, choice, count, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import unread_by
+from trip_jax.settings.renamed import renamed
 
-CHANNELS: Registry[Callable[["Exchange"], Channel]] = Registry("channel.kind")
+CHANNELS: Registry[Callable[["ChannelConfig"], Channel]] = Registry("channel.kind")
+"""Functions (settings) -> channel."""
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """What becomes of models on their way, as settings."""
+class ChannelConfig:
+    """How models are transmitted, as settings."""
 
     kind: str = "none"
     # top_k, random_k: of the parameters that are sent
@@ -45,13 +47,14 @@ class Exchange:
         count("channel.rank", self.rank, 1)
 
     def build(self) -> Channel:
-        """What transmits models."""
+        """The channel that these settings describe."""
         return CHANNELS[self.kind](self)
 
 
 def _compressed(
-    compressor: Callable[[Exchange], Compressor],
-) -> Callable[[Exchange], Channel]:
+    compressor: Callable[[ChannelConfig], Compressor],
+) -> Callable[[ChannelConfig], Channel]:
+    """What builds a compressing channel, from what builds its compressor."""
     return lambda settings: Compressed(
         compressor(settings), settings.error_feedback, settings.learning
     )
@@ -62,3 +65,5 @@ CHANNELS("top_k")(_compressed(lambda settings: TopK(settings.share)))
 CHANNELS("random_k")(_compressed(lambda settings: RandomK(settings.share)))
 CHANNELS("quantised")(_compressed(lambda settings: Quantised(settings.bits)))
 CHANNELS("low_rank")(_compressed(lambda settings: LowRank(settings.rank)))
+
+__getattr__ = renamed(__name__, Exchange="trip_jax.protocol.exchange.ChannelConfig")

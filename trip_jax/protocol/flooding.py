@@ -1,7 +1,7 @@
-"""Reports that clients pass on to their neighbours: who has which after a round.
+"""Flooding: clients pass reports on to their neighbours, and who has which report afterwards.
 
-Letters: n clients, R reports on their way, E links. A link is one direction of an edge; each client
-has a link to itself, over which nothing is sent, so that every segment of links has one.
+Letters: n clients, R reports on their way, E links. A link is one direction of an edge. Each client
+also has a link to itself, over which nothing is sent, so that every client is the target of a link.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 NEVER = np.iinfo(np.int32).max
-"""The hop after which a client has a report that never reaches it."""
+"""Stands for the hop of a report that never reaches a client."""
 
 
 @dataclass(frozen=True)
 class Links:
-    """Who can send to whom, both ways over each arc of a graph; in the order of targets."""
+    """The links of a graph, which go both ways over each arc, in the order of their targets."""
 
     source: Int[np.ndarray, " E"]
     target: Int[np.ndarray, " E"]
@@ -26,7 +26,7 @@ class Links:
 
     @classmethod
     def of(cls, members: Int[np.ndarray, "n M"], mask: Bool[np.ndarray, "n M"]) -> "Links":
-        """Of neighbourhoods, which hold the client itself."""
+        """The links of neighbourhoods, each of which holds the client itself."""
         n = len(members)
         client = np.broadcast_to(np.arange(n)[:, None], mask.shape)[mask].astype(np.int64)
         member = members[mask]
@@ -36,12 +36,12 @@ class Links:
 
     @property
     def own(self) -> Bool[np.ndarray, " E"]:
-        """Which are from a client to itself."""
+        """Which links are from a client to itself."""
         return self.source == self.target
 
     @property
     def rank(self) -> Int[np.ndarray, " E"]:
-        """A link's place, from 0, among those of its source to others."""
+        """The place of each link, from 0, among the links of its source to other clients."""
         order = np.lexsort((self.target, self.own, self.source))
         first = np.searchsorted(self.source[order], np.arange(self.n))
         rank = np.empty(len(order), int)
@@ -49,7 +49,7 @@ class Links:
         return rank
 
     def are_connected(self, honest: Bool[np.ndarray, " n"]) -> bool:
-        """Whether honest clients reach each other through honest ones."""
+        """Whether honest clients reach each other through honest clients alone."""
         there = honest[self.source] & honest[self.target]
         ends = self.source[there], self.target[there]
         joined = csr_array((np.ones(len(ends[0])), ends), shape=(self.n, self.n))
@@ -63,31 +63,31 @@ def flood(
     opened: Bool[np.ndarray, "E R"],
     hops: int | None = None,
 ) -> tuple[Int[np.ndarray, "n R"], Int[np.ndarray, "n R"]]:
-    """After how many hops each client has each report, and who told it first.
+    """After how many hops each client has each report, and which client brought it.
 
     Args:
-        owner: whose report it is, who has it from the start.
-        opened: over which links a report gets across, once their source has it.
-        hops: None, or how often a report is passed on at the most.
+        owner: the client whose report it is, which has it from the start.
+        opened: the links over which a report gets across, once their source has it.
+        hops: how often a report is passed on at most; None: without limit.
 
     Returns:
-        hop, NEVER where it does not arrive; parent, the smallest number of those who told it then,
-        -1 where nobody did.
+        hop, NEVER where a report does not arrive; parent, the smallest number of the clients that
+        brought it at that hop, -1 where none did.
     """
     starts = np.searchsorted(links.target, np.arange(links.n))
     hop = np.full((links.n, len(owner)), NEVER, np.int32)
     hop[owner, np.arange(len(owner))] = 0
     had = hop == 0
     for h in count(1):
-        told = np.logical_or.reduceat(had[links.source] & opened, starts, axis=0)
-        new = told & ~had
+        arriving = np.logical_or.reduceat(had[links.source] & opened, starts, axis=0)
+        new = arriving & ~had
         if not new.any() or (hops is not None and h > hops):
             break
         hop[new] = h
         had |= new
     first = opened & (hop[links.source] == hop[links.target] - 1)
-    teller = np.where(first, links.source[:, None], links.n)
-    parent = np.minimum.reduceat(teller, starts, axis=0)
+    bringer = np.where(first, links.source[:, None], links.n)
+    parent = np.minimum.reduceat(bringer, starts, axis=0)
     return hop, np.where(parent == links.n, -1, parent)
 
 
@@ -99,12 +99,14 @@ def sent(
     offered: Bool[np.ndarray, "E R"],
     hops: int | None = None,
 ) -> Bool[np.ndarray, "E R"]:
-    """Over which links something is sent, whether it gets across or not.
+    """The links over which a report is sent, whether it gets across or not.
 
-    Nobody sends a report back to who told it.
+    No client sends a report back to its parent.
 
     Args:
-        offered: over which links a source that has a report would send something.
+        hop, parent: of `flood`.
+        offered: the links over which a source that has a report would send it.
+        hops: as in `flood`.
     """
     limit = NEVER if hops is None else hops
     back = parent[links.source] == links.target[:, None]

@@ -5,8 +5,8 @@ min over v_j and gamma of sum_k (p_k - v_j - gamma_k)^2 + lambda |gamma_k|. For 
 gamma is p - v thresholded at lambda/2 (there is no factor 1/2 before the square), for fixed gamma
 the best v_j is the mean of p - gamma: soft thresholding yields Huber's location estimate.
 
-Written as v + mean(p - v - gamma), one turn of the two never subtracts one large number from
-another, so that an enormous lie costs no precision.
+The mean is computed as v + mean(p - v - gamma). So no large number is subtracted from another, and
+an enormous lie costs no precision.
 """
 
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ from jaxtyping import Bool, Float, Int
 from trip_jax.protocol.reports import Reports, Verdict
 
 MAX_ITERATIONS = 10_000
-"""A bound for members with thousands of reports, nearly all of them outlying; tens suffice."""
+"""The limit of iterations. Tens suffice, unless nearly all of thousands of reports are outlying."""
 
 
 @dataclass(frozen=True)
 class DetectOutliers:
-    """C2: reports that lie farther than `distance` from the consensus v are replaced by it.
+    """C2: a report that lies farther than `distance` from the consensus v is replaced by it.
 
-    An entry's reference is v_j on the reporter's neighbourhood. What a client says of itself has no
-    part in the consensus on it, and counts as 0 where nobody else reports on it. With one other
-    reporter a lie can't be attributed to either of the two: the other is believed.
+    The distance is the L2 distance over the reporter's neighbourhood. The consensus on a client is
+    that of other clients' reports. Where there is none, its own entry counts as 0; where there is
+    one, that report is believed.
     """
 
     penalty: float
@@ -55,8 +55,7 @@ class DetectOutliers:
 
 
 def by_others(reports: Reports, n: int) -> tuple[Bool[Array, " A"], Bool[Array, " A"]]:
-    """Which entries are on another client, and which are on a client on which nobody else reports,
-    by itself."""
+    """Which entries are on another client, and which on a client that nobody else reports on."""
     others = reports.real & (reports.client != reports.member)
     known = ops.segment_max(others.astype(jnp.int32), reports.member, num_segments=n) > 0
     return others, reports.real & ~known[reports.member]
@@ -71,20 +70,20 @@ def robust_location(
     penalty: float | Float[Array, ""],
     thresholding: str,
 ) -> Float[Array, " n"]:
-    """The consensus v_j on each member's contribution.
+    """The consensus v_j on each member's contribution, by Theta-IPOD.
 
-    The soft minimiser is not unique where a member's reports split evenly more than lambda apart;
-    then the one closest to their mean is returned, as by iterating from the mean.
+    With soft thresholding the minimiser is not unique if a member's reports fall into two halves
+    more than lambda apart; then the minimiser closest to their mean is returned.
 
     Args:
         p: reported contributions.
-        member: the member j that each one is about.
+        member: the member j that each contribution is of.
         real: False where padded.
         penalty: lambda.
         thresholding: "soft" (the paper's; starts at the mean) or "hard" (starts at the median).
 
     Returns:
-        v, 0 for a member that nobody reports on.
+        v; 0 for a member that nobody reports on.
     """
     count = ops.segment_sum(real.astype(p.dtype), member, num_segments=n)
 
@@ -95,8 +94,8 @@ def robust_location(
     lower, upper = _medians(p, member, real, n)
     limit = penalty / 2
     if thresholding == "soft":
-        # Every minimiser lies between these bounds; without them a lie of size L would take
-        # L / lambda iterations to walk back from.
+        # Every minimiser lies between these bounds. Without them, a lie of size L would take
+        # L / lambda iterations to leave behind.
         start = jnp.clip(mean(p), lower - limit, upper + limit)
     else:
         start = (lower + upper) / 2
@@ -121,7 +120,7 @@ def robust_location(
 
 
 def _medians(p: Array, member: Array, real: Array, n: int) -> tuple[Array, Array]:
-    """The lower and upper median [n] of each member's reports; anything where there is none."""
+    """The lower and upper median [n] of each member's reports; undefined where there is none."""
     segment = jnp.where(real, member, n)
     ordered = p[jnp.lexsort((p, segment))]
     count = ops.segment_sum(jnp.ones(len(p), int), segment, num_segments=n + 1)[:n]

@@ -1,4 +1,4 @@
-"""How reports reach whoever traces them: settings and registered protocols."""
+"""The settings of `protocol`: whether reports go to a coordinator, or to all clients."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,15 +10,16 @@ from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.settings import Registry, choice, count, fraction, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import unread_by
+from trip_jax.settings.renamed import renamed
 from trip_jax.topology import Topology
 
-PROTOCOLS: Registry[Callable[["Reporting"], Broadcast | None]] = Registry("protocol.kind")
-"""From the settings, what clients find without a coordinator; None: there is one."""
+PROTOCOLS: Registry[Callable[["ProtocolConfig"], Broadcast | None]] = Registry("protocol.kind")
+"""Functions (settings) -> how clients do without a coordinator; None: there is a coordinator."""
 
 
 @dataclass(frozen=True)
-class Reporting:
-    """How reports reach whoever traces them, as settings."""
+class ProtocolConfig:
+    """Who receives reports, and how, as settings."""
 
     kind: str = "coordinator"
     # the probability that a report is lost between two neighbours
@@ -44,7 +45,7 @@ class Reporting:
         return None if self.liars else "protocol.liars=0"
 
     def build(self) -> Broadcast | None:
-        """What clients find without a coordinator; None: there is one."""
+        """How clients do without a coordinator; None: there is a coordinator."""
         return PROTOCOLS[self.kind](self)
 
 
@@ -57,7 +58,7 @@ PROTOCOLS("broadcast")(
 
 
 def require_for_broadcast(rules: Rules, topology: Topology, keeps_phi: bool) -> None:
-    """Refuse what a coordinator alone can tell in each round, or nobody."""
+    """Refuse rules and graphs under which clients can't trace phi from the reports they have."""
     broadcast = "protocol=broadcast has every client trace phi"
     require(keeps_phi, f"{broadcast}: set keep_phi=true.")
     require(
@@ -74,3 +75,6 @@ def require_for_broadcast(rules: Rules, topology: Topology, keeps_phi: bool) -> 
         f"{broadcast}, for which all must be there in each round: set participation=always and "
         "schedule=synchronous, or protocol=coordinator.",
     )
+
+
+__getattr__ = renamed(__name__, Reporting="trip_jax.protocol.reporting.ProtocolConfig")

@@ -1,4 +1,4 @@
-"""What clients report to the coordinator, and what it makes of it."""
+"""What clients report to the coordinator, and what its audit finds."""
 
 from dataclasses import fields
 from typing import Any
@@ -14,12 +14,12 @@ from trip_jax.settings.errors import InvalidSetting
 from trip_jax.topology import Arcs, Neighbourhoods
 
 ORDINARY = 60
-"""Weights between 2^-60 and 2^60 are left as they are."""
+"""The exponent of two up to which weights, and their inverses, are not scaled."""
 
 
 @struct.dataclass
 class Reports:
-    """What the coordinator learns in one round: A arcs, one for each member of each neighbourhood.
+    """The reports of one round as A arcs, one for each member of each client's neighbourhood.
 
     Stacked over rounds, every field has a leading axis T.
     """
@@ -31,11 +31,11 @@ class Reports:
     real: Array  # [A] bool, False where padded
 
     @classmethod
-    def of(cls, here: Neighbourhoods, arcs: Arcs, weights: Array, lcv: Array) -> "Reports":
-        """From everyone's weights and contribution vectors [n, M]."""
+    def of(cls, nearby: Neighbourhoods, arcs: Arcs, weights: Array, lcv: Array) -> "Reports":
+        """Reports from all clients' weights and contribution vectors [n, M]."""
         return cls(
             client=arcs.client,
-            member=here.members[arcs.client, arcs.slot],
+            member=nearby.members[arcs.client, arcs.slot],
             weight=weights[arcs.client, arcs.slot],
             lcv=lcv[arcs.client, arcs.slot],
             real=arcs.real,
@@ -43,34 +43,34 @@ class Reports:
 
     @classmethod
     def none(cls, n_arcs: int) -> "Reports":
-        """Padding alone."""
+        """A round of arcs that are all padding."""
         number, value = jnp.zeros(n_arcs, jnp.int32), jnp.zeros(n_arcs)
         return cls(number, number, value, value, jnp.zeros(n_arcs, bool))
 
 
 @struct.dataclass
 class Verdict:
-    """What an audit of one round's reports found."""
+    """What the audit of one round's reports found."""
 
     adopted: Array  # [A] float32 the contributions that enter Eq. 3
     flagged: Array  # [n] bool clients whose report was replaced
     distance: Array  # [n] float32 L2 distance of each report to its reference, 0 if it has none
-    # [n] bool clients on which nobody else reports, whose word on themselves counts as 0; or None
+    # [n] bool clients whose entry on themselves counts as 0, as no other reports on them; or None
     unconfirmed: Array | None = None
 
 
 def require_reports(reports: Any, n: int) -> Reports:
-    """Refuse reports that are not those of n clients in every round; the coordinator drops none.
+    """Refuse reports that are not those of n clients in every round.
 
     Args:
-        reports: of T rounds, fields [T, A]; lists are taken, too.
+        reports: `Reports` of T rounds, whose fields are arrays [T, A] or lists.
 
     Returns:
-        the same in the types of the fields.
+        the reports as arrays of the types of their fields.
 
     Raises:
-        InvalidSetting: fields of different shapes, clients or members beyond n, weights that are
-            none, or a client without a report in some round.
+        InvalidSetting: fields of different shapes or wrong types, clients or members beyond n,
+            weights that are negative or not finite, or a client without a report in some round.
     """
     names = [field.name for field in fields(Reports)]
     given = {name: array(f"Reports.{name}", getattr(reports, name)) for name in names}
@@ -119,10 +119,10 @@ def require_reports(reports: Any, n: int) -> Reports:
 def _in_range(
     weight: np.ndarray, client: np.ndarray, heaviest: np.ndarray, real: np.ndarray
 ) -> np.ndarray:
-    """Weights [T, A] that float32 can hold and add up, as only a report's proportions count.
+    """Weights [T, A] that float32 can hold and add up.
 
-    Reports whose largest weight is beyond `ORDINARY` are scaled by a power of two, which rounds
-    nothing.
+    Only the ratios of a report's weights matter. A report whose largest weight is beyond `ORDINARY`
+    is scaled by a power of two, which rounds nothing.
     """
     _, exponent = np.frexp(heaviest)
     exponent[abs(exponent) <= ORDINARY] = 0

@@ -1,11 +1,11 @@
-"""All that may vary in a round, injected into Algorithm 1."""
+"""The rules of Algorithm 1: everything in a round that settings or users can replace."""
 
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, cast
 
 import jax
 
-from trip_jax.protocol.adversaries import Honest, Lie
+from trip_jax.protocol.adversaries import Honest, Lie, require_lie
 from trip_jax.protocol.aggregation import Rule
 from trip_jax.protocol.channels import Channel, Lossless
 from trip_jax.protocol.contributions import Method
@@ -17,12 +17,12 @@ from trip_jax.settings.errors import InvalidSetting
 
 
 def follows_the_graph(rules: "Rules") -> bool:
-    """Whether models are exchanged as they are, by the weights of the graph."""
+    """Whether models arrive as they were sent, and are mixed by the weights of the graph."""
     return rules.channel == Lossless() and rules.weigh == AsScheduled()
 
 
 def require_plain_exchange(rules: "Rules", who: str) -> None:
-    """Refuse rules by which the models of a round depend on more than models and graph."""
+    """Refuse rules under which models change on their way, or are mixed by other weights."""
     require(
         follows_the_graph(rules),
         f"{who} exchange models as they are, by the weights of the graph: set channel=none and "
@@ -31,7 +31,7 @@ def require_plain_exchange(rules: "Rules", who: str) -> None:
 
 
 def require_plain_learning(rules: "Rules", who: str) -> None:
-    """Refuse rules by which the next models depend on more than models and graph."""
+    """Refuse rules under which trained models change on their way, or other weights mix them."""
     require(
         rules.channel.plain_learning and rules.weigh == AsScheduled(),
         f"{who} learn from models as they are, by the weights of the graph: set channel=none or "
@@ -40,7 +40,7 @@ def require_plain_learning(rules: "Rules", who: str) -> None:
 
 
 def plays_by_the_graph(rules: "Rules") -> bool:
-    """Whether clients with the same neighbourhood have the same models of it, and the same game."""
+    """Whether clients with the same neighbourhood have the same models of it, and so one game."""
     return follows_the_graph(rules) and rules.adversary == Honest() and rules.filter == AcceptAll()
 
 
@@ -54,14 +54,14 @@ class Rules:
 
     Attributes:
         own: None, or what tells such a federation apart from all others.
-        weigh: what a round's weights become, known the state at its start.
-        adversary: what liars send and report (D1, D2).
-        channel: what becomes of models on their way.
-        filter: which pre-training models receivers use (C1).
-        aggregate: how models are mixed (Eqs. 2 and 5).
-        contribute: how contributions are told (Eq. 4).
-        utility: which of `columns` is reported.
-        audit: what the coordinator makes of reports (C2).
+        weigh: sets the mixing weights of a round, from those of the graph and the state.
+        adversary: what liars train, send and report (D1, D2).
+        channel: transmits models, and may change them.
+        filter: says which pre-training models receivers use (C1).
+        aggregate: mixes models (Eqs. 2 and 5).
+        contribute: the method that computes contributions (Eq. 4).
+        utility: the column of utilities, see `columns`, whose contributions are reported.
+        audit: corrects reports for the coordinator (C2).
     """
 
     own: object  # the first that is compared
@@ -74,13 +74,21 @@ class Rules:
     utility: int
     audit: Audit
 
+    @property
+    def trained_as_sent(self) -> bool:
+        """Whether all receivers have theta^(t+1/2) just as its sender has it.
+
+        Known before tracing, so that programs keep one array of trained models instead of two.
+        """
+        return self.channel.plain_learning and self.adversary.plain_learning
+
     def __hash__(self) -> int:
         return hash(self.own) if self.own else hash(tuple(vars(self).values()))
 
     def alone(self, *names: str) -> "Rules":
-        """The same without all others, for programs that do not ask for them.
+        """Only the named rules, for a program that reads no others.
 
-        What differs in other rules alone shares such a program.
+        Federations that differ in other rules alone share such a program.
         """
         return replace(self, **cast(Any, dict.fromkeys(set(NAMES) - set(names))))
 
@@ -89,10 +97,11 @@ NAMES = tuple(field.name for field in fields(Rules) if field.name != "own")
 
 
 def require_rules(given: Any) -> dict[str, Any]:
-    """The argument `rules`, none if it is None.
+    """The argument `rules` of a simulation; empty if it is None.
 
     Raises:
-        InvalidSetting: an unknown name, a class in place of its object, or what can't be hashed.
+        InvalidSetting: an unknown name, a class in place of its object, what can't be hashed, or an
+            adversary that is no `Lie`.
     """
     rules = instance("rules", given or {}, dict, f"its keys are some of {', '.join(NAMES)}")
     for name, rule in rules.items():
@@ -108,11 +117,13 @@ def require_rules(given: Any) -> dict[str, Any]:
             raise InvalidSetting(
                 f"The rule {name} can't be hashed ({error}): make it a frozen dataclass."
             ) from error
+    if "adversary" in rules:
+        require_lie("The rule adversary", rules["adversary"])
     return rules
 
 
 def are_ours(*rules: object) -> bool:
-    """Whether rules, and the rules that they consist of, were all written here."""
+    """Whether rules, and the rules that they consist of, are all defined in this package."""
     return all(
         of_this_package(rule) and are_ours(*(part for part in vars(rule).values() if is_rule(part)))
         for rule in rules
@@ -120,4 +131,5 @@ def are_ours(*rules: object) -> bool:
 
 
 def is_rule(part: object) -> bool:
+    """Whether an attribute of a rule is a rule itself, rather than a number or a name."""
     return callable(part) or is_dataclass(part)

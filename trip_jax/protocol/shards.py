@@ -1,12 +1,13 @@
-"""A federation divided among devices: each has its own clients' models, and what they mix.
+"""How a federation is divided among D devices: who holds which models, and sends which.
 
-Clients stand in an order in which neighbours are close to each other, cut into D parts of b: as
-they are numbered, or by reverse Cuthill-McKee (A. George, "Computer implementation of the finite
-element method", 1971), whichever sends less. The messages that a device has are those of its b
-clients, and H that come from other devices, step by step. In a step a device sends another what is
-mixed there, and nothing else, padded to the most that any device sends in that step. So pairs of
-devices that send about as much go together: those that send most first, each in the first step in
-which both are free; or all by the same shift, where that sends less.
+Clients are put in an order and cut into D parts of b clients. The order is that of their numbers,
+or one in which neighbours are close to each other, by reverse Cuthill-McKee (A. George, "Computer
+implementation of the finite element method", 1971), whichever sends less. A device holds the
+messages of its b clients, and H messages that other devices send it step by step. In a step a
+device sends one other device the models that are mixed there, padded to the most that any device
+sends in that step. So devices that send about as many models should do so in the same step. Either
+the pairs that send most come first, each in the first step in which both are free; or all devices
+send by the same shift, where that sends less.
 """
 
 from dataclasses import replace
@@ -17,70 +18,53 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jax import Array, lax
+from jax import Array
 from jaxtyping import Bool, Int
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from trip_jax.learning.devices import AXIS
-from trip_jax.protocol import mailbox
-from trip_jax.protocol.messages import Liars, Messages, Round, Schedule, Share, Step
+from trip_jax.protocol.part import Part, Step
+from trip_jax.protocol.round import Liars, Timetable
 from trip_jax.topology import Arcs, Neighbourhoods
-
-
-def exchanged(now: Messages, earlier: mailbox.Mailbox | None, here: Round) -> Messages:
-    """All messages that may be mixed: a device's own, then earlier ones, or other devices'."""
-    if here.share is None:
-        return mailbox.with_earlier(now, earlier)
-    share: Share = here.share
-
-    def arriving(values: Array) -> Array:
-        parts = [values]
-        for step, rows in zip(share.steps, share.sends, strict=True):
-            parts.append(lax.ppermute(values[rows], AXIS, step))
-        return jnp.concatenate(parts)
-
-    fields = {name: arriving(getattr(now, name)) for name in mailbox.KEPT}
-    return Messages(**fields, altered=share.altered if len(now.altered) else now.altered)
 
 
 @struct.dataclass
 class Shards:
-    """The parts of a federation of n clients.
+    """A federation of n clients in D parts, one a device.
 
     Attributes:
-        schedule: of every device's part, all fields with a leading axis D.
-        place: [n] int32, where each client stands among the D b.
+        timetable: the timetables of all parts; every field has a leading axis D.
+        place: [n] int32, the row of each client among the D b rows of all parts.
     """
 
-    schedule: Schedule
+    timetable: Timetable
     place: Array
 
     @property
     def of_learning(self) -> "Shards":
-        """What is needed to learn."""
-        return replace(self, schedule=self.schedule.of_learning)
+        """The shards without what only `assess` reads."""
+        return replace(self, timetable=self.timetable.of_learning)
 
 
-def divide(schedule: Schedule, n_devices: int) -> Shards:
-    """A schedule without work as each of the devices has it."""
-    graphs = jax.tree.map(np.asarray, schedule.topology.graphs)
+def divide(timetable: Timetable, n_devices: int) -> Shards:
+    """The timetable of each device's part; its work is None, which depends on the method."""
+    graphs = jax.tree.map(np.asarray, timetable.topology.graphs)
     n_graphs, n, slots = graphs.mask.shape
     orders = np.arange(n, dtype=np.int32), _close_together(graphs)
-    exchanges = [_Exchange(graphs.members, order, n_devices) for order in orders]
-    exchange = min(exchanges, key=lambda one: one.n_rows)
-    clients, b = exchange.clients, exchange.clients.shape[1]
-    lies = np.asarray(schedule.liars.mask)
+    traffics = [_Traffic(graphs.members, order, n_devices) for order in orders]
+    traffic = min(traffics, key=lambda one: one.n_rows)
+    clients, b = traffic.clients, traffic.clients.shape[1]
+    lies = np.asarray(timetable.liars.mask)
     shape = n_devices, n_graphs, b, slots
     members: Any = np.broadcast_to(np.arange(b, dtype=np.int32)[:, None], shape).copy()
     mask: Any = np.zeros(shape, bool)
-    mask[..., : graphs.mask.sum(axis=-1).min()] = True  # where padded, of what is itself
+    mask[..., : graphs.mask.sum(axis=-1).min()] = True  # padded clients are their own members
     weights: Any = mask.astype(np.float32)
-    lying: Any = np.zeros((n_devices, n_graphs, exchange.n_rows), bool)
+    lying: Any = np.zeros((n_devices, n_graphs, traffic.n_rows), bool)
     for d, numbers in enumerate(clients):
         own = numbers[numbers < n]
         for g in range(n_graphs):
-            who, rows = exchange.messages(d, g)
+            who, rows = traffic.messages(d, g)
             row_of = np.zeros(n, np.int32)
             row_of[who] = rows
             lying[d, g, rows] = lies[who]
@@ -88,41 +72,41 @@ def divide(schedule: Schedule, n_devices: int) -> Shards:
             mask[d, g, : len(own)] = graphs.mask[g, own]
             weights[d, g, : len(own)] = graphs.weights[g, own]
 
-    present = schedule.topology.present
+    present = timetable.topology.present
     if present is not None:
         there = np.pad(np.asarray(present), [(0, 0), (0, 1)])[:, clients]  # [T, D, b]
         present = np.ascontiguousarray(there.swapaxes(0, 1))
     neighbourhoods = Neighbourhoods(members, mask, weights)
     pairs: Any = np.divmod(np.arange(b * slots, dtype=np.int32), slots)
     pairs = np.broadcast_to(np.stack(pairs)[:, None, None], (2, *shape[:2], b * slots))
-    share = Share(
+    part = Part(
         clients=clients,
-        sends=tuple(exchange.sends),
+        sends=tuple(traffic.sends),
         lying=lying,
         altered=_numbers(lying),
-        steps=exchange.steps,
+        steps=traffic.steps,
         n_clients=n,
     )
-    of_devices = Schedule(
-        topology=replace(schedule.topology, graphs=neighbourhoods, present=present),
+    of_devices = Timetable(
+        topology=replace(timetable.topology, graphs=neighbourhoods, present=present),
         arcs=Arcs(pairs[0], pairs[1], mask.reshape(*shape[:2], -1)),
         work=None,
         liars=Liars(_numbers(np.append(lies, False)[clients]), mask=None),
-        key=jnp.broadcast_to(schedule.key, n_devices),
-        share=share,
+        key=jnp.broadcast_to(timetable.key, n_devices),
+        part=part,
     )
-    return Shards(of_devices, exchange.place)
+    return Shards(of_devices, traffic.place)
 
 
-class _Exchange:
-    """What devices send each other where clients stand in some order.
+class _Traffic:
+    """The messages that devices send each other, if clients stand in this order.
 
     Attributes:
-        clients: [D, b], padded with n.
-        place: [n] int32, where each stands among them.
-        steps: who sends to whom at once.
-        sends: by step, [D, G, h] rows of a device's clients, padded with its first.
-        n_rows: b + H, messages that a device has.
+        clients: [D, b] the clients of each device, padded with n.
+        place: [n] int32, the position of each client among them.
+        steps: for each step, the pairs (sender, receiver) of devices.
+        sends: for each step, [D, G, h] the rows of a device that it sends, padded with 0.
+        n_rows: b + H, the messages that a device holds.
     """
 
     def __init__(
@@ -160,7 +144,7 @@ class _Exchange:
     def _from_others(
         self, d: int, members: Int[np.ndarray, "n M"], owner: Int[np.ndarray, " n"]
     ) -> list[Int[np.ndarray, " H"]]:
-        """By device, the clients there whose messages device d needs."""
+        """For each device, its clients whose messages device d needs."""
         own = self.clients[d][self.clients[d] < self._n]
         needed = np.unique(members[own])
         return [
@@ -168,7 +152,7 @@ class _Exchange:
         ]
 
     def messages(self, d: int, g: int) -> tuple[Int[np.ndarray, " R"], Int[np.ndarray, " R"]]:
-        """Whose messages a device has, and in which rows."""
+        """The clients whose messages device d holds in graph g, and the rows of these."""
         own = self.clients[d][self.clients[d] < self._n]
         given = [
             (first, self._coming[d][g][one])
@@ -182,7 +166,7 @@ class _Exchange:
 
 
 def _largest_first(sent: Int[np.ndarray, "D D"]) -> tuple[Step, ...]:
-    """Pairs in the order of what they send, each in the first step in which both are free."""
+    """Steps in which pairs that send most come first, each in the first step with both free."""
     pairs = np.argwhere(sent)
     pairs = pairs[np.argsort(-sent[tuple(pairs.T)], kind="stable")]
     steps: list[list[tuple[int, int]]] = [[] for _ in range(2 * len(sent))]  # enough for any pairs
@@ -195,7 +179,7 @@ def _largest_first(sent: Int[np.ndarray, "D D"]) -> tuple[Step, ...]:
 
 
 def _by_shifts(sent: Int[np.ndarray, "D D"]) -> tuple[Step, ...]:
-    """Every device sends to the s-th after it, for one s after another."""
+    """Steps s = 1, 2, ... in which every device sends to the s-th device after it."""
     n_devices = len(sent)
     ways = [[(d, (d + s) % n_devices) for d in range(n_devices)] for s in range(1, n_devices)]
     steps = (tuple(pair for pair in way if sent[pair]) for way in ways)
@@ -203,7 +187,7 @@ def _by_shifts(sent: Int[np.ndarray, "D D"]) -> tuple[Step, ...]:
 
 
 def _close_together(graphs: Neighbourhoods) -> Int[np.ndarray, " n"]:
-    """All clients, neighbours of any round close to each other."""
+    """The clients in an order in which neighbours in any graph are close to each other."""
     n = graphs.mask.shape[1]
     _, client, _ = np.nonzero(graphs.mask)
     member = graphs.members[graphs.mask]
@@ -212,7 +196,7 @@ def _close_together(graphs: Neighbourhoods) -> Int[np.ndarray, " n"]:
 
 
 def _numbers(mask: Bool[np.ndarray, "*K R"]) -> Any:
-    """The numbers [*K, F] of those that are True, padded with R."""
+    """The positions [*K, F] of True in each row of R, padded with R."""
     most = int(mask.sum(axis=-1).max(initial=0))
     order = np.argsort(~mask, axis=-1, kind="stable")[..., :most]
     return np.where(np.take_along_axis(mask, order, axis=-1), order, mask.shape[-1]).astype(

@@ -1,13 +1,13 @@
-"""Scores, and rows of phi, without phi: Eq. 3 followed from the last round back to the first.
+"""Scores and rows of phi from recorded rounds, without phi: Eq. 3 backwards from the last round.
 
 Eq. 3 unrolled, phi^(T) = sum_t W^(T-1) ... W^(t+1) L^t, is linear in the adopted reports L^t. Its
 rows, weighed by v, therefore sum to
 
     v' phi^(T) = sum_t (v^(t+1))' L^t,    v^(T) = v,    v^(t) = (W^t)' v^(t+1).
 
-That takes n M operations a round, where phi takes n^2 M and n^2 numbers. Where models are mixed
-that were sent d waves before (mailbox.py), phi^(t+1) = sum_d W_d^t phi^(t-d) + L^t, and v^(t) sums
-what all later waves inherit of phi^(t).
+That takes n M operations a round, where computing phi takes n^2 M operations and n^2 numbers. Where
+clients mix models that were sent d waves before (mailbox.py), phi^(t+1) = sum_d W_d^t phi^(t-d) +
+L^t, and v^(t) is the sum of what all later waves inherit of phi^(t).
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,11 +18,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
-Round = tuple[list[csr_array], csr_array]
-"""W_0^t, W_1^t, ..., of which rounds without waves have the first alone, and L^t; [n, n]."""
+RoundMatrices = tuple[list[csr_array], csr_array]
+"""The matrices [n, n] of round t: W_d^t for each lag d, which is 0 alone without waves, and L^t."""
 
 
-def scores(n: int, rounds: Iterable[Round]) -> Float[np.ndarray, " n"]:
+def scores(n: int, rounds: Iterable[RoundMatrices]) -> Float[np.ndarray, " n"]:
     """The mean row of phi: each client's mean contribution to all clients' final models.
 
     Args:
@@ -32,9 +32,9 @@ def scores(n: int, rounds: Iterable[Round]) -> Float[np.ndarray, " n"]:
 
 
 def rows(
-    clients: Int[np.ndarray, " R"], n: int, rounds: Iterable[Round]
+    clients: Int[np.ndarray, " R"], n: int, rounds: Iterable[RoundMatrices]
 ) -> Float[np.ndarray, "R n"]:
-    """phi[i, :] of clients i.
+    """The rows phi[i, :] of some clients i.
 
     Args:
         rounds: the last first.
@@ -45,9 +45,13 @@ def rows(
 
 
 def weighed_rows(
-    weights: Float[np.ndarray, "*R n"], rounds: Iterable[Round]
+    weights: Float[np.ndarray, "*R n"], rounds: Iterable[RoundMatrices]
 ) -> Float[np.ndarray, "*R n"]:
-    """v' phi in float64."""
+    """v' phi for weights v, in float64.
+
+    Args:
+        rounds: the last first.
+    """
     total = np.zeros_like(weights)
     for later, adopted in passed_on(weights, rounds):
         total += later @ adopted
@@ -57,8 +61,13 @@ def weighed_rows(
 def passed_on(
     weights: Float[np.ndarray, "*R n"], rounds: Iterable[tuple[list[csr_array], Any]]
 ) -> Iterator[tuple[Float[np.ndarray, "*R n"], Any]]:
-    """v^(t+1) of each round, the last first, with what stands beside its mixing matrices."""
-    nothing, due = np.zeros_like(weights), [weights]  # v^(t+1), and what is known of those before
+    """v^(t+1) for each round, the last first, with what is paired with its mixing matrices.
+
+    Args:
+        weights: v^(T).
+        rounds: pairs (mixing matrices by lag, anything), the last round first.
+    """
+    nothing, due = np.zeros_like(weights), [weights]  # v^(t+1), then what is summed of v^(t), ...
     for mixing, beside in rounds:
         later, *before = due
         yield later, beside
@@ -73,11 +82,11 @@ def backwards(
     shares: Float[np.ndarray, "T n M"],
     adopted: Float[np.ndarray, "T n M"],
     lag: Int[np.ndarray, "G n M"] | None = None,
-) -> Iterator[Round]:
-    """What is mixed in recorded rounds, and L^t, the last first.
+) -> Iterator[RoundMatrices]:
+    """The matrices of recorded rounds, the last first.
 
     Args:
-        lag: how many waves before what a slot mixes was sent; None: 0.
+        lag: how many waves before its round the message of a slot was sent; None: 0.
     """
     for t in reversed(range(len(graph_of_round))):
         g = graph_of_round[t]
@@ -91,7 +100,7 @@ def by_lag(
     mask: Bool[np.ndarray, "n M"],
     lag: Int[np.ndarray, "n M"] | None,
 ) -> list[csr_array]:
-    """As `by_member`, a matrix for each lag from 0."""
+    """Values by slot as matrices [n, n], one for the slots of each lag from 0."""
     if lag is None:
         return [by_member(values, members, mask)]
     return [by_member(values, members, mask & (lag == d)) for d in range(lag[mask].max() + 1)]

@@ -1,10 +1,10 @@
-"""Weights of a round: those of the graph, or what they become by contributions so far.
+"""Mixing weights of a round: those of the graph, or weights that follow contributions (`trust`).
 
     w_ij  ->  w_ij (max(c_ij, floor max_k c_ik) / max_k c_ik)^beta
 
-c_ij is what client i knows of member j: a moving average of its own local contributions (Eq. 4),
-which takes no coordinator, or the row phi_i that the coordinator tells it. Only ratios matter, so
-that the rule is the same whatever contributions are measured in.
+c_ij is what client i knows of member j: a moving average of the local contributions (Eq. 4) that it
+found itself, which takes no coordinator, or the row phi_i, which the coordinator sends it. Only
+ratios of c_ij matter, so that the rule is the same whatever contributions are measured in.
 """
 
 from abc import ABC, abstractmethod
@@ -16,25 +16,30 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from trip_jax.protocol.messages import Round, State
+from trip_jax.protocol.round import Round
+from trip_jax.protocol.state import State
 from trip_jax.settings import Registry, at_least, choice, fraction, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import unread_by
 
 
 class Weighing(ABC):
-    """What becomes of a round's weights; hashable."""
+    """A rule for the mixing weights of a round; hashable."""
 
     def start(self, n: int) -> Any:
-        """What n clients remember before the first round: arrays, or None."""
+        """What n clients remember of their members before the first round: arrays, or None."""
         return None
 
     @abstractmethod
-    def __call__(self, here: Round, state: State) -> Round:
-        """The round with its weights."""
+    def __call__(self, scheduled: Round, state: State) -> Round:
+        """The round with its mixing weights, from the round with those of the graph.
 
-    def remember(self, memory: Any, here: Round, lcv: Float[Array, "n M"]) -> Any:
-        """What clients remember when they have found out contributions."""
+        Args:
+            state: at the start of the round; `state.memory.weighing` is what clients remember.
+        """
+
+    def remember(self, memory: Any, this_round: Round, lcv: Float[Array, "n M"]) -> Any:
+        """What clients remember for the next round, once they have found the contributions lcv."""
         return memory
 
 
@@ -42,64 +47,70 @@ class Weighing(ABC):
 class AsScheduled(Weighing):
     """Weights are those of the graph."""
 
-    def __call__(self, here: Round, state: State) -> Round:
-        return here
+    def __call__(self, scheduled: Round, state: State) -> Round:
+        return scheduled
 
 
 @dataclass(frozen=True)
 class ByPhi(Weighing):
-    """Weights follow a client's row of phi."""
+    """Weights follow the client's row of phi."""
 
-    beta: float
-    floor: float
+    beta: float  # the power of contributions
+    floor: float  # what everyone counts for at least, of the largest contribution
 
-    def __call__(self, here: Round, state: State) -> Round:
-        return self._weighed(here, self._of_members(cast(Array, state.phi), here))
+    def __call__(self, scheduled: Round, state: State) -> Round:
+        return self._weighed(scheduled, self._of_members(cast(Array, state.phi), scheduled))
 
-    def _of_members(self, values: Float[Array, "n n"], here: Round) -> Float[Array, "n M"]:
-        return values[jnp.arange(here.n_clients)[:, None], here.neighbourhoods.members]
+    def _of_members(self, values: Float[Array, "n n"], this_round: Round) -> Float[Array, "n M"]:
+        """The values of each client's members, by slot."""
+        clients = jnp.arange(this_round.n_clients)[:, None]
+        return values[clients, this_round.neighbourhoods.members]
 
-    def _weighed(self, here: Round, credit: Float[Array, "n M"]) -> Round:
-        nearby = here.neighbourhoods
+    def _weighed(self, scheduled: Round, credit: Float[Array, "n M"]) -> Round:
+        """The round with weights that follow the credit c_ij of members."""
+        nearby = scheduled.neighbourhoods
         largest = jnp.where(nearby.mask, credit, -jnp.inf).max(axis=1, keepdims=True)
         known = largest > 0  # else nobody has contributed anything yet
         relative = jnp.maximum(credit / jnp.where(known, largest, 1), self.floor)
         factor = jnp.where(known, relative, 1) ** self.beta
         weights = jnp.where(nearby.mask, nearby.weights * factor, 0)
-        # All weight of the graph may lie on members that are worth nothing.
+        # If all members with a weight count for nothing, the weights of the graph stay.
         none = ~weights.any(axis=1, keepdims=True)
         weights = jnp.where(none, nearby.weights, weights)
-        return replace(here, neighbourhoods=replace(nearby, weights=weights))
+        return replace(scheduled, neighbourhoods=replace(nearby, weights=weights))
 
 
 @dataclass(frozen=True)
 class ByOwn(ByPhi):
-    """Weights follow what a client itself has found of its members."""
+    """Weights follow the contributions of members that the client found itself."""
 
-    memory: float  # the part of a moving average that stays in a round
+    memory: float  # the part of the moving average that stays in a round
 
     def start(self, n: int) -> Float[Array, "n n"]:
-        return jnp.full((n, n), jnp.nan)  # nobody has met
+        return jnp.full((n, n), jnp.nan)  # NaN: the two have not met
 
-    def __call__(self, here: Round, state: State) -> Round:
-        mask, found = here.neighbourhoods.mask, self._of_members(state.weighing, here)
+    def __call__(self, scheduled: Round, state: State) -> Round:
+        mask = scheduled.neighbourhoods.mask
+        found = self._of_members(state.memory.weighing, scheduled)
         met = mask & ~jnp.isnan(found)
         total = jnp.where(met, found, 0).sum(axis=1, keepdims=True)
         usual = total / jnp.maximum(met.sum(axis=1, keepdims=True), 1)
-        return self._weighed(here, jnp.where(met, found, usual))  # a newcomer is as the others
+        # A member that the client has not met counts for as much as the mean of those it has met.
+        return self._weighed(scheduled, jnp.where(met, found, usual))
 
-    def remember(self, memory: Any, here: Round, lcv: Float[Array, "n M"]) -> Any:
-        nearby = here.neighbourhoods
-        before = self._of_members(memory, here)
+    def remember(self, memory: Any, this_round: Round, lcv: Float[Array, "n M"]) -> Any:
+        nearby = this_round.neighbourhoods
+        before = self._of_members(memory, this_round)
         after = self.memory * before + (1 - self.memory) * lcv
         after = jnp.where(jnp.isnan(before), lcv, after)
         heard = nearby.mask & (nearby.weights > 0)
-        rows = jnp.arange(here.n_clients)[:, None]
-        beyond = jnp.where(heard, nearby.members, here.n_clients)
+        rows = jnp.arange(this_round.n_clients)[:, None]
+        beyond = jnp.where(heard, nearby.members, this_round.n_clients)
         return memory.at[rows, beyond].set(after, mode="drop")
 
 
 WEIGHINGS: Registry[Callable[["Trust"], Weighing]] = Registry("trust.kind")
+"""Functions (settings) -> rule."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +136,7 @@ class Trust:
         )
 
     def build(self) -> Weighing:
-        """What weighs members."""
+        """The rule that these settings describe."""
         return WEIGHINGS[self.kind](self)
 
 

@@ -48,7 +48,7 @@ def _state(simulation: Simulation) -> dict[str, Any]:
     start = jax.eval_shape(simulation.start)
     models = jax.ShapeDtypeStruct((simulation.n, *start.models.shape[1:]), start.models.dtype)
     key = jax.eval_shape(jax.random.key_data, start.key)
-    state = flatten_dict({"state": vars(start) | {"models": models, "key": key}}, sep="/")
+    state = flatten_dict({"state": start.saved() | {"models": models, "key": key}}, sep="/")
     return {name: _outline(array, exactly=True) for name, array in state.items()}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trip_jax.learning.evaluation import ACCURACY
-from trip_jax.protocol.messages import Record
+from trip_jax.protocol.state import Record
 from trip_jax.simulation.history import Timing
 
 SECONDS_A_LINE = 10.0

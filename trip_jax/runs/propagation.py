@@ -71,7 +71,7 @@ def rows_of_phi(run: "xarray.Dataset", clients: Sequence[int | str]) -> Float[np
     return traced_back.rows(who, n, _backwards(run)).astype(np.float32)
 
 
-def _backwards(run: "xarray.Dataset") -> Iterator[traced_back.Round]:
+def _backwards(run: "xarray.Dataset") -> Iterator[traced_back.RoundMatrices]:
     members, mask = run.members.values, run["mask"].values.astype(bool)
     shares, adopted = run["shares"].values, run.adopted.values
     of_round = run.graph_of_round.values

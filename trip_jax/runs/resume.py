@@ -11,7 +11,7 @@ import numpy as np
 
 from trip_jax.attribution import updates
 from trip_jax.config import Config
-from trip_jax.protocol.messages import Record, State
+from trip_jax.protocol.state import Record, State
 from trip_jax.runs.checkpoints import Arrays, Checkpoints
 from trip_jax.runs.fitting import fits
 from trip_jax.runs.provenance import inputs_hash, result_settings
@@ -71,13 +71,13 @@ class RunCheckpoints:
 
 def arrays_of(state: State) -> Arrays:
     """A state as arrays that can be saved."""
-    return jax.tree.map(np.asarray, vars(state) | {"key": jax.random.key_data(state.key)})
+    return jax.tree.map(np.asarray, state.saved() | {"key": jax.random.key_data(state.key)})
 
 
 def state_of(arrays: Arrays) -> State:
     """The inverse of `arrays_of`."""
     values = jax.tree.map(jnp.asarray, arrays)
-    return State(**values | {"key": jax.random.wrap_key_data(values["key"])})
+    return State.of_saved(**values | {"key": jax.random.wrap_key_data(values["key"])})
 
 
 def _to_arrays(past: Past) -> Arrays:

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from trip_jax.learning.evaluation import ACCURACY, LOSS
-from trip_jax.protocol.messages import Record
+from trip_jax.protocol.state import Record
 from trip_jax.simulation.history import Past, Timing
 
 

@@ -65,7 +65,7 @@ def _of_scores(run: "xarray.Dataset", error: Float[np.ndarray, "T n M"]) -> np.n
 
 def _backwards(
     run: "xarray.Dataset", error: Float[np.ndarray, "T n M"]
-) -> Iterator[traced_back.Round]:
+) -> Iterator[traced_back.RoundMatrices]:
     """What is mixed in a round, and the variances of what is told in it, the last first."""
     for t in reversed(range(run.sizes["round"])):
         yield mixing(run, t), _variances(run, t, error[t])

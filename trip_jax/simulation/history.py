@@ -16,7 +16,7 @@ from trip_jax.protocol import traced_back
 from trip_jax.protocol.algorithm import Programs
 from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.contributions import Contribution
-from trip_jax.protocol.messages import Record, State
+from trip_jax.protocol.state import Record, State
 from trip_jax.settings.declared import clients_of
 from trip_jax.topology import Topology
 
@@ -125,7 +125,7 @@ class Result:
             return self.phi[who]
         return traced_back.rows(who, n, self._backwards()).astype(np.float32)
 
-    def _backwards(self) -> Iterator[traced_back.Round]:
+    def _backwards(self) -> Iterator[traced_back.RoundMatrices]:
         of_round = np.array([self.topology.graph_of(t) for t in range(len(self.timings))])
         graphs, records = self.topology.graphs, self.records
         members, mask, shares, adopted = map(

@@ -13,11 +13,12 @@ from trip_jax.learning.devices import divided, on_host, placed, replicated
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol import algorithm, sharded
 from trip_jax.protocol.algorithm import Programs
-from trip_jax.protocol.messages import Schedule, State
 from trip_jax.protocol.methods.trip import ByCoalitions
 from trip_jax.protocol.methods.whole_run import Keeping, WholeRun
+from trip_jax.protocol.round import Timetable
 from trip_jax.protocol.rules import Rules, plays_by_the_graph
 from trip_jax.protocol.shards import Shards, divide
+from trip_jax.protocol.state import State
 from trip_jax.settings import require
 from trip_jax.topology.graphs import Topology
 
@@ -35,7 +36,7 @@ class Placement(ABC):
         n_held: how many of them a device has.
     """
 
-    schedule: Schedule
+    schedule: Timetable
     coalitions: Int[np.ndarray, " G"]
     programs: Any  # jitted, as `Programs`
     learning: tuple[Any, ...]
@@ -58,7 +59,7 @@ class OnAll(Placement):
 
     programs = Programs(algorithm.learn, algorithm.assess, algorithm.coordinate)
 
-    def __init__(self, schedule: Schedule, rules: Rules, learner: Learner, limit: int):
+    def __init__(self, schedule: Timetable, rules: Rules, learner: Learner, limit: int):
         graphs = schedule.topology.graphs
         work, self.coalitions = _work(rules, schedule.topology, learner)
         self.models = replicated(learner.mesh)
@@ -79,14 +80,14 @@ class Divided(Placement):
 
     programs = Programs(sharded.learn, sharded.assess, algorithm.coordinate)
 
-    def __init__(self, schedule: Schedule, rules: Rules, learner: Learner, limit: int):
+    def __init__(self, schedule: Timetable, rules: Rules, learner: Learner, limit: int):
         self._mesh = learner.mesh
         parts = divide(schedule, self._mesh.size)
-        graphs = parts.schedule.topology.graphs
+        graphs = parts.timetable.topology.graphs
         *shape, self.n_held, _ = graphs.mask.shape  # [D, G, b, M]
         # A device's part of a graph is to the method as a graph of its own.
         graphs = jax.tree.map(lambda field: field.reshape(-1, *field.shape[2:]), graphs)
-        topology = replace(parts.schedule.topology, graphs=graphs)
+        topology = replace(parts.timetable.topology, graphs=graphs)
         work, n_models = _work(rules, topology, learner)
         self.coalitions = n_models.reshape(shape).sum(axis=0)
         require(
@@ -97,7 +98,7 @@ class Divided(Placement):
         work = jax.tree.map(lambda field: field.reshape(*shape, *field.shape[1:]), work)
         self.models, self.schedule = divided(self._mesh), schedule
         shards = Shards(
-            placed(replace(parts.schedule, work=work), self.models),
+            placed(replace(parts.timetable, work=work), self.models),
             placed(parts.place, replicated(self._mesh)),
         )
         self.learning, self.assessing = (shards.of_learning,), (shards, schedule.public)

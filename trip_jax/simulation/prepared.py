@@ -34,12 +34,13 @@ from trip_jax.protocol.algorithm import Programs
 from trip_jax.protocol.channels import require_arrivals
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
-from trip_jax.protocol.exchange import Exchange
-from trip_jax.protocol.messages import Liars, Record, Schedule, State
+from trip_jax.protocol.exchange import ChannelConfig
 from trip_jax.protocol.methods.whole_run import Keeping, keeps_updates, with_conclusion
-from trip_jax.protocol.reporting import Reporting
+from trip_jax.protocol.reporting import ProtocolConfig
 from trip_jax.protocol.reports import Reports
+from trip_jax.protocol.round import Liars, Timetable
 from trip_jax.protocol.rules import Rules, are_ours, is_rule, require_rules
+from trip_jax.protocol.state import Memory, Record, State
 from trip_jax.protocol.weighing import Trust
 from trip_jax.settings.declared import instance, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
@@ -98,10 +99,10 @@ class Prepared:
         adversary: Adversary | str = Adversary(),
         defence: Defence = Defence(),
         aggregation: str = "weighted_mean",
-        channel: Exchange | str = Exchange(),
+        channel: ChannelConfig | str = ChannelConfig(),
         trust: Trust | str = Trust(),
         privacy: Privacy | str = Privacy(),
-        protocol: Reporting | str = Reporting(),
+        protocol: ProtocolConfig | str = ProtocolConfig(),
         rules: Mapping[str, Any] | None = None,
         seed: int = 0,
         devices: Sequence[jax.Device] | None = None,
@@ -151,15 +152,15 @@ class Prepared:
         self.learner.require_outputs()
         self._rules: dict[str, Any] = {
             "weigh": named("trust", trust, Trust).build(),
-            "channel": named("channel", channel, Exchange).build(),
+            "channel": named("channel", channel, ChannelConfig).build(),
             "aggregate": AGGREGATIONS[aggregation],
             "contribute": contribution.build(),
             "utility": utilities.index(contribution.utility),
         }
         self._rules |= require_rules(rules)
-        schedule = Schedule(topology, topology.arcs(), work=None, liars=None, key=key)
+        schedule = Timetable(topology, topology.arcs(), work=None, liars=None, key=key)
         self.schedule = jax.device_put(schedule, replicated(mesh))
-        self.broadcast = named("protocol", protocol, Reporting).build()
+        self.broadcast = named("protocol", protocol, ProtocolConfig).build()
         require_arrivals(self._rules["channel"], topology)
         self._set_adversary(adversary, defence)
         of_least = self.placement.n_held * self.learner.model.theta.size, self.keeps_phi * self.n**2
@@ -250,7 +251,7 @@ class Prepared:
         return self.learner, rules, *self.placement.assessing
 
     @property
-    def coordinating(self) -> tuple[Rules, Schedule]:
+    def coordinating(self) -> tuple[Rules, Timetable]:
         """For the third."""
         return self.rules.alone("audit"), self.schedule.public
 
@@ -275,7 +276,7 @@ class Prepared:
         held = jax.ShapeDtypeStruct((placement.n_held, models.shape[1]), models.dtype)
         waiting = held, shapes.phi
         records = self._record_bytes(programs, shapes)
-        limits = self.memory_limit, bytes_of((shapes.earlier, shapes.earlier_phi))
+        limits = self.memory_limit, bytes_of((shapes.memory.mailbox, shapes.earlier_phi))
         planned = planned_memory(programs, *waiting, records, mesh, *limits)
         shape = self.training.rounds, self.n, models.shape[1]
         return programs, with_conclusion(planned, self.rules.contribute, shape, self.memory_limit)
@@ -331,9 +332,11 @@ def _start(
         phi=jnp.zeros((n, n)) if keeps_phi else None,
         key=key,
         round=jnp.int32(0),
-        channel=rules.channel.start(models),
-        weighing=rules.weigh.start(n),
-        earlier=mailbox.empty(models, depth),
+        memory=Memory(
+            channel=rules.channel.start(models),
+            weighing=rules.weigh.start(n),
+            mailbox=mailbox.empty(models, depth),
+        ),
         earlier_phi=jnp.zeros((depth, n, n)) if keeps_phi and depth else None,
     )
     state = lax.with_sharding_constraint(state.with_models(None), replicated(mesh))

@@ -15,7 +15,7 @@ from typing import Any, overload
 import jax
 import numpy as np
 
-from trip_jax.protocol.messages import Record
+from trip_jax.protocol.state import Record
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.room import Room, require_room
 

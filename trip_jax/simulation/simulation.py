@@ -14,8 +14,8 @@ from trip_jax.learning.memory import PlannedMemory
 from trip_jax.learning.privacy import Guarantee
 from trip_jax.protocol import algorithm
 from trip_jax.protocol.broadcast import Outcome
-from trip_jax.protocol.messages import Record
 from trip_jax.protocol.methods.whole_run import that_waits
+from trip_jax.protocol.state import Record
 from trip_jax.settings import require
 from trip_jax.settings.errors import Diverged
 from trip_jax.simulation.history import Clock, Past, Result

@@ -12,7 +12,9 @@ from jaxtyping import Bool, Float, Int
 from trip_jax.learning.devices import balanced_map
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import Rule, WeightedMean, coalition_models, members_models
-from trip_jax.protocol.messages import Contributions, Inbox, Round
+from trip_jax.protocol.messages import Inbox
+from trip_jax.protocol.round import Round
+from trip_jax.protocol.state import Contributions
 from trip_jax.settings.errors import InvalidSetting
 
 
@@ -57,7 +59,7 @@ class ByNeighbourhood(ABC):
     def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
         nearby, own, sent = here.neighbourhoods, inbox.own, inbox.sent
         accepted = inbox.accepted & ~nearby.itself
-        models = own.before, sent.before, sent.trained, own.trained_unlike(sent)
+        models = own.before, sent.before, sent.trained, inbox.own_trained
 
         def work(rows: Any, shared: Any) -> tuple[Array, Array]:
             """Those of some clients."""

@@ -24,8 +24,10 @@ import jax.numpy as jnp
 
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import Rule
-from trip_jax.protocol.messages import Contributions, Inbox, Round
+from trip_jax.protocol.messages import Inbox
 from trip_jax.protocol.methods.trip import ByCoalitions
+from trip_jax.protocol.round import Round
+from trip_jax.protocol.state import Contributions
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,9 @@ from trip_jax.protocol.aggregation import (
     coalition_models,
     members_models,
 )
-from trip_jax.protocol.messages import Contributions, Inbox, Round
+from trip_jax.protocol.messages import Inbox
+from trip_jax.protocol.round import Round
+from trip_jax.protocol.state import Contributions
 from trip_jax.shapley import CoalitionRows, estimate
 from trip_jax.shapley.exact import semivalues
 from trip_jax.topology import Neighbourhoods
@@ -156,7 +158,7 @@ def of_chunks(
         evaluate: their mixtures.
     """
     sent, shares = inbox.sent, here.shares
-    own_trained = inbox.own.trained_unlike(sent)
+    own_trained = inbox.own_trained
 
     def mixtures(start):
         i = rows.client[start]

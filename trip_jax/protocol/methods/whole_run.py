@@ -20,7 +20,9 @@ from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.protocol.aggregation import Rule, aggregate
-from trip_jax.protocol.messages import Contributions, Inbox, Round
+from trip_jax.protocol.messages import Inbox
+from trip_jax.protocol.round import Round
+from trip_jax.protocol.state import Contributions
 from trip_jax.settings.room import GIB, Room, require_room
 
 
@@ -37,8 +39,8 @@ class Silent:
         return np.full(len(n_members), n_members.shape[1])
 
     def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
-        nearby, own, sent = here.neighbourhoods, inbox.own, inbox.sent
-        models = aggregate(mix, sent.trained, nearby, own.trained_unlike(sent))
+        nearby = here.neighbourhoods
+        models = aggregate(mix, inbox.sent.trained, nearby, inbox.own_trained)
         nothing = jnp.zeros((*nearby.mask.shape, N_UTILITIES))
         return Contributions(nothing, nothing, learner.evaluate(models))
 

@@ -1,0 +1,139 @@
+"""What a run carries from round to round, what its three programs return, and what it records."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array
+
+from trip_jax.learning.evaluation import LOSS
+from trip_jax.protocol.reports import Reports, Verdict
+from trip_jax.settings.renamed import warn_of_old_name
+
+
+@struct.dataclass
+class Memory:
+    """What clients remember from one round to the next; None where nothing is remembered."""
+
+    channel: Any = None  # what senders remember, see `Channel.start`
+    weighing: Any = None  # what receivers remember of their members, see `Weighing.start`
+    mailbox: Any = None  # messages of earlier waves that may yet be mixed, see mailbox.py
+
+
+@struct.dataclass
+class State:
+    """All that a run carries from one round to the next; enough to resume it."""
+
+    models: Array  # [n, P] theta^(t)
+    utility: Array  # [n, 3] of these models on the shared test set, as `UTILITIES`
+    phi: Array | None  # [n, n] phi^(t)[i, j], contribution of client j to client i's model
+    key: Array  # [] the key from which training draws
+    round: Array  # [] int32 t
+    memory: Memory = Memory()
+    earlier_phi: Any = None  # [K, n, n] rows of phi that belong to the messages in the mailbox
+
+    def with_models(self, models: Any) -> "State":
+        """The state with other models, their shape, or None."""
+        return cast(State, replace(cast(Any, self), models=models))
+
+    def saved(self) -> dict[str, Any]:
+        """The fields by their names in checkpoints, where those of the memory stand beside them."""
+        fields = vars(self) | vars(self.memory)
+        fields["earlier"] = fields.pop("mailbox")
+        del fields["memory"]
+        return fields
+
+    @staticmethod
+    def of_saved(channel: Any, weighing: Any, earlier: Any, **fields: Any) -> "State":
+        """The state whose `saved` fields these are."""
+        return State(**fields, memory=Memory(channel, weighing, earlier))
+
+    if not TYPE_CHECKING:  # where a wrong name is to be found
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in ("channel", "weighing"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            warn_of_old_name(f"State.{name}", f"State.memory.{name}")
+            return getattr(self.memory, name)
+
+
+@struct.dataclass
+class Learned:
+    """What clients have when they have trained and mixed: the result of `learn`."""
+
+    models: Array  # [n, P] theta^(t+1)
+    trained: Array  # [n, P] theta^(t+1/2)
+    loss: Array  # [n] mean loss of the last local epoch
+    arrived: Array  # [n] whether theta^(t+1/2) arrives, as in `Messages`
+
+
+@struct.dataclass
+class Contributions:
+    """What a method finds in a round, by slot."""
+
+    lcv: Array  # [n, M, 3] psi^(i,t) for every utility
+    error: Array  # [n, M, 3] standard errors, 0 where lcv is exact
+    utility: Array  # [n, 3] of theta^(t+1)
+    kept: Any = None  # what a method needs when the run is over
+
+    @property
+    def of_nobody(self) -> "Contributions":
+        """The same utilities with contributions of zero, as clients who are away report them."""
+        nothing = jnp.zeros_like(self.lcv)
+        return replace(self, lcv=nothing, error=nothing)
+
+
+@struct.dataclass
+class Assessed:
+    """What clients found of each other, and reported: the result of `assess`."""
+
+    contributions: Contributions
+    accepted: Array  # [n, M] as in `Inbox`
+    reported: Array  # [n, M] the contributions that clients report, true or not
+    reports: Reports  # the same as the coordinator receives them
+    memory: Memory = Memory()  # what clients remember for the next round
+
+
+@struct.dataclass
+class Traced:
+    """What the coordinator knows after a round: the result of `coordinate`."""
+
+    phi: Array | None  # [n, n] phi^(t+1)
+    round: Array  # [] t + 1
+    verdict: Verdict
+    adopted: Array  # [n, M] the contributions that entered Eq. 3
+    shares: Array  # [n, M] by which contributions are inherited
+    earlier_phi: Any = None  # as in `State`, for the next round
+
+
+@struct.dataclass
+class Record:
+    """What one round leaves behind; `Simulation.run` stacks the records of all rounds."""
+
+    train_loss: Array  # [n] mean loss of the last local epoch, 0 of who is away
+    utility: Array  # [n, 3] of theta^(t+1), as `UTILITIES`
+    lcv: Array  # [n, M, 3] psi^(i,t) by slot, honest, for every utility
+    lcv_error: Array  # [n, M, 3] standard error of lcv, 0 where coalitions were not sampled
+    reported: Array  # [n, M] what the coordinator received
+    adopted: Array  # [n, M] what entered Eq. 3
+    shares: Array  # [n, M] by which contributions were inherited in it
+    accepted: Array  # [n, M] bool, False where a pre-training model is replaced by one's own
+    flagged: Array  # [n] bool, reports that C2 replaced, or that were no numbers
+    distance: Array  # [n] L2 distance of each report to its reference, 0 without C2
+    arrived: Array  # [n] bool, False where a post-training model is not finite and so left out
+    kept: Any = None  # as in `Contributions`; when a run is over, `Updates`
+
+    def diverged(self, liars: np.ndarray) -> int | None:
+        """The first client whose numbers are not finite; None if all are.
+
+        Args:
+            liars: clients whose numbers may be anything, since their models are not mixed then.
+        """
+        for numbers in (self.train_loss, self.utility[:, LOSS], self.lcv):
+            finite = np.array(np.isfinite(numbers.reshape(len(numbers), -1)).all(axis=1))
+            finite[liars] = True
+            if not finite.all():
+                return int(np.argmin(finite))
+        return None
