@@ -1,14 +1,14 @@
-"""The coordinator by itself, for deployments that collect reports without the simulator.
+"""The command `coordinate`: contributions in a federation that collects reports.
 
-    python -m trip_jax.coordinate reports.csv --out DIR [--c2]
-    python -m trip_jax.coordinate --listen HOST:PORT --state DIR --keys FILE [--c2]
+    trip-node coordinate reports.csv --out DIR [--c2]
+    trip-node coordinate --listen HOST:PORT --state DIR --keys FILE [--c2]
 
 The table of reports (.csv, .tsv or .parquet) has the columns round, client, member, weight and
 lcv: one line for each member of each reporter's neighbourhood, the client itself included. With a
 column `sent`, exchanges count where both ends state them. In Python:
 
     reported = read_reports(read_table(path))
-    phi, verdict = coordinator.trace(reported.reports, len(reported.names), defence)
+    phi, verdict = trace(reported.reports, len(reported.names), defence)
 """
 
 from argparse import Namespace
@@ -16,11 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from jax import Array
 
-from trip_jax.cli.command import Parser, command
-from trip_jax.config import Defence
-from trip_jax.deployment.report_table import (
+from trip_node.cli.command import Parser, command
+from trip_node.deployment.report_table import (
     FEWER,
     KINDS,
     LAYOUT,
@@ -28,19 +26,19 @@ from trip_jax.deployment.report_table import (
     read_reports,
     read_table,
 )
-from trip_jax.deployment.result_tables import refuse_other_files, scores, write
-from trip_jax.learning.devices import all_devices
-from trip_jax.node.signing import ed25519
-from trip_jax.protocol.coordinator import LARGEST, trace
-from trip_jax.protocol.reports import Verdict
-from trip_jax.runs.scores import MOST, percent, shares
-from trip_jax.settings.declared import path_of
-from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.plurals import counted
-from trip_jax.settings.room import require_room
+from trip_node.deployment.result_tables import refuse_other_files, scores, write
+from trip_node.deployment.scores import MOST, percent, shares
+from trip_node.node.signing import ed25519
+from trip_node.protocol.coordinator import LARGEST, trace
+from trip_node.protocol.defences import Defence
+from trip_node.protocol.reports import Verdict
+from trip_node.settings.declared import path_of
+from trip_node.settings.errors import InvalidSetting
+from trip_node.settings.plurals import counted
+from trip_node.settings.room import require_room
 
 
-def describe(out: Path, phi: Array, verdict: Verdict, reported: Reported, c2: bool) -> str:
+def describe(out: Path, phi: np.ndarray, verdict: Verdict, reported: Reported, c2: bool) -> str:
     """What was written, and who contributed most."""
     values = scores(phi)
     share, highest = shares(values), np.argsort(-values, kind="stable")[:MOST]
@@ -76,9 +74,13 @@ def _plain(name: str) -> str:
 
 
 @command
-def main(argv: Sequence[str] | None = None) -> None:
-    """The command line; exit code 2 where the input is wrong."""
-    parser = Parser("trip-jax coordinate")
+def main(argv: Sequence[str] | None = None, program: str = "trip-node") -> None:
+    """The command line; exit code 2 where the input is wrong.
+
+    Args:
+        program: the name under which it is started, for messages.
+    """
+    parser = Parser(f"{program} coordinate")
     table = f"{KINDS}: {LAYOUT}"
     parser.add_argument("reports", type=Path, nargs="?", help=table)
     parser.add_argument("--out", help="directory of the results")
@@ -107,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InvalidSetting(f"--{min(chosen)} is a setting of --c2; add --c2 or remove it.")
     defence = Defence(c2=args.c2, **chosen)
     if args.listen is not None:
-        _listen(args, defence)
+        _listen(args, defence, program)
         return
     of_service = ("state", "keys", "deadline", "host")
     alone = [name for name in of_service if getattr(args, name) is not None]
@@ -117,7 +119,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InvalidSetting("Give a table of reports and --out DIR, or --listen HOST:PORT.")
     out = path_of("--out", args.out)
     refuse_other_files(out)
-    all_devices()
     try:
         table = read_table(args.reports)
         reported = read_reports(table, missing=args.missing, strict=args.strict)
@@ -130,13 +131,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(describe(out, phi, verdict, reported, args.c2))
 
 
-def _listen(args: Namespace, defence: Defence) -> None:
+def _listen(args: Namespace, defence: Defence, program: str) -> None:
     """Serve until a signal ends it."""
     try:
-        from trip_jax.deployment.listening import serve
+        from trip_node.deployment.listening import serve
     except ImportError as error:
         raise InvalidSetting(
-            f"--listen needs the package {error.name}: pip install 'trip-jax[serve]'."
+            f"--listen needs the package {error.name}: pip install '{program}[serve]'."
         ) from error
     unused = [name for name in ("reports", "out") if getattr(args, name) is not None]
     if unused or args.strict or args.missing != "refuse":
@@ -147,5 +148,4 @@ def _listen(args: Namespace, defence: Defence) -> None:
     if args.state is None or args.keys is None:
         raise InvalidSetting("--listen needs --state DIR and --keys FILE.")
     ed25519()
-    all_devices()
     serve(args.listen, args.state, args.keys, defence, args.deadline, args.host or ())

@@ -10,10 +10,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trip_jax.deployment.tasks import told
-from trip_jax.node.admission import MOST_BYTES, Refused
+from trip_node.deployment.tasks import told
+from trip_node.node.admission import MOST_BYTES, Refused
 
-log = logging.getLogger("trip_jax.service")
+log = logging.getLogger("trip_node.service")
 
 HEADERS = {
     "Cache-Control": "no-store",

@@ -4,10 +4,10 @@ import codecs
 import csv
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pandas as pd
+from trip_node.deployment.table import Table, cells_of
 
 SEPARATORS = (",", ";", "\t")
 MARKS = {
@@ -18,8 +18,8 @@ MARKS = {
 }
 LONGEST = 2**16  # characters of a header
 SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
-THOUSANDS = r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+\s*"
-DECIMAL_COMMA = r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*"
+THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+\s*")
+DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*")
 
 
 @dataclass(frozen=True)
@@ -62,24 +62,25 @@ def _width(header: str, separator: str) -> int:
     return len(next(csv.reader([header], delimiter=separator), []))
 
 
-def without_decimal_commas(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+def without_decimal_commas(table: Table, columns: Sequence[str]) -> Table:
     """The table with points for decimal commas, unless these may separate thousands.
 
     They may where numbers have points, too, and where all numbers with a comma look like 1,000.
 
     Args:
-        frame: of texts.
+        table: of texts.
         columns: those of numbers; they may be absent.
     """
-    there = [name for name in columns if list(frame.columns).count(name) == 1]
-    numbers = pd.concat([frame[name] for name in there]) if there else pd.Series(dtype=str)
-    decimal = numbers.str.fullmatch(DECIMAL_COMMA) & ~numbers.str.fullmatch(THOUSANDS)
-    if numbers.str.contains(".", regex=False).any() or not decimal.any():
-        return frame
-    commas = {
-        name: frame[name].where(
-            ~frame[name].str.fullmatch(DECIMAL_COMMA), frame[name].str.replace(",", ".")
+    there = [k for k, name in enumerate(table.names) if name in columns]
+    there = [k for k in there if table.names.count(table.names[k]) == 1]
+    numbers = [text for k in there for text in table.columns[k].tolist()]
+    decimal = any(DECIMAL_COMMA.fullmatch(one) and not THOUSANDS.fullmatch(one) for one in numbers)
+    if not decimal or any("." in one for one in numbers):
+        return table
+    changed = list(table.columns)
+    for k in there:
+        texts = changed[k].tolist()
+        changed[k] = cells_of(
+            [one.replace(",", ".") if DECIMAL_COMMA.fullmatch(one) else one for one in texts]
         )
-        for name in there
-    }
-    return frame.assign(**commas)
+    return replace(table, columns=tuple(changed))

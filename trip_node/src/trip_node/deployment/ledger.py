@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trip_jax.deployment.ledger_file import LedgerFile, LedgerGone
-from trip_jax.deployment.round_clock import RoundClock
-from trip_jax.node.admission import Federation, Refused
-from trip_jax.node.report import Report
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.deployment.ledger_file import LedgerFile, LedgerGone
+from trip_node.deployment.round_clock import RoundClock
+from trip_node.node.admission import Federation, Refused
+from trip_node.node.report import Report
+from trip_node.settings.errors import InvalidSetting
 
 AHEAD = 4
 """Rounds after the open one for which reports are kept: a client needs its neighbours alone, and so
@@ -50,7 +50,7 @@ CREATE TABLE IF NOT EXISTS clock (
 );
 """
 
-log = logging.getLogger("trip_jax.service")
+log = logging.getLogger("trip_node.service")
 
 
 class Known(NamedTuple):

@@ -10,14 +10,14 @@ import uvicorn
 from filelock import FileLock, Timeout
 from starlette.applications import Starlette
 
-from trip_jax.deployment.connections import BACKLOG, PatientProtocol, most_connections
-from trip_jax.deployment.ledger import Ledger
-from trip_jax.deployment.service import Service, application
-from trip_jax.node.admission import Federation
-from trip_jax.protocol.defences import Defence
-from trip_jax.settings import above_zero
-from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.room import require_room
+from trip_node.deployment.connections import BACKLOG, PatientProtocol, most_connections
+from trip_node.deployment.ledger import Ledger
+from trip_node.deployment.service import Service, application
+from trip_node.node.admission import Federation
+from trip_node.protocol.defences import C2Settings
+from trip_node.settings import above_zero
+from trip_node.settings.errors import InvalidSetting
+from trip_node.settings.room import require_room
 
 LEDGER = "reports.sqlite"
 
@@ -26,7 +26,7 @@ def serve(
     address: str,
     state: Path,
     keys: Path,
-    defence: Defence,
+    defence: C2Settings,
     deadline: float | None = None,
     hosts: Sequence[str] = (),
 ) -> None:
@@ -90,7 +90,7 @@ def _log_on_stderr() -> Iterator[None]:
     """Write the service's log to standard error, each line with its time."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    log = logging.getLogger("trip_jax.service")
+    log = logging.getLogger("trip_node.service")
     log.addHandler(handler)
     log.propagate = False
     try:

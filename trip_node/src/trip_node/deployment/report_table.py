@@ -3,95 +3,45 @@
 Whatever a table holds, it is read, or refused in one sentence that names the lines.
 """
 
-import os
 import re
-from dataclasses import dataclass
-from numbers import Integral
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-import pandas as pd
-import pyarrow.parquet
 
-from trip_jax.deployment.csv_form import form_of, without_decimal_commas
-from trip_jax.deployment.exchanges import stated_by_one, without
-from trip_jax.node.names import nfc
-from trip_jax.protocol.coordinator import LARGEST
-from trip_jax.protocol.reports import Reports
-from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.names import order_of
-from trip_jax.settings.room import require_room
+from trip_node.deployment import table as cells
+from trip_node.deployment.arcs import Arcs, stated_by_one, without
+from trip_node.deployment.table import FARTHEST, Table, table_of
+from trip_node.deployment.table_file import (
+    BYTES_A_CELL,
+    COLUMNS,
+    FEWER,
+    KINDS,
+    LAYOUT,
+    SENT,
+    read_table,
+)
+from trip_node.protocol.coordinator import LARGEST
+from trip_node.protocol.reports import Reports
+from trip_node.settings.errors import InvalidSetting
+from trip_node.settings.names import order_of
+from trip_node.settings.room import require_room
 
-COLUMNS = ("round", "client", "member", "weight", "lcv")
-SENT = "sent"  # a column that a table may have
-NUMBERS = ("round", "weight", "lcv")
-SUFFIXES = (".csv", ".tsv", ".parquet")
-KINDS = ".csv, .tsv or .parquet"
+__all__ = [
+    "COLUMNS",
+    "FEWER",
+    "KINDS",
+    "LAYOUT",
+    "SENT",
+    "Reported",
+    "read_reports",
+    "read_table",
+]
+
 MOST_FOUND = 10  # columns that a message lists
-LAYOUT = f"one line for each member of each neighbourhood, in columns {', '.join(COLUMNS)}"
-BYTES_A_CELL = 80  # of a string that a cell of a table becomes, at the least
+SHOWN = 5  # lines, and reports, that a message names
 BYTES_AN_ARC = 17  # in `Reports`
-FEWER = "give a table of fewer clients or rounds, or a machine with more memory"
-
-
-def read_table(path: Path) -> pd.DataFrame:
-    """The table in a file whose name ends in one of `SUFFIXES`.
-
-    Its index holds the line (row) numbers for messages.
-    The header of a CSV file is line 1, the first row of a Parquet file row 1; whatever a CSV file
-    holds stays a string. Its encoding and separator are those that `form_of` finds. Raises
-    InvalidSetting for a file that can't be read as a table.
-    """
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise InvalidSetting(f"the name of the table must end in {KINDS}.")
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe may never end
-        raise InvalidSetting(f"it is no file; give a {suffix} file: {LAYOUT}.")
-    try:
-        return _read_parquet(path) if suffix == ".parquet" else _read_csv(path)
-    except InvalidSetting:
-        raise
-    except (OSError, ValueError, TypeError, KeyError, pyarrow.ArrowException) as error:
-        if isinstance(error, UnicodeError):
-            error = ValueError("it is neither UTF-8 nor UTF-16 with its mark: save it as UTF-8")
-        cause = getattr(error, "strerror", None) or str(error).split("C error: ")[-1]
-        # Rows count from 0 in this one message of pandas, so row k starts after line k.
-        cause = " ".join(cause.replace("starting at row", "that starts after line").split())
-        raise InvalidSetting(f"cannot be read ({cause}); give a {suffix} file: {LAYOUT}.") from None
-
-
-def _read_csv(path: Path) -> pd.DataFrame:
-    require_room(10 * path.stat().st_size, FEWER)  # cells are short
-    how = form_of(path)
-    # Read as one more row, the header sets the width of the others, and rows count lines.
-    rows = pd.read_csv(
-        path,
-        header=None,
-        dtype=str,
-        keep_default_na=False,
-        skip_blank_lines=False,
-        encoding=how.encoding,
-        sep=how.separator,
-        skiprows=how.skipped,
-    )
-    breaks = sum(rows[column].str.count("\n") for column in rows)
-    rows.index = pd.Index(
-        1 + how.skipped + np.arange(len(rows)) + breaks.cumsum() - breaks, name="line"
-    )
-    frame = rows.iloc[1:].set_axis(rows.iloc[0].tolist(), axis="columns")
-    frame = frame[(frame != "").any(axis="columns")]
-    return frame if how.separator == "," else without_decimal_commas(frame, NUMBERS)
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    with pyarrow.parquet.ParquetFile(path) as file:
-        require_room(BYTES_A_CELL * len(COLUMNS) * file.metadata.num_rows, FEWER)
-        table = file.read([name for name in (*COLUMNS, SENT) if name in file.schema_arrow.names])
-    # Integer names next to a null would otherwise turn into floating-point numbers.
-    frame = table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
-    return frame.set_axis(pd.RangeIndex(1, len(frame) + 1, name="row"), axis="index")
+NAN = re.compile(r"\s*([+-]?[nN][aA][nN])?\s*")  # or nothing, as many programs write it
 
 
 @dataclass(frozen=True)
@@ -106,108 +56,156 @@ class Reported:
     disputed: np.ndarray | None = None
 
 
-def read_reports(frame: pd.DataFrame, *, missing: str = "refuse", strict: bool = False) -> Reported:
+def read_reports(given: Any, *, missing: str = "refuse", strict: bool = False) -> Reported:
     """The reports of T rounds in the coordinator's form, whatever the order of the lines.
 
-    Raises InvalidSetting, naming the lines, where the table is wrong.
-
     Args:
-        frame: has the columns of COLUMNS; messages call its lines by the index. With a column
-            `sent` (1 where the client sent its model to the member, else 0) an exchange counts
-            where both ends state it; a line without weight and lcv then is of a client that was
-            sent the model, but is no member.
+        given: a `Table`, a DataFrame of pandas, or a mapping of columns by name, with the columns
+            of COLUMNS. Messages call a DataFrame's lines by its index. With a column `sent` (1
+            where the client sent its model to the member, else 0) an exchange counts where both
+            ends state it; a line without weight and lcv then is of a client that was sent the
+            model, but is no member.
         missing: "refuse" a round that lacks a reporter, or take its report as "zero": an LCV of 0
             with self weight 1. A round without any report then changes nothing and is left out.
         strict: refuse a report with a contribution that is NaN or beyond `LARGEST`, which otherwise
             counts as zero: it is NaN in what is returned, and the coordinator flags it.
+
+    Raises:
+        InvalidSetting: the table is wrong; the message names the lines.
     """
-    both_ends = SENT in frame.columns
-    for name in (*COLUMNS, SENT) if both_ends else COLUMNS:
-        if list(frame.columns).count(name) != 1:
-            found = ", ".join(repr(str(one)) for one in list(frame.columns)[:MOST_FOUND])
-            more = ", ..." * (len(frame.columns) > MOST_FOUND)
+    table = table_of(given)
+    _require_columns(table)
+    names, arcs, rounds = _arcs(table, strict)
+    _refuse_wrong_reports(table, arcs, names, rounds)
+    disputed = None
+    if SENT in table:
+        disputed = stated_by_one(arcs, len(names))
+        arcs = without(arcs.take(arcs.mixed), disputed, len(names))
+        disputed[:, 0] = rounds[disputed[:, 0]]
+    left_out = _left_out(table, arcs, names, rounds)
+    # Eq. 3 takes proportions, which float32 holds at any scale.
+    arcs = replace(arcs, weight=arcs.weight / arcs.largest_weight())
+    arcs = _complete(arcs, names, rounds, missing)
+    return Reported(_reports(arcs, len(rounds)), names, rounds.tolist(), left_out, disputed)
+
+
+def _require_columns(table: Table) -> None:
+    for name in (*COLUMNS, SENT) if SENT in table else COLUMNS:
+        if table.names.count(name) != 1:
+            found = ", ".join(repr(one) for one in table.names[:MOST_FOUND])
+            more = ", ..." * (len(table.names) > MOST_FOUND)
             raise InvalidSetting(
                 f"there must be one column {name}, but the columns are {found}{more}; write "
                 f"{LAYOUT}."
             )
-    if frame.empty:
+    if not len(table):
         raise InvalidSetting(f"the table is empty; write {LAYOUT}.")
-    reporter, about = _names(frame, "client"), _names(frame, "member")
-    names = sorted(reporter.unique(), key=order_of)
-    n = len(names)
-    client, member = (pd.Index(names).get_indexer(column) for column in (reporter, about))
-    _refuse(frame, "member", member < 0, "is an unknown client; add its reports or remove it")
-    number = _rounds(frame)
-    weight, lcv = _numbers(frame["weight"]), _numbers(frame["lcv"])
-    empty = _empty(frame["weight"]) & _empty(frame["lcv"]) if both_ends else False
-    mixed = ~np.broadcast_to(empty, len(frame))
+
+
+def _arcs(table: Table, strict: bool) -> tuple[list[str], Arcs, np.ndarray]:
+    """The clients' names, the lines in order, and the numbers of the T rounds.
+
+    Raises:
+        InvalidSetting: a cell is not what its column must hold.
+    """
+    reporter, about = (cells.names(table[column]) for column in ("client", "member"))
+    for column, found in (("client", reporter), ("member", about)):
+        nameless = np.array([name == "" for name in found], bool)
+        _refuse(table, column, nameless, "must be a string or an integer")
+    names = sorted(set(reporter), key=order_of)
+    number_of = {name: i for i, name in enumerate(names)}
+    client = np.array([number_of[name] for name in reporter], np.int64)
+    member = np.array([number_of.get(name, -1) for name in about], np.int64)
+    _refuse(table, "member", member < 0, "is an unknown client; add its reports or remove it")
+    number = cells.integers(table["round"])
+    bad = abs(number) >= FARTHEST
+    _refuse(table, "round", bad, "must be an integer between -2^62 and 2^62")
+    weight, lcv = cells.numbers(table["weight"]), cells.numbers(table["lcv"])
+    mixed = np.ones(len(table), bool)
+    if SENT in table:
+        mixed = ~(cells.is_empty(table["weight"]) & cells.is_empty(table["lcv"]))
     wrong = mixed & ~((weight >= 0) & (weight < np.inf))
-    _refuse(frame, "weight", wrong, "must be a number from 0 up")
-    words = np.isnan(lcv) & frame["lcv"].notna() & ~_texts(frame["lcv"]).str.fullmatch(NAN)
-    _refuse(frame, "lcv", words.to_numpy(), "must be a number")
+    _refuse(table, "weight", wrong, "must be a number from 0 up")
+    words = np.isnan(lcv) & ~cells.is_null(table["lcv"])
+    words[words] = [not NAN.fullmatch(text) for text in cells.texts(table["lcv"][words])]
+    _refuse(table, "lcv", words, "must be a number")
     garbage = mixed & ~(abs(lcv) <= LARGEST)
     if strict:
-        _refuse(frame, "lcv", garbage, f"must be a number up to {LARGEST:.0e}; --strict is on")
-
+        _refuse(table, "lcv", garbage, f"must be a number up to {LARGEST:.0e}; --strict is on")
     rounds, t = np.unique(number, return_inverse=True)
-    columns = {"t": t, "client": client, "member": member, "weight": weight, "mixed": mixed}
-    columns["lcv"] = np.where(garbage, np.nan, lcv)
-    columns["sent"] = _flags(frame) if both_ends else mixed
-    cell = ["t", "client", "member"]
-    arcs = pd.DataFrame(columns, index=frame.index).sort_values(cell)
+    lcv = np.where(garbage, np.nan, lcv)
+    sent = _sent(table) if SENT in table else mixed
+    arcs = Arcs.sorted(t, client, member, weight, lcv, mixed, sent, table.lines)
+    return names, arcs, rounds
 
-    def report_of(t: int, i: int, which: pd.Series) -> str:
-        lines = arcs.index[which & (arcs["t"] == t) & (arcs["client"] == i)]
-        return f"client {names[i]!r} in round {rounds[t]} ({_at(lines)})"
 
-    def refuse_report(bad: pd.Series, complaint: str) -> None:
-        for t, i in arcs.loc[bad.to_numpy(), ["t", "client"]].to_numpy()[:1]:
-            whose = report_of(t, i, bad)
+def _sent(table: Table) -> np.ndarray:
+    """The column `sent` as truth values; refuses all but 0 and 1."""
+    column = table[SENT]
+    if column.dtype == bool:
+        return column
+    if all(isinstance(value, bool) for value in column.tolist()):
+        return column.astype(bool)
+    numbers = cells.numbers(column)
+    _refuse(table, SENT, ~np.isin(numbers, (0, 1)), "must be 1 or 0")
+    return np.asarray(numbers == 1)
+
+
+def _refuse_wrong_reports(
+    table: Table, arcs: Arcs, names: list[str], rounds: np.ndarray
+) -> None:
+    """Refuse lines that are right one by one, but together no report."""
+
+    def refuse(bad: np.ndarray, complaint: str) -> None:
+        for one in np.flatnonzero(bad)[:1]:
+            whose = _report_of(table, arcs, names, rounds, arcs.t[one], arcs.client[one], bad)
             raise InvalidSetting(f"the neighbourhood of {whose} {complaint}.")
 
-    twice = arcs.duplicated(cell, keep=False)
-    clash = twice & ~arcs.duplicated([*cell, "weight"], keep=False)
-    refuse_report(clash, "has duplicate lines of a member whose weights disagree; keep one")
-    refuse_report(twice, "has duplicate lines of a member; keep one")
-    own = arcs["mixed"] & (arcs["client"] == arcs["member"])
-    by_report = arcs.assign(own=own).groupby(["t", "client"])
-    refuse_report(~by_report["own"].transform("any"), "lacks the client's own line; add it")
-    all_zero = by_report["weight"].transform("max") == 0
-    refuse_report(all_zero, "has weights that are all zero; raise at least one")
-    disputed = stated_by_one(arcs, n) if both_ends else None
-    if disputed is not None:
-        arcs = without(arcs[arcs["mixed"]], disputed, n)
-        disputed[:, 0] = rounds[disputed[:, 0]]
-    # Eq. 3 takes proportions, which float32 holds at any scale.
-    arcs["weight"] /= arcs.groupby(["t", "client"])["weight"].transform("max")
-    foul = arcs["lcv"].isna()
-    fouled = arcs.loc[foul, ["t", "client"]].drop_duplicates().to_numpy()
-    left_out = [report_of(t, i, foul) for t, i in fouled[:SHOWN]]
-    left_out += ["..."] * (len(fouled) > SHOWN)
-
-    told = np.unique(t.astype(np.int64) * n + client)  # reports, by round and client
-    if len(told) < len(rounds) * n or (np.diff(rounds) > 1).any():
-        if missing == "refuse":
-            _refuse_missing(rounds, names, told)
-        require_room(3 * BYTES_A_CELL * len(rounds) * n, FEWER)
-        t, i = np.divmod(np.setdiff1d(np.arange(len(rounds) * n), told), n)
-        zero = pd.DataFrame({"t": t, "client": i, "member": i, "weight": 1.0, "lcv": 0.0})
-        arcs = pd.concat([arcs, zero])
-    arcs["real"] = True
-    t, a = arcs["t"].to_numpy(), arcs.groupby("t").cumcount().to_numpy()
-    require_room(2 * BYTES_AN_ARC * len(rounds) * (int(a.max()) + 1), FEWER)
-    dtypes = {"client": "i4", "member": "i4", "weight": "f4", "lcv": "f4", "real": "?"}
-    fields = {}
-    for name, dtype in dtypes.items():
-        padded = np.zeros((len(rounds), a.max() + 1), dtype)
-        padded[t, a] = arcs[name]
-        fields[name] = jnp.asarray(padded)
-    return Reported(Reports(**fields), names, rounds.tolist(), left_out, disputed)
+    starts, cell = arcs.cells()
+    twice = (np.diff(np.append(starts, len(arcs))) > 1)[cell]
+    weight = np.where(arcs.mixed, arcs.weight, -1)
+    low, high = np.minimum.reduceat(weight, starts), np.maximum.reduceat(weight, starts)
+    clash = (low != high)[cell]
+    refuse(clash, "has duplicate lines of a member whose weights disagree; keep one")
+    refuse(twice, "has duplicate lines of a member; keep one")
+    own = arcs.mixed & (arcs.client == arcs.member)
+    has_own = np.logical_or.reduceat(own, arcs.starts())[arcs.report()]
+    refuse(~has_own, "lacks the client's own line; add it")
+    all_zero = arcs.largest_weight() == 0
+    refuse(all_zero, "has weights that are all zero; raise at least one")
 
 
-SHOWN = 5  # lines, and reports, that a message names
-NAN = r"\s*([+-]?[nN][aA][nN])?\s*"  # or nothing, as pandas writes it
-FARTHEST = 2**62  # of rounds from 0, so that their distance is an int64
+def _left_out(table: Table, arcs: Arcs, names: list[str], rounds: np.ndarray) -> list[str]:
+    """The reports that hold no number or an absurd one, in words; a few of many."""
+    foul = np.isnan(arcs.lcv)
+    reports, first = np.unique(arcs.report()[foul], return_index=True)
+    at = np.flatnonzero(foul)[first]
+    told = [
+        _report_of(table, arcs, names, rounds, arcs.t[one], arcs.client[one], foul)
+        for one in at[:SHOWN]
+    ]
+    return told + ["..."] * (len(reports) > SHOWN)
+
+
+def _complete(arcs: Arcs, names: list[str], rounds: np.ndarray, missing: str) -> Arcs:
+    """The arcs with a report of every client in every round.
+
+    Raises:
+        InvalidSetting: one is missing and to be refused, or there is no room for what is added.
+    """
+    n = len(names)
+    told = np.unique(arcs.t * n + arcs.client)  # reports, by round and client
+    if len(told) == len(rounds) * n and not (np.diff(rounds) > 1).any():
+        return arcs
+    if missing == "refuse":
+        _refuse_missing(rounds, names, told)
+    require_room(3 * BYTES_A_CELL * len(rounds) * n, FEWER)
+    t, i = np.divmod(np.setdiff1d(np.arange(len(rounds) * n), told), n)
+    one, yes = np.ones(len(t)), np.ones(len(t), bool)
+    added = (t, i, i, one, np.zeros(len(t)), yes, yes, t)
+    columns = (arcs.t, arcs.client, arcs.member, arcs.weight, arcs.lcv, arcs.mixed, arcs.sent)
+    joined = [np.concatenate(pair) for pair in zip((*columns, arcs.t), added, strict=True)]
+    return Arcs.sorted(*joined)
 
 
 def _refuse_missing(rounds: np.ndarray, names: list[str], told: np.ndarray) -> None:
@@ -224,92 +222,38 @@ def _refuse_missing(rounds: np.ndarray, names: list[str], told: np.ndarray) -> N
     )
 
 
-def _texts(column: pd.Series) -> pd.Series:
-    return column.astype(object).map(str).astype("string")
+def _reports(arcs: Arcs, n_rounds: int) -> Reports:
+    """The arcs as fields [T, A], padded to the round that has most."""
+    of_round = np.bincount(arcs.t, minlength=n_rounds)
+    most = int(of_round.max())
+    require_room(2 * BYTES_AN_ARC * n_rounds * most, FEWER)
+    place = np.arange(len(arcs)) - np.repeat(np.cumsum(of_round) - of_round, of_round)
+    columns = (arcs.client, arcs.member, arcs.weight, arcs.lcv, np.ones(len(arcs), bool))
+    padded = []
+    for column, dtype in zip(columns, ("i4", "i4", "f4", "f4", "?"), strict=True):
+        field = np.zeros((n_rounds, most), dtype)
+        field[arcs.t, place] = column
+        padded.append(field)
+    return Reports(*padded)
 
 
-def _empty(column: pd.Series) -> np.ndarray:
-    """Which cells of a column are empty."""
-    return (column.isna() | (_texts(column).str.strip() == "")).to_numpy(bool)
+def _report_of(
+    table: Table, arcs: Arcs, names: list[str], rounds: np.ndarray, t: int, i: int, which: np.ndarray
+) -> str:
+    """The report of client i in round t in words, with those of its lines that are chosen."""
+    lines = arcs.line[which & (arcs.t == t) & (arcs.client == i)]
+    return f"client {names[i]!r} in round {rounds[t]} ({_at(lines, table.unit)})"
 
 
-def _flags(frame: pd.DataFrame) -> np.ndarray:
-    """The column `sent` as truth values; refuses all but 0 and 1."""
-    column = frame[SENT]
-    if pd.api.types.is_bool_dtype(column):
-        return column.to_numpy(bool)
-    numbers = _numbers(column)
-    _refuse(frame, SENT, ~np.isin(numbers, (0, 1)), "must be 1 or 0")
-    return np.asarray(numbers == 1)
-
-
-def _numbers(column: pd.Series) -> np.ndarray:
-    """As float64; NaN where there is none."""
-    if not (pd.api.types.is_numeric_dtype(column) or column.dtype == object):
-        column = _texts(column)  # dates would turn into numbers
-    if pd.api.types.is_bool_dtype(column):
-        return np.full(len(column), np.nan)
-    if column.dtype == object or pd.api.types.is_complex_dtype(column):
-        column = column.astype(object).map(_within_floats)
-    found = pd.to_numeric(column, errors="coerce")
-    return np.asarray(found.to_numpy(float, na_value=np.nan), float)
-
-
-def _within_floats(value: Any) -> Any:
-    """Infinity for an integer that no float can hold; NaN for a complex number."""
-    if isinstance(value, complex | np.complexfloating):
-        return np.nan
-    if isinstance(value, int) and value.bit_length() > 1000:
-        return np.copysign(np.inf, 1 if value > 0 else -1)
-    return value
-
-
-def _rounds(frame: pd.DataFrame) -> np.ndarray:
-    """The numbers of rounds, int64; exact, which float64 is up to 2^53 alone."""
-    code, texts = pd.factorize(_texts(frame["round"]))
-    numbers = np.array([_integer(str(text)) for text in texts], np.int64)[code]
-    bad = abs(numbers) >= FARTHEST
-    _refuse(frame, "round", bad, "must be an integer between -2^62 and 2^62")
-    return numbers
-
-
-def _integer(text: str) -> int:
-    """FARTHEST where it is none."""
-    if re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", text):
-        return max(-FARTHEST, min(int(text), FARTHEST))
-    try:
-        value = float(text)
-    except ValueError:
-        return FARTHEST
-    return int(value) if value.is_integer() and abs(value) < 2**53 and "_" not in text else FARTHEST
-
-
-def _names(frame: pd.DataFrame, column: str) -> pd.Series:
-    names = frame[column].astype(object).map(_name)
-    _refuse(frame, column, (names == "").to_numpy(), "must be a string or an integer")
-    return names
-
-
-def _name(value: Any) -> str:
-    """In Unicode's form NFC; empty where it is no name."""
-    if isinstance(value, bytes):
-        try:
-            value = value.decode()
-        except UnicodeDecodeError:
-            return ""
-    if isinstance(value, str):
-        return str(nfc(value))
-    return str(value) if isinstance(value, Integral) and not isinstance(value, bool) else ""
-
-
-def _refuse(frame: pd.DataFrame, column: str, bad: np.ndarray, complaint: str) -> None:
+def _refuse(table: Table, column: str, bad: np.ndarray, complaint: str) -> None:
     if bad.any():
-        value = str(frame[column].to_numpy()[bad][0])
+        value = str(table[column][bad].tolist()[0])
         shown = value if len(value) <= 100 else f"{value[:100]}..."
-        raise InvalidSetting(f"{column} {shown!r} {complaint} ({_at(frame.index[bad])}).")
+        where = _at(table.lines[bad], table.unit)
+        raise InvalidSetting(f"{column} {shown!r} {complaint} ({where}).")
 
 
-def _at(lines: pd.Index) -> str:
+def _at(lines: np.ndarray, unit: str) -> str:
     """Which lines, five of them at most: "line 3", "lines 3, 7"."""
-    shown = ", ".join(map(str, sorted(lines)[:SHOWN])) + ", ..." * (len(lines) > SHOWN)
-    return f"{lines.name or 'row'}{'s' * (len(lines) > 1)} {shown}"
+    shown = ", ".join(map(str, sorted(lines.tolist())[:SHOWN])) + ", ..." * (len(lines) > SHOWN)
+    return f"{unit}{'s' * (len(lines) > 1)} {shown}"

@@ -7,14 +7,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from jax import Array
 
-from trip_jax.deployment.exchanges import dispute_lines
-from trip_jax.deployment.report_table import Reported
-from trip_jax.node.csv_lines import csv_lines
-from trip_jax.protocol.reports import Verdict
-from trip_jax.runs.own_files import is_table, refuse_others
-from trip_jax.runs.scores import shares
+from trip_node.deployment.exchanges import dispute_lines
+from trip_node.deployment.report_table import Reported
+from trip_node.deployment.scores import shares
+from trip_node.node.csv_lines import csv_lines
+from trip_node.protocol.reports import Verdict
+from trip_node.settings.own_files import is_table, refuse_others
 
 FILES = ("phi.csv", "scores.csv", "flagged.csv")
 DISPUTED = "disputed.csv"  # where the table says who sent what
@@ -39,7 +38,7 @@ def refuse_other_files(out: Path) -> None:
         refuse_others(out / name, is_table(columns), "choose another --out")
 
 
-def write(out: Path, phi: Array, verdict: Verdict, reported: Reported) -> None:
+def write(out: Path, phi: np.ndarray, verdict: Verdict, reported: Reported) -> None:
     """Make the directory `out` with phi.csv, scores.csv (phi [n, n]) and flagged.csv.
 
     disputed.csv is there where the table has a column `sent`, and where it replaces an older one.
@@ -49,7 +48,7 @@ def write(out: Path, phi: Array, verdict: Verdict, reported: Reported) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=out) as unfinished:
-            _write_all(Path(unfinished), np.asarray(phi), verdict, reported)
+            _write_all(Path(unfinished), phi, verdict, reported)
             for file in (*FILES, *[DISPUTED] * _disputes(out, reported)):
                 Path(unfinished, file).replace(out / file)
     except BaseException:
@@ -108,13 +107,13 @@ def left_out(reported: Reported) -> np.ndarray:
     """Whose reports [T, n] hold what is no number, so that they have no distance."""
     out = np.zeros((len(reported.rounds), len(reported.names)), bool)
     t, a = np.nonzero(np.isnan(reported.reports.lcv))
-    out[t, np.asarray(reported.reports.client)[t, a]] = True
+    out[t, reported.reports.client[t, a]] = True
     return out
 
 
-def scores(phi: Array | np.ndarray) -> np.ndarray:
+def scores(phi: np.ndarray) -> np.ndarray:
     """What each client contributed to all clients' models on average, [n]."""
-    return np.asarray(phi).mean(axis=0, dtype=float)
+    return np.asarray(phi.mean(axis=0, dtype=float))
 
 
 def _decimals(values: Any) -> np.ndarray:

@@ -24,19 +24,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from trip_jax.deployment.answers import LARGE_MESSAGES, Guarded, body, failure, sliced, streamed
-from trip_jax.deployment.exchanges import COLUMNS as OF_DISPUTES
-from trip_jax.deployment.ledger import Ledger, Received
-from trip_jax.deployment.ledger_file import LedgerGone
-from trip_jax.deployment.tasks import Task, told
-from trip_jax.deployment.tracing import EVENTS, Traced, after, disputed_csv, nothing_yet, round_csv
-from trip_jax.node.admission import Federation, Refused
-from trip_jax.node.report import COLUMNS
-from trip_jax.node.sending import SIGNATURE
-from trip_jax.protocol.defences import Defence
-from trip_jax.runs.pages.document import assemble
+from trip_node.deployment.answers import LARGE_MESSAGES, Guarded, body, failure, sliced, streamed
+from trip_node.deployment.exchanges import COLUMNS as OF_DISPUTES
+from trip_node.deployment.ledger import Ledger, Received
+from trip_node.deployment.ledger_file import LedgerGone
+from trip_node.deployment.tasks import Task, told
+from trip_node.deployment.tracing import EVENTS, Traced, after, disputed_csv, nothing_yet, round_csv
+from trip_node.node.admission import Federation, Refused
+from trip_node.node.report import COLUMNS
+from trip_node.node.sending import SIGNATURE
+from trip_node.protocol.defences import C2Settings
+from trip_node.pages.document import assemble
 
-log = logging.getLogger("trip_jax.service")
+log = logging.getLogger("trip_node.service")
 
 BATCH = 256  # messages in a transaction
 WATCH = 1.0  # seconds between looks at the ledger's file
@@ -50,7 +50,7 @@ class Service:
     """The state behind the routes."""
 
     def __init__(
-        self, federation: Federation, ledger: Ledger, defence: Defence, deadline: float | None
+        self, federation: Federation, ledger: Ledger, defence: C2Settings, deadline: float | None
     ):
         self.federation, self._ledger, self._defence = federation, ledger, defence
         self._deadline = deadline
@@ -231,7 +231,7 @@ class Service:
 
 def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
     """The routes, for who asks for one of `hosts`; `web/openapi.json` describes them."""
-    description = (files("trip_jax.deployment") / "web" / "openapi.json").read_bytes()
+    description = (files("trip_node.deployment") / "web" / "openapi.json").read_bytes()
     live = page(service.federation.name)
 
     async def reports(request: Request) -> Response:

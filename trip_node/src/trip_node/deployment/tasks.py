@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
-log = logging.getLogger("trip_jax.service")
+log = logging.getLogger("trip_node.service")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 4.0  # seconds before work that failed is tried again
 MOST_LETTERS = 300  # of an error in a line of the log

@@ -2,24 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import pandas as pd
-from jax import Array
 
-from trip_jax.deployment.exchanges import STATED_BY
-from trip_jax.deployment.report_table import COLUMNS, SENT, read_reports
-from trip_jax.deployment.result_tables import flag_lines, phi_lines, score_lines, scores
-from trip_jax.node.csv_lines import csv_lines
-from trip_jax.node.exchanges import Disputed, stated_by_both
-from trip_jax.node.report import Report
-from trip_jax.protocol.coordinator import coordinate
-from trip_jax.protocol.defences import Defence
-from trip_jax.protocol.reports import Reports, Verdict
-from trip_jax.runs.scores import shares
+from trip_node.deployment.exchanges import STATED_BY
+from trip_node.deployment.report_table import COLUMNS, SENT, read_reports
+from trip_node.deployment.result_tables import flag_lines, phi_lines, score_lines, scores
+from trip_node.deployment.scores import shares
+from trip_node.deployment.table import Table, cells_of
+from trip_node.node.csv_lines import csv_lines
+from trip_node.node.exchanges import Disputed, stated_by_both
+from trip_node.node.report import Report
+from trip_node.protocol.coordinator import coordinate
+from trip_node.protocol.defences import C2Settings, audit_of
 
 EVENTS = 100  # disputed exchanges that are kept in memory, the newest
 
@@ -84,16 +80,15 @@ def nothing_yet(clients: Sequence[str]) -> Traced:
     return Traced(names, np.zeros((len(clients), len(clients)), np.float32))
 
 
-def after(before: Traced, round: int, told: Sequence[Report], defence: Defence) -> Traced:
+def after(before: Traced, round: int, told: Sequence[Report], defence: C2Settings) -> Traced:
     """What is known once a further round is traced.
 
     A client without a report counts as `--missing zero` takes it, and exchanges count where both
     ends state them.
     """
     reported = read_reports(_table(told, before.names, round))
-    reports = jax.tree.map(lambda column: _padded(column[0]), reported.reports)
-    phi, verdict = _step(jnp.asarray(before.phi), reports, defence)
-    distance = np.asarray(verdict.distance)
+    phi, verdict = coordinate(before.phi, reported.reports.of_round(0), audit_of(defence))
+    distance = verdict.distance
     flags = [
         Flag(round, before.names[i], float(distance[i])) for i in np.flatnonzero(verdict.flagged)
     ]
@@ -107,7 +102,7 @@ def after(before: Traced, round: int, told: Sequence[Report], defence: Defence) 
     )
     return replace(
         before,
-        phi=np.asarray(phi),
+        phi=phi,
         n_rounds=before.n_rounds + 1,
         flags=[*before.flags, *flags],
         unconfirmed=[*before.unconfirmed, *unconfirmed],
@@ -146,7 +141,7 @@ def _all_reports(
     return [reports[name] for name in sorted(reports)]
 
 
-def _table(told: Sequence[Report], clients: Sequence[str], round: int) -> pd.DataFrame:
+def _table(told: Sequence[Report], clients: Sequence[str], round: int) -> Table:
     """The round as `trip-jax coordinate` would read it from `round_csv`."""
     lines: list[tuple[int, str, str, float, float, bool]] = []
     for one, _ in _all_reports(told, clients, round):
@@ -155,14 +150,6 @@ def _table(told: Sequence[Report], clients: Sequence[str], round: int) -> pd.Dat
         lines += [(round, one.client, *member, member[0] in sent) for member in of_members]
         others = sent - set(one.members)
         lines += [(round, one.client, name, np.nan, np.nan, True) for name in others]
-    return pd.DataFrame(lines, columns=[*COLUMNS, SENT])
+    columns = [cells_of(list(column)) for column in zip(*lines, strict=True)]
+    return Table((*COLUMNS, SENT), tuple(columns), np.arange(len(lines)))
 
-
-def _padded(column: Array) -> Array:
-    """To a power of two, so that rounds of nearly equal sizes share one program."""
-    return jnp.pad(column, (0, (1 << (len(column) - 1).bit_length()) - len(column)))
-
-
-@partial(jax.jit, static_argnames=("defence",))
-def _step(phi: Array, reports: Reports, defence: Defence) -> tuple[Array, Verdict]:
-    return coordinate(phi, reports, defence.audit())

@@ -4,7 +4,7 @@ Nothing here imports JAX. Models are PyTorch state_dicts, mappings or lists of a
 safetensors files.
 """
 
-from trip_jax.node.evaluator import LocalEvaluator
-from trip_jax.node.report import Report
+from trip_node.node.evaluator import LocalEvaluator
+from trip_node.node.report import Report
 
 __all__ = ["LocalEvaluator", "Report"]

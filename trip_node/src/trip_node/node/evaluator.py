@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from trip_jax.node.game import ESTIMATORS, Game
-from trip_jax.node.models import Leaves, finite, leaves, mixture, require_alike
-from trip_jax.node.report import FARTHEST_ROUND, Report
-from trip_jax.node.utility import BROKEN, Utility
-from trip_jax.node.weights import number, proportions, shares
-from trip_jax.settings import at_least, choice, count, require
-from trip_jax.shapley.semivalues import SEMIVALUES
+from trip_node.node.game import ESTIMATORS, Game
+from trip_node.node.models import Leaves, finite, leaves, mixture, require_alike
+from trip_node.node.report import FARTHEST_ROUND, Report
+from trip_node.node.utility import BROKEN, Utility
+from trip_node.node.weights import number, proportions, shares
+from trip_node.settings import at_least, choice, count, require
+from trip_node.shapley.semivalues import SEMIVALUES
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import compress
 
-from trip_jax.node.report import Report
+from trip_node.node.report import Report
 
 
 @dataclass(frozen=True, order=True)

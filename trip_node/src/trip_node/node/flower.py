@@ -12,11 +12,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from trip_jax.node.evaluator import LocalEvaluator
-from trip_jax.node.models import leaves, mixture
-from trip_jax.node.report import Report
-from trip_jax.node.weights import shares
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.node.evaluator import LocalEvaluator
+from trip_node.node.models import leaves, mixture
+from trip_node.node.report import Report
+from trip_node.node.weights import shares
+from trip_node.settings.errors import InvalidSetting
 
 ASKED = "query.contributions"
 """The type of the messages."""

@@ -6,10 +6,10 @@ from math import comb
 
 import numpy as np
 
-from trip_jax.settings import require
-from trip_jax.shapley import orders
-from trip_jax.shapley.semivalues import needed_sizes
-from trip_jax.shapley.tables import game_values
+from trip_node.settings import require
+from trip_node.shapley import orders
+from trip_node.shapley.semivalues import needed_sizes
+from trip_node.shapley.tables import game_values
 
 ESTIMATORS = ("antithetic", "permutation", "exact")
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from trip_jax.node.admission import MOST_BYTES, Federation, Refused
-from trip_jax.node.names import nfc
-from trip_jax.node.report import SIGNATURE_BYTES, Report
-from trip_jax.node.strict_json import fields_of
-from trip_jax.settings import require
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.node.admission import MOST_BYTES, Federation, Refused
+from trip_node.node.names import nfc
+from trip_node.node.report import SIGNATURE_BYTES, Report
+from trip_node.node.strict_json import fields_of
+from trip_node.settings import require
+from trip_node.settings.errors import InvalidSetting
 
 PROOF = "trip_jax.equivocation/1"
 """Of the JSON that holds the two reports and their signatures."""

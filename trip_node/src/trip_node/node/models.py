@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from trip_jax.node.stored import Stored
-from trip_jax.settings import require
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.node.stored import Stored
+from trip_node.settings import require
+from trip_node.settings.errors import InvalidSetting
 
 Leaves: TypeAlias = dict[str, Any]
 """A model's arrays by name, or by place in a list; of NumPy or PyTorch."""

@@ -3,8 +3,8 @@
 from typing import Any
 from unicodedata import category, normalize
 
-from trip_jax.settings import require
-from trip_jax.settings.names import LONGEST_NAME
+from trip_node.settings import require
+from trip_node.settings.names import LONGEST_NAME
 
 LONGEST = LONGEST_NAME
 """Characters of a name."""

@@ -9,12 +9,12 @@ import base64
 import re
 from pathlib import Path
 
-from trip_jax.node.durable import create, synchronise
-from trip_jax.node.report import SIGNATURE_BYTES, Report
-from trip_jax.node.sending import NotTaken, hand_in
-from trip_jax.node.signing import Signer, is_signed
-from trip_jax.settings import require
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.node.durable import create, synchronise
+from trip_node.node.report import SIGNATURE_BYTES, Report
+from trip_node.node.sending import NotTaken, hand_in
+from trip_node.node.signing import Signer, is_signed
+from trip_node.settings import require
+from trip_node.settings.errors import InvalidSetting
 
 FINAL = ("late", "equivocating")
 """Reasons of refusal that no later attempt changes."""
@@ -73,7 +73,7 @@ class Outbox:
         """Send what waits, in the order of rounds, as it was kept.
 
         Args:
-            address, timeout: as of `trip_jax.node.sending.send`.
+            address, timeout: as of `trip_node.node.sending.send`.
 
         Raises:
             InvalidSetting: the coordinator refuses some, or files of some are damaged; all others

@@ -5,7 +5,7 @@ verifiers read in different ways, are named in Chalkias, Garillot, Nikolaenko, "
 EdDSAs" (2020), section 3. The arithmetic is that of RFC 8032, section 5.1.
 """
 
-from trip_jax.settings import require
+from trip_node.settings import require
 
 P = 2**255 - 19
 """The field's prime."""

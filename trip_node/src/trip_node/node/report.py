@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from trip_jax.node.csv_lines import csv_lines
-from trip_jax.node.names import is_text, nfc
-from trip_jax.node.strict_json import fields_of, take_schema
-from trip_jax.settings import require
+from trip_node.node.csv_lines import csv_lines
+from trip_node.node.names import is_text, nfc
+from trip_node.node.strict_json import fields_of, take_schema
+from trip_node.settings import require
 
 SCHEMA = "trip_jax.report/2"
 """Of the JSON; the number rises when what is there changes its meaning."""

@@ -19,11 +19,11 @@ from urllib.request import (
     UnknownHandler,
 )
 
-from trip_jax.node.report import Report
-from trip_jax.node.signing import Signer
-from trip_jax.settings import above_zero, require
-from trip_jax.settings.credentials import masked
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.node.report import Report
+from trip_node.node.signing import Signer
+from trip_node.settings import above_zero, require
+from trip_node.settings.credentials import masked
+from trip_node.settings.errors import InvalidSetting
 
 SIGNATURE = "Trip-Signature"
 """The header that holds it."""
@@ -56,7 +56,7 @@ def send(report: Report, address: str, signer: Signer, timeout: float = 30) -> N
     """Hand a report in; once this returns, the coordinator has stored it.
 
     A report that the coordinator has already is no fault, so that what was cut off can be sent
-    again. `trip_jax.node.outbox.Outbox` keeps reports until they are stored.
+    again. `trip_node.node.outbox.Outbox` keeps reports until they are stored.
 
     Args:
         address: of the service, such as "https://coordinator.example:8000".

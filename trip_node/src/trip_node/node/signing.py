@@ -12,9 +12,9 @@ import stat
 from pathlib import Path
 from types import ModuleType
 
-from trip_jax.node.durable import create
-from trip_jax.settings import require
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.node.durable import create
+from trip_node.settings import require
+from trip_node.settings.errors import InvalidSetting
 
 PURPOSE = b"trip_jax signed message\n"
 KEY_BYTES = 32

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from trip_jax.settings import require
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.settings import require
+from trip_node.settings.errors import InvalidSetting
 
 TYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4",

@@ -4,8 +4,8 @@ import json
 import re
 from typing import Any
 
-from trip_jax.settings import require
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.settings import require
+from trip_node.settings.errors import InvalidSetting
 
 MOST_BRACKETS = 16
 """Of objects and lists in a message; a report has seven. A deep nest of them costs seconds."""

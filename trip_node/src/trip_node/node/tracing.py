@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trip_jax.node.exchanges import Disputed, stated_by_both
-from trip_jax.node.gossip import Gossip
-from trip_jax.node.report import Report
+from trip_node.node.exchanges import Disputed, stated_by_both
+from trip_node.node.gossip import Gossip
+from trip_node.node.report import Report
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from trip_jax.node.models import Leaves, like
-from trip_jax.node.report import LARGEST
-from trip_jax.node.weights import number
-from trip_jax.settings import require
+from trip_node.node.models import Leaves, like
+from trip_node.node.report import LARGEST
+from trip_node.node.weights import number
+from trip_node.settings import require
 
 Progress = Callable[[int, int], None]
 

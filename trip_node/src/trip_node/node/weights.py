@@ -5,7 +5,7 @@ from math import frexp, inf, ldexp
 from numbers import Integral, Real
 from typing import Any
 
-from trip_jax.settings import require
+from trip_node.settings import require
 
 LARGEST = 1e300
 """Weights from here on are scaled down: a report takes none, and their sum may overflow."""

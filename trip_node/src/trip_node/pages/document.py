@@ -10,11 +10,14 @@ import html
 import json
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-WEB = files("trip_jax.runs.pages") / "web"
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+WEB = files("trip_node.pages") / "web"
 POLICY = (
     "default-src 'none'; style-src {style}; script-src {script}; img-src data:; "
     "connect-src {connect}; base-uri 'none'; form-action 'none'"
@@ -28,28 +31,35 @@ def assemble(
     data: dict[str, Any],
     *,
     connect: str = "'none'",
+    web: "Traversable" = WEB,
 ) -> str:
     """The page as text.
 
     Args:
         title: of the browser's window.
-        body: the file in `web` with what <main> holds.
-        scripts: files in `web`, joined in this order.
+        body: the file with what <main> holds.
+        scripts: files, joined in this order.
         data: what the page shows, as JSON; NaN and infinities become null.
         connect: from where its program may fetch data.
+        web: the folder of these files; those that all pages share are in this package's own.
     """
-    style = _read("style.css")
-    script = '"use strict";\n' + "\n".join(map(_read, scripts))
+
+    def read(name: str) -> str:
+        own = web / name
+        return (own if own.is_file() else WEB / name).read_text(encoding="utf-8")
+
+    style = read("style.css")
+    script = '"use strict";\n' + "\n".join(map(read, scripts))
     values = {
         "policy": POLICY.format(style=_hash(style), script=_hash(script), connect=connect),
         "title": html.escape(title),
         "style": style,
-        "body": _read(body),
+        "body": read(body),
         "data": _inert(json.dumps(_finite(data), allow_nan=False, separators=(",", ":"))),
         "script": script,
     }
     # Split, not replaced one after another: what one part holds is no place for the next.
-    first, *parts = _read("page.html").split("{{")
+    first, *parts = read("page.html").split("{{")
     named = (part.split("}}", 1) for part in parts)
     return first + "".join(values[name] + text for name, text in named)
 
@@ -58,10 +68,6 @@ def packed(values: Any, dtype: str = "<f4") -> dict[str, str]:
     """An array as base64 of little-endian numbers, which base.js unpacks."""
     raw = np.ascontiguousarray(values, dtype).tobytes()
     return {"type": dtype[1:], "base64": base64.b64encode(raw).decode()}
-
-
-def _read(name: str) -> str:
-    return (WEB / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

@@ -5,19 +5,22 @@ machine learning", NeurIPS 2021. RFFL: Xu, Lyu, "A reputation mechanism is all y
 """
 
 import numpy as np
-from jaxtyping import Float, Int
 
 MEMORY = 0.95
 """The part of a reputation that stays in a round, of both papers."""
 
 
 def reputations(
-    contributions: Float[np.ndarray, "T n"], memory: float = MEMORY
-) -> Float[np.ndarray, "T n"]:
+    contributions: np.ndarray, memory: float = MEMORY
+) -> np.ndarray:
     """r <- memory r + (1 - memory) phi_t / |phi_t|, from 0, after every round.
 
     Args:
-        contributions: of each client in each round.
+        contributions: of each client in each round, [T, n].
+        memory: the part of a reputation that stays in a round.
+
+    Returns:
+        reputations [T, n].
     """
     reputation, found = np.zeros(contributions.shape[1]), []
     for of_round in contributions:
@@ -27,11 +30,12 @@ def reputations(
 
 
 def model_shares(
-    reputation: Float[np.ndarray, " n"], altruism: float = 1.0
-) -> Float[np.ndarray, " n"]:
-    """The part of the common update that each client is given (CGSV), of the best one all.
+    reputation: np.ndarray, altruism: float = 1.0
+) -> np.ndarray:
+    """The part of the common update that each client is given (CGSV), [n]; of the best one all.
 
     Args:
+        reputation: of each client, [n].
         altruism: beta of tanh(beta r): the larger, the more alike are all.
     """
     earned = np.tanh(altruism * np.maximum(reputation, 0) / max(reputation.max(), 1e-12))
@@ -39,9 +43,15 @@ def model_shares(
 
 
 def rewarded(
-    start: Float[np.ndarray, " P"], common: Float[np.ndarray, " P"], share: float
-) -> Float[np.ndarray, " P"]:
-    """The model of a client that is given this share of the update: its largest entries (CGSV)."""
+    start: np.ndarray, common: np.ndarray, share: float
+) -> np.ndarray:
+    """The model of a client that is given this share of the update: its largest entries (CGSV).
+
+    Args:
+        start: the parameters [P] from which the clients began.
+        common: the parameters [P] of their common model.
+        share: of the update's entries that the client is given, from 0 to 1.
+    """
     update = common - start
     count = int(np.floor(share * len(update)))
     largest = np.argsort(-abs(update), kind="stable")[:count]
@@ -51,13 +61,15 @@ def rewarded(
 
 
 def excluded(
-    contributions: Float[np.ndarray, "T n"], memory: float = MEMORY, threshold: float | None = None
-) -> Int[np.ndarray, " n"]:
-    """The round, from 1, after which each client is shut out (RFFL); 0 for who stays.
+    contributions: np.ndarray, memory: float = MEMORY, threshold: float | None = None
+) -> np.ndarray:
+    """The round, from 1, after which each client is shut out (RFFL), [n]; 0 for who stays.
 
     Reputations sum to one over those who are left, and begin equal.
 
     Args:
+        contributions: of each client in each round, [T, n].
+        memory: the part of a reputation that stays in a round.
         threshold: of reputations; a third of an equal share among all clients if None.
     """
     n = contributions.shape[1]
@@ -77,13 +89,13 @@ def excluded(
     return after
 
 
-def _scaled(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def _scaled(values: np.ndarray) -> np.ndarray:
     """Over a power of two, so that no sum or square overflows or vanishes; nothing is rounded."""
     _, exponent = np.frexp(abs(values).max())
     return np.asarray(np.ldexp(values, -exponent))
 
 
-def _unit(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def _unit(values: np.ndarray) -> np.ndarray:
     values = _scaled(values)
     norm = np.linalg.norm(values)
     return np.asarray(values / norm if norm > 0 else values)

@@ -3,15 +3,14 @@
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Float, Int
 
-from trip_jax.settings import Registry, require
-from trip_jax.settings.declared import array, told
+from trip_node.settings import Registry, require
+from trip_node.settings.declared import array, told
 
-Scores = Float[np.ndarray, " n"]
+Scores: TypeAlias = np.ndarray  # [n] of the clients
 
 PAYMENTS: Registry[Callable[[Scores], Scores]] = Registry("rule")
 """From scores to shares of the budget, which sum to one; none is beyond the whole budget."""
@@ -71,8 +70,8 @@ def in_cents(budget: Any) -> int:
     return int(cents)
 
 
-def payments(scores: Any, budget: Any, rule: str = DEFAULT) -> Int[np.ndarray, " n"]:
-    """Payments in cents, whose sum is exactly the budget.
+def payments(scores: Any, budget: Any, rule: str = DEFAULT) -> np.ndarray:
+    """Payments in cents [n], whose sum is exactly the budget.
 
     Each is the share rounded down; the cents that are left go to the largest remainders, of equal
     ones to the clients of lower numbers. By the default rule no client pays. A negative payment,

@@ -7,7 +7,7 @@ from dataclasses import field
 from math import inf
 from typing import Generic, TypeVar
 
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.settings.errors import InvalidSetting
 
 T = TypeVar("T")
 
@@ -18,9 +18,12 @@ EXECUTION = {"execution": True}
 """Metadata of fields and sections that change results by no more than rounding."""
 
 
+PACKAGES = ("trip_node.", "trip_jax.")
+
+
 def of_this_package(one: object) -> bool:
-    """Whether a function, or an object by its class, was written here."""
-    return str(getattr(one, "__module__", type(one).__module__)).startswith("trip_jax.")
+    """Whether a function, or an object by its class, belongs to trip_node or the simulator."""
+    return str(getattr(one, "__module__", type(one).__module__)).startswith(PACKAGES)
 
 
 class Registry(Generic[T]):

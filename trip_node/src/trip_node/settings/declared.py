@@ -4,6 +4,7 @@ A schema checks the types of settings on the command line; these checks are for 
 and for arguments in Python. Integers of NumPy become Python's, lists become tuples.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -16,14 +17,13 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
-import jax
 import numpy as np
 
-from trip_jax.settings import count, require
-from trip_jax.settings.names import number_of
+from trip_node.settings import count, require
+from trip_node.settings.names import number_of
 
 T = TypeVar("T")
-Array: TypeAlias = np.ndarray | jax.Array
+Array: TypeAlias = Any  # of NumPy, or of JAX where a program has imported it
 
 TYPES = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
 TYPES |= {tuple[int, ...]: "a list of integers", tuple[str, ...]: "a list"}
@@ -157,7 +157,8 @@ def array(name: str, values: Any) -> Array:
     Raises:
         InvalidSetting: rows of different lengths, or values that are missing.
     """
-    if isinstance(values, jax.Array):
+    jax = sys.modules.get("jax")  # without it there are no arrays of JAX
+    if jax and isinstance(values, jax.Array):
         return values
     require(not np.ma.is_masked(values), f"{name} lacks values: fill them in, or leave out rows.")
     require(not isinstance(values, str | dict), f"{name} must be an array, not {told(values)}.")

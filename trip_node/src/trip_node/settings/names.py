@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
-from trip_jax.settings import require
+from trip_node.settings import require
 
 LONGEST_NAME = 200
 """Characters of a name."""

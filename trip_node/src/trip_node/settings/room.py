@@ -6,11 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from typing import Any
 
-import jax
-import psutil
-
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.settings.errors import InvalidSetting
 
 GIB = 2**30
 
@@ -42,8 +40,8 @@ def require_room(needed: float, mend: str, there: Room | None = None, held: int 
     )
 
 
-def of_device(device: jax.Device) -> Room:
-    """What may be held on a device; on a CPU what this process may hold."""
+def of_device(device: Any) -> Room:
+    """What may be held on a device of JAX; on a CPU what this process may hold."""
     if device.platform == "cpu":
         return of_process()
     statistics = device.memory_stats() or {}
@@ -56,15 +54,36 @@ def of_process() -> Room:
 
 
 def _of_process() -> Iterator[Room]:
-    memory = psutil.Process().memory_info()
-    left = psutil.virtual_memory().available
-    yield Room(left + memory.rss, "what other processes leave of this machine")
+    left, resident, addresses = _measured()
+    yield Room(left + resident, "what other processes leave of this machine")
     groups = of_control_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
     yield Room(groups, "the control group of this process")
     of_addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if of_addresses != resource.RLIM_INFINITY:
         # Addresses that are taken without memory leave less for what will be held.
-        yield Room(of_addresses - memory.vms + memory.rss, "ulimit -v")
+        yield Room(of_addresses - addresses + resident, "ulimit -v")
+
+
+def _measured() -> tuple[float, float, float]:
+    """Bytes that are free on this machine, that this process holds, and its addresses."""
+    try:
+        import psutil
+    except ImportError:  # an installation of trip-node alone
+        return _of_proc(Path("/proc"))
+    memory = psutil.Process().memory_info()
+    return psutil.virtual_memory().available, memory.rss, memory.vms
+
+
+def _of_proc(proc: Path) -> tuple[float, float, float]:
+    """The same as Linux tells it; elsewhere all memory counts as free."""
+    try:
+        sizes = (line.split() for line in (proc / "meminfo").read_text().splitlines())
+        free = {name: 1024 * int(number) for name, number, *_ in sizes}["MemAvailable:"]
+        addresses, resident, *_ = map(int, (proc / "self" / "statm").read_text().split())
+    except (OSError, KeyError, ValueError):
+        return inf, 0, 0
+    page = resource.getpagesize()
+    return free, page * resident, page * addresses
 
 
 def of_control_groups(groups: Path, root: Path) -> float:

@@ -8,8 +8,8 @@ those of the order in the game's odd part v(S) = (u(S) - u(N - S)) / 2.
 
 from typing import Any
 
-from trip_jax.shapley.few_draws import standard_error
-from trip_jax.shapley.rows import after_ends, in_pairs
+from trip_node.shapley.few_draws import standard_error
+from trip_node.shapley.rows import after_ends, in_pairs
 
 LEAST_ORDERS = 5
 """Fewer tell no standard error."""

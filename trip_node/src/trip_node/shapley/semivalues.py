@@ -11,7 +11,7 @@ from math import comb, prod
 
 import numpy as np
 
-from trip_jax.settings import Registry
+from trip_node.settings import Registry
 
 Semivalue = Callable[[int, int], float]
 """(m, s) -> m times the weight of u(S + j) - u(S) in a game of m players, |S| = s.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trip_jax.shapley.semivalues import marginal_weights
+from trip_node.shapley.semivalues import marginal_weights
 
 
 def game_values(utilities: np.ndarray, semivalue: str = "shapley") -> np.ndarray:
