@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("cryptography", reason="pip install trip-jax[serve]")
+pytest.importorskip("cryptography", reason="pip install trip-node[serve]")
 
-from trip_jax.node import Report
-from trip_jax.node.admission import (
+from trip_node.node import Report
+from trip_node.node.admission import (
     CLOSE,
     KEYS,
     MOST_BYTES,
@@ -21,9 +21,9 @@ from trip_jax.node.admission import (
     Refused,
     order_to_close,
 )
-from trip_jax.node.public_keys import COFACTOR, P, require_public_key
-from trip_jax.node.signing import Signer, is_signed
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.node.public_keys import COFACTOR, P, require_public_key
+from trip_node.node.signing import Signer, is_signed
+from trip_node.settings.errors import InvalidSetting
 
 ANN, BOB, OPERATOR = (Signer(name * 32) for name in (b"a", b"b", b"o"))
 GOOD = {

@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("starlette", reason="pip install trip-jax[serve]")
+pytest.importorskip("starlette", reason="pip install trip-node[serve]")
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tests.test_service import NAMES, SIGNERS, keys, report
-from trip_jax.coordinate import main
-from trip_jax.deployment import answers, connections
-from trip_jax.deployment.ledger import Ledger
-from trip_jax.deployment.listening import serve, server_of
-from trip_jax.deployment.service import Service, application
-from trip_jax.node.admission import Federation
-from trip_jax.node.sending import send
-from trip_jax.protocol.defences import Defence
-from trip_jax.settings.errors import InvalidSetting
+from four_clients import NAMES, SIGNERS, keys, report
+from trip_node.cli.coordinate import main
+from trip_node.deployment import answers, connections
+from trip_node.deployment.ledger import Ledger
+from trip_node.deployment.listening import serve, server_of
+from trip_node.deployment.service import Service, application
+from trip_node.node.admission import Federation
+from trip_node.node.sending import send
+from trip_node.protocol.defences import Defence
+from trip_node.settings.errors import InvalidSetting
 
 __all__ = ["keys"]  # the fixture
 
@@ -39,7 +39,7 @@ def port(keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     monkeypatch.setattr(connections, "HEAD_SECONDS", SOON)
     monkeypatch.setattr(connections, "STALL_SECONDS", SOON)
     monkeypatch.setattr(answers, "PATIENCE", SOON)
-    monkeypatch.setattr("trip_jax.deployment.listening.most_connections", lambda: PLACES)
+    monkeypatch.setattr("trip_node.deployment.listening.most_connections", lambda: PLACES)
 
     async def long(_: Request) -> Response:
         return Response(b"x" * 2**24)

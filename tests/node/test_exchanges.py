@@ -4,14 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+pytest.importorskip("hypothesis", reason="pip install trip-node[test]")
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trip_jax.deployment.report_table import read_reports
-from trip_jax.deployment.tracing import _table, after, nothing_yet
-from trip_jax.node import Report
-from trip_jax.node.exchanges import Disputed, stated_by_both
-from trip_jax.protocol.defences import Defence
+from trip_node.deployment.report_table import read_reports
+from trip_node.deployment.tracing import _table, after, nothing_yet
+from trip_node.node import Report
+from trip_node.node.exchanges import Disputed, stated_by_both
+from trip_node.protocol.defences import Defence
 
 NAMES = ("a", "b", "c", "d")
 

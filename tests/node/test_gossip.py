@@ -6,24 +6,28 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import pytest
+
+pytest.importorskip("hypothesis", reason="pip install trip-node[test]")
+pytest.importorskip("networkx", reason="pip install trip-node[test]")
+
+import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import reference as ref
+import reference as ref
 
-pytest.importorskip("cryptography", reason="pip install trip-jax[serve]")
+pytest.importorskip("cryptography", reason="pip install trip-node[serve]")
 
-from trip_jax.node import Report
-from trip_jax.node.admission import MOST_BYTES, Federation, Refused
-from trip_jax.node.exchanges import Disputed
-from trip_jax.node.gossip import PROOF, Gossip, Signed, verify_proof
-from trip_jax.node.report import LISTS
-from trip_jax.node.signing import Signer
-from trip_jax.node.tracing import trace
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.node import Report
+from trip_node.node.admission import MOST_BYTES, Federation, Refused
+from trip_node.node.exchanges import Disputed
+from trip_node.node.gossip import PROOF, Gossip, Signed, verify_proof
+from trip_node.node.report import LISTS
+from trip_node.node.signing import Signer
+from trip_node.node.tracing import trace
+from trip_node.settings.errors import InvalidSetting
 
 NAMES = ("ann", "bob", "cleo", "dora", "emil")
 SIGNERS = {name: Signer(bytes([k + 1]) * 32) for k, name in enumerate(NAMES)}

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from trip_jax.cli.main import USAGE, main
-from trip_jax.node.signing import Signer, is_signed
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.cli.main import USAGE, main
+from trip_node.node.signing import Signer, is_signed
+from trip_node.settings.errors import InvalidSetting
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="files have no modes")
 
@@ -32,7 +32,7 @@ def test_the_command_makes_a_key_and_shows_it_again(
     signature = base64.b64decode(signer.sign(b"it"))
     assert is_signed(b"it", signature, base64.b64decode(made))
     assert not is_signed(b"is", signature, base64.b64decode(made))
-    assert "trip-jax key FILE" in USAGE
+    assert "trip-node key FILE" in USAGE
     assert Signer.at(tmp_path / "bob.key").public != signer.public
     assert sorted(one.name for one in tmp_path.iterdir()) == ["ann.key", "bob.key"]
 

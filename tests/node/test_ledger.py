@@ -12,15 +12,15 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("starlette", reason="pip install trip-jax[serve]")
+pytest.importorskip("starlette", reason="pip install trip-node[serve]")
 
-from tests.test_service import NAMES, SIGNERS, keys, report
-from trip_jax.deployment import ledger as ledger_module
-from trip_jax.deployment import round_clock
-from trip_jax.deployment.ledger import AHEAD, LOST, Known, Ledger, Received
-from trip_jax.deployment.ledger_file import LedgerGone
-from trip_jax.node.admission import Federation, Refused
-from trip_jax.settings.errors import InvalidSetting
+from four_clients import NAMES, SIGNERS, keys, report
+from trip_node.deployment import ledger as ledger_module
+from trip_node.deployment import round_clock
+from trip_node.deployment.ledger import AHEAD, LOST, Known, Ledger, Received
+from trip_node.deployment.ledger_file import LedgerGone
+from trip_node.node.admission import Federation, Refused
+from trip_node.settings.errors import InvalidSetting
 
 __all__ = ["keys"]  # the fixture
 

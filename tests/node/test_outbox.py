@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.test_sending import REPORT, SIGNER, Server, answer
-from trip_jax.node import Report
-from trip_jax.node.outbox import Outbox
-from trip_jax.node.signing import Signer
-from trip_jax.settings.errors import InvalidSetting
+from test_sending import REPORT, SIGNER, Server, answer
+from trip_node.node import Report
+from trip_node.node.outbox import Outbox
+from trip_node.node.signing import Signer
+from trip_node.settings.errors import InvalidSetting
 
 STEPS = ("mkdir", "open", "fdopen", "fsync", "link", "unlink", "close")
 
@@ -105,9 +105,9 @@ def test_a_damaged_report_holds_up_no_other(server: Server, tmp_path: Path) -> N
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from trip_jax.node import Report
-from trip_jax.node.outbox import Outbox
-from trip_jax.node.signing import Signer
+from trip_node.node import Report
+from trip_node.node.outbox import Outbox
+from trip_node.node.signing import Signer
 
 report, folder, steps = Report.from_json(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
 done = 0

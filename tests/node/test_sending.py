@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from trip_jax.node import Report
-from trip_jax.node.sending import MOST_ANSWERED, NotTaken, post, send
-from trip_jax.node.signing import Signer
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.node import Report
+from trip_node.node.sending import MOST_ANSWERED, NotTaken, post, send
+from trip_node.node.signing import Signer
+from trip_node.settings.errors import InvalidSetting
 
 SIGNER = Signer(b"a" * 32)
 REPORT = Report("ann", 3, ("ann",), (1.0,), (0.5,), (0.0,), 2, federation="f")

@@ -11,8 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,96 +20,31 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("starlette", reason="pip install trip-jax[serve]")
+pytest.importorskip("starlette", reason="pip install trip-node[serve]")
 
-with warnings.catch_warnings():  # of its own dependencies
-    warnings.simplefilter("ignore")
-    from starlette.testclient import TestClient
+from four_clients import (
+    C2,
+    NAMES,
+    OPERATOR,
+    SIGNERS,
+    Start,
+    coordinated,
+    hand_in,
+    keys,
+    mixed,
+    report,
+    start,
+    wait_until_traced,
+)
+from trip_node.cli.coordinate import main
+from trip_node.deployment.ledger import AHEAD, Ledger, Received
+from trip_node.node import Report
+from trip_node.node.admission import MOST_BYTES, Federation, order_to_close
+from trip_node.node.sending import SIGNATURE, send
+from trip_node.node.signing import Signer
+from trip_node.settings.errors import InvalidSetting
 
-from trip_jax.config import Defence
-from trip_jax.coordinate import main
-from trip_jax.deployment.ledger import AHEAD, Ledger, Received
-from trip_jax.deployment.service import Service, application
-from trip_jax.node import Report
-from trip_jax.node.admission import KEYS, MOST_BYTES, Federation, order_to_close
-from trip_jax.node.sending import SIGNATURE, send
-from trip_jax.node.signing import Signer
-from trip_jax.settings.errors import InvalidSetting
-
-NAMES = ["10", "2", "ann", "böb, jr"]
-SIGNERS = {name: Signer(bytes([k]) * 32) for k, name in enumerate(NAMES)}
-OPERATOR = Signer(b"o" * 32)
-C2 = Defence(c2=True, penalty=0.02, distance=0.6)
-
-
-@pytest.fixture
-def keys(tmp_path: Path) -> Path:
-    clients = {name: signer.public for name, signer in SIGNERS.items()}
-    about = {"schema": KEYS, "federation": "f", "clients": clients, "operator": OPERATOR.public}
-    (tmp_path / "keys.json").write_text(json.dumps(about))
-    return tmp_path / "keys.json"
-
-
-Start = Callable[..., TestClient]
-
-
-@pytest.fixture
-def start(tmp_path: Path, keys: Path) -> Iterator[Start]:
-    """The service in this process, on the same ledger each time."""
-    running: list[TestClient] = []
-
-    def begin(defence: Defence | None = None, deadline: float | None = None) -> TestClient:
-        while running:
-            running.pop().__exit__(None, None, None)
-        federation = Federation.read(keys)
-        ledger = Ledger(tmp_path / "reports.sqlite", federation)
-        service = Service(federation, ledger, defence or Defence(), deadline)
-        running.append(TestClient(application(service)).__enter__())
-        return running[-1]
-
-    yield begin
-    while running:
-        running.pop().__exit__(None, None, None)
-
-
-def mixed(client: str, round: int, seed: int) -> tuple[str, ...]:
-    """Whose models a client mixed, itself among them."""
-    rng = np.random.default_rng([seed, round, NAMES.index(client)])
-    return (client, *(name for name in NAMES if name != client and rng.random() < 0.8))
-
-
-def report(client: str, round: int = 1, seed: int = 0, **changed: Any) -> Report:
-    rng = np.random.default_rng([seed, round, NAMES.index(client)])
-    members = mixed(client, round, seed)
-    changed = {"sent_to": tuple(i for i in NAMES if client in mixed(i, round, seed))} | changed
-    weights, lcv = rng.uniform(0.5, 3, len(members)), rng.normal(0.1, 0.01, len(members))
-    numbers = tuple(weights.tolist()), tuple(lcv.tolist()), (0.0,) * len(members)
-    return replace(Report(client, round, members, *numbers, 8, federation="f"), **changed)
-
-
-def hand_in(service: TestClient, told: Report, signer: Signer | None = None) -> tuple[int, str]:
-    """Status and reason."""
-    message = told.to_json().encode()
-    signature = (signer or SIGNERS[told.client]).sign(message)
-    answer = service.post("/reports", content=message, headers={SIGNATURE: signature})
-    return answer.status_code, answer.json().get("refused", "")
-
-
-def wait_until_traced(service: TestClient, rounds: int) -> dict[str, Any]:
-    for _ in range(600):
-        state = service.get("/state").json()
-        if state["traced"] == rounds:
-            return dict(state)
-        time.sleep(0.05)
-    raise AssertionError(f"{state} never traced {rounds} rounds")
-
-
-def coordinated(service: TestClient, folder: Path, *options: str) -> dict[str, bytes]:
-    """What `trip-jax coordinate` makes of the same table."""
-    (folder / "reports.csv").write_bytes(service.get("/reports.csv").content)
-    out = folder / "out"
-    assert main([str(folder / "reports.csv"), "--out", str(out), *options]) == 0
-    return {path.name: path.read_bytes() for path in out.iterdir()}
+__all__ = ["keys", "start"]  # fixtures
 
 
 def test_it_tells_what_the_command_tells_of_the_same_table(start: Start, tmp_path: Path) -> None:
@@ -363,7 +297,7 @@ def test_a_failed_transaction_stores_nothing(tmp_path: Path, keys: Path) -> None
 @contextmanager
 def process(keys: Path, state: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`trip-jax coordinate --listen` and its address."""
-    command = [sys.executable, "-m", "trip_jax.coordinate", "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "trip_node", "coordinate", "--listen", "127.0.0.1:0"]
     command += ["--state", str(state), "--keys", str(keys)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         try:

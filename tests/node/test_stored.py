@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("hypothesis", reason="pip install trip-node[test]")
+pytest.importorskip("safetensors", reason="pip install trip-node[test]")
+
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from trip_jax.node.stored import TYPES, Stored
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.node.stored import TYPES, Stored
+from trip_node.settings.errors import InvalidSetting
 
 
 def entry(**changed: Any) -> dict[str, Any]:

@@ -101,7 +101,9 @@ def judge(
     return adopted, replace(verdict, flagged=verdict.flagged | refused)
 
 
-def trace(reports: Reports | NodeReports, n: Any, defence: Defence = Defence()) -> tuple[Array, Verdict]:
+def trace(
+    reports: Reports | NodeReports, n: Any, defence: Defence = Defence()
+) -> tuple[Array, Verdict]:
     """phi^(T) [n, n] from the reports of all rounds (fields [T, A]), and each round's verdict.
 
     This is the whole coordinator, for deployments that collect reports without the simulator.

@@ -12,6 +12,7 @@ from trip_node.deployment.scores import MOST, percent, shares
 if TYPE_CHECKING:
     import xarray
 
+
 def extremes(scores: Sequence[float] | np.ndarray) -> tuple[list[int], list[int]]:
     """The clients of the highest and of the lowest scores, best first; all are in the first list
     where there are few."""

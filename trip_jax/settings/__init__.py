@@ -1,4 +1,4 @@
-"""What is checked wherever a setting or an argument comes in; most of it is shared with trip-node."""
+"""Checks of settings and arguments, which are those of the distribution trip-node."""
 
 from trip_node.settings import (
     EXECUTION,

@@ -31,7 +31,9 @@ def telling(
             try:
                 code = main(*arguments) or 0
                 if failure := lost():
-                    return refuse(f"Not all could be printed ({failure.strerror}); files are whole.")
+                    return refuse(
+                        f"Not all could be printed ({failure.strerror}); files are whole."
+                    )
                 return code
             except Exception as error:
                 sentence = in_words(error)

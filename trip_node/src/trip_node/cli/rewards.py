@@ -26,7 +26,9 @@ def main(argv: Sequence[str] | None = None, program: str = "trip-node") -> None:
     Args:
         program: the name under which it is started, for messages.
     """
-    parser = parser_of(program, f"Divides a budget by {SCORES} as coordinate writes it, into {FILE}.")
+    parser = parser_of(
+        program, f"Divides a budget by {SCORES} as coordinate writes it, into {FILE}."
+    )
     given = parser.parse_args(argv)
     choice("--rule", given.rule, tuple(PAYMENTS))
     path = given.folder / FILE

@@ -151,9 +151,7 @@ def _sent(table: Table) -> np.ndarray:
     return np.asarray(numbers == 1)
 
 
-def _refuse_wrong_reports(
-    table: Table, arcs: Arcs, names: list[str], rounds: np.ndarray
-) -> None:
+def _refuse_wrong_reports(table: Table, arcs: Arcs, names: list[str], rounds: np.ndarray) -> None:
     """Refuse lines that are right one by one, but together no report."""
 
     def refuse(bad: np.ndarray, complaint: str) -> None:
@@ -238,7 +236,13 @@ def _reports(arcs: Arcs, n_rounds: int) -> Reports:
 
 
 def _report_of(
-    table: Table, arcs: Arcs, names: list[str], rounds: np.ndarray, t: int, i: int, which: np.ndarray
+    table: Table,
+    arcs: Arcs,
+    names: list[str],
+    rounds: np.ndarray,
+    t: int,
+    i: int,
+    which: np.ndarray,
 ) -> str:
     """The report of client i in round t in words, with those of its lines that are chosen."""
     lines = arcs.line[which & (arcs.t == t) & (arcs.client == i)]

@@ -33,8 +33,8 @@ from trip_node.deployment.tracing import EVENTS, Traced, after, disputed_csv, no
 from trip_node.node.admission import Federation, Refused
 from trip_node.node.report import COLUMNS
 from trip_node.node.sending import SIGNATURE
-from trip_node.protocol.defences import C2Settings
 from trip_node.pages.document import assemble
+from trip_node.protocol.defences import C2Settings
 
 log = logging.getLogger("trip_node.service")
 

@@ -152,4 +152,3 @@ def _table(told: Sequence[Report], clients: Sequence[str], round: int) -> Table:
         lines += [(round, one.client, name, np.nan, np.nan, True) for name in others]
     columns = [cells_of(list(column)) for column in zip(*lines, strict=True)]
     return Table((*COLUMNS, SENT), tuple(columns), np.arange(len(lines)))
-

@@ -64,9 +64,7 @@ def coordinate(phi: np.ndarray, reports: Reports, audit: Audit) -> tuple[np.ndar
     return propagate(phi, replace(clean, lcv=verdict.adopted)), verdict
 
 
-def trace(
-    reports: Any, n: Any, defence: C2Settings | None = None
-) -> tuple[np.ndarray, Verdict]:
+def trace(reports: Any, n: Any, defence: C2Settings | None = None) -> tuple[np.ndarray, Verdict]:
     """phi^(T) [n, n] float32 from the reports of all rounds, and each round's verdict.
 
     This is the whole coordinator, for deployments that collect reports without the simulator.

@@ -41,7 +41,9 @@ class Verdict:
 
     adopted: np.ndarray  # [A] float32 the contributions that enter Eq. 3
     flagged: np.ndarray  # [n] bool clients whose report was replaced
-    distance: np.ndarray  # [n] float32 L2 distance of each report to its reference, 0 if it has none
+    distance: (
+        np.ndarray
+    )  # [n] float32 L2 distance of each report to its reference, 0 if it has none
     # [n] bool clients on which nobody else reports, whose word on themselves counts as 0; or None
     unconfirmed: np.ndarray | None = None
 

@@ -10,9 +10,7 @@ MEMORY = 0.95
 """The part of a reputation that stays in a round, of both papers."""
 
 
-def reputations(
-    contributions: np.ndarray, memory: float = MEMORY
-) -> np.ndarray:
+def reputations(contributions: np.ndarray, memory: float = MEMORY) -> np.ndarray:
     """r <- memory r + (1 - memory) phi_t / |phi_t|, from 0, after every round.
 
     Args:
@@ -29,9 +27,7 @@ def reputations(
     return np.stack(found)
 
 
-def model_shares(
-    reputation: np.ndarray, altruism: float = 1.0
-) -> np.ndarray:
+def model_shares(reputation: np.ndarray, altruism: float = 1.0) -> np.ndarray:
     """The part of the common update that each client is given (CGSV), [n]; of the best one all.
 
     Args:
@@ -42,9 +38,7 @@ def model_shares(
     return np.asarray(earned / earned.max() if earned.max() > 0 else earned)
 
 
-def rewarded(
-    start: np.ndarray, common: np.ndarray, share: float
-) -> np.ndarray:
+def rewarded(start: np.ndarray, common: np.ndarray, share: float) -> np.ndarray:
     """The model of a client that is given this share of the update: its largest entries (CGSV).
 
     Args:

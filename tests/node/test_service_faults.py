@@ -16,17 +16,15 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("starlette", reason="pip install trip-jax[serve]")
+pytest.importorskip("starlette", reason="pip install trip-node[serve]")
 
-from experiments.benchmarks.service_load import load
-from tests.test_connections import serving
-from tests.test_ledger import CHANGES
-from tests.test_service import (
+from four_clients import (
     NAMES,
     OPERATOR,
     SIGNERS,
+    Running,
     Start,
-    TestClient,
+    client_of,
     coordinated,
     hand_in,
     keys,
@@ -34,17 +32,20 @@ from tests.test_service import (
     start,
     wait_until_traced,
 )  # fmt: skip
-from trip_jax.deployment import answers, ledger, service, tasks, tracing
-from trip_jax.deployment.ledger import Ledger, Received
-from trip_jax.deployment.service import Service, application
-from trip_jax.node import Report
-from trip_jax.node.admission import Federation, order_to_close
-from trip_jax.node.sending import SIGNATURE
-from trip_jax.node.signing import Signer
+from test_connections import serving
+from test_ledger import CHANGES
+from trip_node.deployment import answers, ledger, service, tasks, tracing
+from trip_node.deployment.ledger import Ledger, Received
+from trip_node.deployment.service import Service, application
+from trip_node.node import Report
+from trip_node.node.admission import Federation, order_to_close
+from trip_node.node.sending import SIGNATURE
+from trip_node.node.signing import Signer
+from trip_node.protocol.defences import Defence
 
 __all__ = ["keys", "start"]  # fixtures
 
-NONE = service.Defence()
+NONE = Defence()
 TABLES = ("/scores.csv", "/phi.csv", "/flagged.csv")
 
 
@@ -56,11 +57,11 @@ def until(holds: Callable[[], Any], what: str) -> Any:
     raise AssertionError(what)
 
 
-def task(running: TestClient, name: str) -> dict[str, str]:
+def task(running: Running, name: str) -> dict[str, str]:
     return dict(running.get("/state").json()["tasks"][name])
 
 
-def order(running: TestClient, round: int) -> int:
+def order(running: Running, round: int) -> int:
     message = order_to_close("f", round)
     headers = {SIGNATURE: OPERATOR.sign(message)}
     return running.post("/close", content=message, headers=headers).status_code
@@ -147,7 +148,7 @@ def test_a_lost_ledger_takes_no_report(
         Ledger(state / name, Federation.read(keys)).end(note_time=False)
     kept = Ledger(state / "r.sqlite", Federation.read(keys))
     app = application(Service(Federation.read(keys), kept, NONE, deadline=600))
-    with TestClient(app) as running:
+    with client_of(app) as running:
         for t in (1, 2):
             for name in NAMES:
                 assert hand_in(running, report(name, t)) == (201, "")
@@ -213,7 +214,7 @@ def test_an_error_of_ours_is_a_line_in_the_log(
     answer = running.get("/state")
     assert answer.status_code == 500 and answer.headers["X-Frame-Options"] == "DENY"
     assert answer.json() == {"refused": "failed", "why": "The service failed to answer."}
-    (record,) = [one for one in caplog.records if one.name.startswith("trip_jax")]
+    (record,) = [one for one in caplog.records if one.name.startswith("trip_node")]
     assert record.levelno == logging.ERROR and record.exc_info is None
     assert record.getMessage() == "GET '/state' failed: ZeroDivisionError: a secret of two lines"
 
@@ -249,7 +250,7 @@ def test_a_report_that_cannot_be_stored_fails_alone(tmp_path: Path, keys: Path) 
 def test_only_known_hosts_are_answered(host: str, status: int, keys: Path, tmp_path: Path) -> None:
     kept = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
     app = application(Service(Federation.read(keys), kept, NONE, None), ["coordinator.example"])
-    with TestClient(app) as running:
+    with client_of(app) as running:
         for method, path in (("GET", "/state"), ("GET", "/"), ("POST", "/reports")):
             answer = running.request(method, path, headers={"Host": host})
             if status == 200:
@@ -351,6 +352,8 @@ def test_the_page_says_what_fails(keys: Path, tmp_path: Path) -> None:
 
 def test_reports_under_load_are_neither_refused_nor_lost(tmp_path: Path, thorough: bool) -> None:
     """While readers poll every table and another program holds a lock on the ledger."""
+    module = "experiments.benchmarks.service_load"
+    load = pytest.importorskip(module, reason="the experiments need trip-jax").load
     clients, lock = (100, 9) if thorough else (12, 1)
     signers = {f"client {i}": Signer(i.to_bytes(32, "big")) for i in range(clients)}
     rounds, readers = (10, 20) if thorough else (2, 4)
