@@ -81,8 +81,8 @@ def main(argv: Sequence[str] | None = None, program: str = "trip-node") -> None:
         program: the name under which it is started, for messages.
     """
     parser = Parser(f"{program} coordinate")
-    table = f"{KINDS}: {LAYOUT}"
-    parser.add_argument("reports", type=Path, nargs="?", help=table)
+    kinds = f"{KINDS}: {LAYOUT}"
+    parser.add_argument("reports", type=Path, nargs="?", help=kinds)
     parser.add_argument("--out", help="directory of the results")
     zero = "refuse a missing report (default), or take an LCV of 0 with self weight 1"
     parser.add_argument("--missing", choices=("refuse", "zero"), default="refuse", help=zero)
