@@ -23,10 +23,10 @@ from trip_jax.runs.directory import whole
 from trip_jax.runs.labels import column
 from trip_jax.runs.reading import Run, load_run
 from trip_jax.runs.schema import config_of_run
-from trip_jax.settings import choice
+from trip_jax.settings import choice, require
 from trip_jax.settings.errors import InvalidSetting
 from trip_node.cli import rewards as of_scores
-from trip_node.cli.rewards import COLUMNS, FILE, SCORES, paid_out, parser_of
+from trip_node.cli.rewards import COLUMNS, FILE, RESULTS, SCORES, paid_out, parser_of
 from trip_node.settings.own_files import is_table, refuse_others
 
 
@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="train every client alone, too, and say what taking part brings",
     )
     given = parser.parse_args(arguments)
-    if (given.folder / SCORES).is_file() and not given.gains:
+    if not (given.folder / RESULTS).exists() and (given.folder / SCORES).is_file():
+        require(not given.gains, "--gains trains the clients of a simulated run: leave it out.")
         return of_scores.main(arguments, "trip-jax")
     choice("--rule", given.rule, tuple(PAYMENTS))
     path = given.folder / FILE

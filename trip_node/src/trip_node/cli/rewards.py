@@ -17,6 +17,7 @@ from trip_node.settings.own_files import is_table, refuse_others
 FILE = "rewards.csv"
 COLUMNS = ("client", "score", "payment_cents")
 SCORES = "scores.csv"
+RESULTS = "results.nc"  # of a simulated run, which holds no SCORES
 
 
 @command
@@ -31,6 +32,8 @@ def main(argv: Sequence[str] | None = None, program: str = "trip-node") -> None:
     )
     given = parser.parse_args(argv)
     choice("--rule", given.rule, tuple(PAYMENTS))
+    simulated = (given.folder / RESULTS).exists() and not (given.folder / SCORES).exists()
+    require(not simulated, f"{given.folder} is a simulated run: pay by it with trip-jax rewards.")
     path = given.folder / FILE
     refuse_others(path, is_table(COLUMNS), "remove it")
     names, scores = read_scores(given.folder / SCORES)
