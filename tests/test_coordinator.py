@@ -140,7 +140,7 @@ def test_phi_follows_from_the_reports_alone() -> None:
 
 @pytest.mark.parametrize("c2", [False, True])
 def test_the_coordinator_of_trip_node_finds_the_same(c2: bool) -> None:
-    """Two implementations, on JAX and on NumPy, of reports of which one is a lie and one garbage."""
+    """On JAX and on NumPy, of reports of which one is a lie and one garbage."""
     n, rng = 8, np.random.default_rng(3)
     rounds = [
         [
