@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from trip_node.node.names import nfc
+from trip_node.settings import require
+from trip_node.settings.declared import told
 
 FARTHEST = 2**62
 """Integers are less than this far from 0, so that the distance of two is an int64."""
@@ -37,13 +39,22 @@ class Table:
 
 
 def table_of(given: Any) -> Table:
-    """A table out of what a program has: a `Table`, a DataFrame of pandas, or columns by name."""
+    """A table out of what a program has: a `Table`, a DataFrame of pandas, or columns by name.
+
+    Raises:
+        InvalidSetting: it is none of these, or its columns are of different lengths.
+    """
     if isinstance(given, Table):
         return given
     if isinstance(given, Mapping):
         columns = tuple(cells_of(list(column)) for column in given.values())
-        rows = np.arange(len(columns[0]) if columns else 0)
-        return Table(tuple(map(str, given)), columns, rows)
+        lengths = {len(column) for column in columns}
+        require(len(lengths) <= 1, "the columns of a table must all have a cell for each row.")
+        return Table(tuple(map(str, given)), columns, np.arange(max(lengths, default=0)))
+    require(
+        hasattr(given, "iloc"),
+        f"reports must be a table, a DataFrame or a mapping of columns, not {told(given)}.",
+    )
     columns = tuple(_of_series(given.iloc[:, k]) for k in range(given.shape[1]))
     unit = str(given.index.name or "row")
     return Table(tuple(map(str, given.columns)), columns, given.index.to_numpy(), unit)
