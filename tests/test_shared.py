@@ -68,7 +68,8 @@ for name in dir(tj):
     getattr(tj, name)
 dataset = tj.load_dataset("digits")
 federation = tj.distribute(dataset, n_clients=4, distribution="sizes")
-tj.Simulation(tj.mlp(), federation.data, nx.cycle_graph(4))
+graph = tj.topology.build(nx.cycle_graph(4), federation.data.sizes)
+tj.Simulation(tj.mlp(), federation.data, graph)
 """
 WITHOUT_JAX = """
 import trip_jax.node, trip_jax.deployment.tracing, trip_jax.deployment.report_table

@@ -120,6 +120,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path, text: str, said: str) -> No
         (COLUMNS | {"lcv": (1, 2)}, "must all have a cell for each row"),
         (dict.fromkeys(COLUMNS, ()), "the table is empty"),
         ([1, 2], r"a DataFrame or a mapping of columns, not \[1, 2\]"),
+        (COLUMNS | {"weight": [10**400] * 6}, r"weight '10*\.\.\.' must be a number from 0 up"),
         (COLUMNS | {"lcv": [True] * 6}, "lcv 'True' must be a number"),
         (COLUMNS | {"weight": [1 + 2j] * 6}, r"weight '\(1\+2j\)' must be a number from 0 up"),
         (COLUMNS | {"round": [[1]] * 6}, r"round '\[1\]' must be an integer"),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from math import copysign, inf, nan
+from math import inf, nan
 from numbers import Integral, Real
 from typing import Any
 
@@ -120,7 +120,7 @@ def _number(value: Any) -> float:
     try:
         return float(text) if plain else nan
     except OverflowError:  # an integer that no float can hold
-        return copysign(inf, value)
+        return inf if value > 0 else -inf
     except ValueError:
         return nan
 
