@@ -63,7 +63,7 @@ clean: ## remove what set-up made
 
 .venv/node/installed: trip_node/pyproject.toml constraints.txt | .venv/bin/python
 	$(PYTHON) -m venv .venv/node
-	.venv/node/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "./trip_node[test]"
+	.venv/node/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable "./trip_node[test]"
 	@touch $@
 
 .venv/flower/installed: pyproject.toml trip_node/pyproject.toml | .venv/bin/python
