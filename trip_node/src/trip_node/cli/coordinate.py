@@ -55,7 +55,7 @@ def describe(out: Path, phi: np.ndarray, verdict: Verdict, reported: Reported, c
 
 
 def _left_out(verdict: Verdict, reported: Reported) -> Iterator[str]:
-    """Lines on what did not count."""
+    """Lines that say which reports and exchanges did not count, and why."""
     if reported.left_out:
         which = ", ".join(reported.left_out)
         yield f"left out, as no number or beyond {LARGEST:.0e}: {which}\n"
@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None, program: str = "trip-node") -> None:
 
 
 def _listen(args: Namespace, defence: Defence, program: str) -> None:
-    """Serve until a signal ends it."""
+    """Start the service, which takes reports until a signal ends it."""
     try:
         from trip_node.deployment.listening import serve
     except ImportError as error:

@@ -19,7 +19,7 @@ RESERVED = 384
 BACKLOG = 256
 """Connections that the system accepts at once; fewer than RESERVED."""
 FEWEST = 32
-"""Connections, however few descriptors there are."""
+"""The least number of connections that are taken, however few files may be open."""
 
 
 def most_connections() -> int:

@@ -7,7 +7,7 @@ import numpy as np
 from trip_node.node.csv_lines import csv_lines
 
 COLUMNS = ("round", "client", "member", "stated_by")
-"""Of disputed.csv."""
+"""The columns of disputed.csv."""
 
 STATED_BY = ("member", "client")
 """Who states an exchange, by the last number of `arcs.stated_by_one`."""

@@ -91,14 +91,14 @@ def phi_lines(phi: np.ndarray, names: Sequence[str]) -> Iterator[str]:
 
 
 def score_lines(phi: np.ndarray, names: Sequence[str]) -> str:
-    """scores.csv."""
+    """The text of scores.csv: each client's score, and its share of all scores in per cent."""
     values = scores(phi)
     lines = zip(names, _decimals(values), _decimals(shares(values)), strict=True)
     return csv_lines([("client", "score", "share"), *lines])
 
 
 def flag_lines(rounds: Any, clients: Any, distance: Any) -> str:
-    """flagged.csv, a line for each report that was replaced."""
+    """The text of flagged.csv, with a line for each report that was replaced."""
     lines = zip(rounds, clients, _decimals(distance), strict=True)
     return csv_lines([("round", "client", "distance"), *lines])
 

@@ -47,7 +47,7 @@ AGAIN = "2"  # seconds after which tables that are behind may be asked for again
 
 
 class Service:
-    """The state behind the routes."""
+    """The service's federation, ledger and contributions, which the routes read and change."""
 
     def __init__(
         self, federation: Federation, ledger: Ledger, defence: C2Settings, deadline: float | None
@@ -68,7 +68,7 @@ class Service:
 
     @asynccontextmanager
     async def running(self, _: Starlette) -> AsyncIterator[None]:
-        """Writes and traces in the background."""
+        """Write and trace in the background as long as the context lasts."""
         self._closed.set()  # rounds that closed before a restart are traced anew
         tasks = [asyncio.create_task(one.run()) for one in self._tasks]
         try:
@@ -132,7 +132,7 @@ class Service:
         return self.traced.n_rounds, closed
 
     def state(self) -> dict[str, Any]:
-        """What the page shows."""
+        """The state of the service as its page shows it, for JSON."""
         traced, (open_round, reported) = self.traced, self._ledger.known
         return {
             "federation": self.federation.name,

@@ -75,7 +75,7 @@ class Traced:
 
 
 def nothing_yet(clients: Sequence[str]) -> Traced:
-    """Before the first round."""
+    """What is known before the first round: no contribution of any client."""
     names = read_reports(_table([], clients, 0)).names
     return Traced(names, np.zeros((len(clients), len(clients)), np.float32))
 

@@ -38,7 +38,7 @@ STATUS = {
 
 
 class Refused(Exception):
-    """A message that is not taken.
+    """A message is refused, for a reason that the service names.
 
     Args:
         reason: one of STATUS.

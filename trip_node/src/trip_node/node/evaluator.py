@@ -66,7 +66,7 @@ class LocalEvaluator:
         round: int = 0,
         sent_to: Iterable[Any] | None = None,
     ) -> Report:
-        """The report of a round.
+        """The report of a round, with the local contribution of each member.
 
         Args:
             before: by member, its model at the start of the round; the client itself is a member.

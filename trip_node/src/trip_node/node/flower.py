@@ -19,7 +19,7 @@ from trip_node.node.weights import shares
 from trip_node.settings.errors import InvalidSetting
 
 ASKED = "query.contributions"
-"""The type of the messages."""
+"""The type of Flower's messages that ask for contributions."""
 
 ABOUT, REPORT, LCV = "trip_jax.about", "trip_jax.report", "trip_jax.lcv"
 """Records: members, weights and receivers of a model; the report; its contributions by member."""

@@ -61,7 +61,7 @@ class Game:
 
     @property
     def n_rows(self) -> int:
-        """Of the table of utilities."""
+        """How many rows the table of utilities has."""
         return 2**self.m if self.drawn is None else len(self.drawn)
 
     @property

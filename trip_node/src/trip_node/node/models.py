@@ -21,7 +21,7 @@ Leaves: TypeAlias = dict[str, Any]
 
 
 def leaves(model: Any, whose: str) -> Leaves:
-    """A model's arrays.
+    """The arrays of a model, in order.
 
     Args:
         whose: for messages.
@@ -132,7 +132,7 @@ def _is_tensor(one: Any) -> bool:
 
 
 def _wide(one: Any) -> Any:
-    """In 32 bits at least."""
+    """The array in floats of 32 bits at least."""
     if _is_tensor(one):
         return one.float() if one.element_size() < 4 else one
     return one.astype(np.float32) if one.dtype.itemsize < 4 else one

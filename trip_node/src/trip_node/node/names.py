@@ -7,7 +7,7 @@ from trip_node.settings import require
 from trip_node.settings.names import LONGEST_NAME
 
 LONGEST = LONGEST_NAME
-"""Characters of a name."""
+"""The most characters that a name may have."""
 
 
 def nfc(value: Any) -> Any:

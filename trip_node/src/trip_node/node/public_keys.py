@@ -8,13 +8,13 @@ EdDSAs" (2020), section 3. The arithmetic is that of RFC 8032, section 5.1.
 from trip_node.settings import require
 
 P = 2**255 - 19
-"""The field's prime."""
+"""The prime of the field over which Ed25519's curve is defined."""
 
 D = -121665 * pow(121666, -1, P) % P
 """Of the curve -x^2 + y^2 = 1 + d x^2 y^2."""
 
 COFACTOR = 8
-"""The largest of the small orders."""
+"""The largest order of a point for which anyone can sign."""
 
 
 def require_public_key(key: bytes, whose: str) -> None:

@@ -33,7 +33,7 @@ LARGEST = 1e15
 """Of contributions; the coordinator refuses what lies beyond (`protocol.coordinator.LARGEST`)."""
 
 MOST = 1e300
-"""Of all numbers."""
+"""The largest size of any number in a report."""
 
 
 @dataclass(frozen=True)

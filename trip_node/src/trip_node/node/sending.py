@@ -26,7 +26,7 @@ from trip_node.settings.credentials import masked
 from trip_node.settings.errors import InvalidSetting
 
 SIGNATURE = "Trip-Signature"
-"""The header that holds it."""
+"""The HTTP header that holds the signature of a report."""
 
 MOST_ANSWERED = 2**16
 """Bytes of an answer that are read."""

@@ -23,7 +23,7 @@ OPEN_TO_OTHERS = 0o066
 
 
 class Signer:
-    """A client's private key.
+    """The private key of a client or of the operator, which signs its messages.
 
     Args:
         key: 32 bytes.
@@ -75,7 +75,7 @@ class Signer:
         return base64.b64encode(self._key.public_key().public_bytes_raw()).decode()
 
     def sign(self, message: bytes) -> str:
-        """The signature as text."""
+        """The signature of a message, in base64."""
         return base64.b64encode(self._key.sign(PURPOSE + message)).decode()
 
 
@@ -92,7 +92,7 @@ def is_signed(message: bytes, signature: bytes, public: bytes) -> bool:
 
 
 def ed25519() -> ModuleType:
-    """The module of cryptography that signs.
+    """The module of the package cryptography that signs and verifies.
 
     Raises:
         InvalidSetting: it is not installed.
@@ -107,7 +107,7 @@ def ed25519() -> ModuleType:
 
 
 def decoded(text: str, length: int, whose: str) -> bytes:
-    """Bytes from base64.
+    """The bytes that a text in base64 stands for.
 
     Raises:
         InvalidSetting: they are not so many.

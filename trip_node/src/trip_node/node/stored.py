@@ -46,7 +46,7 @@ class Stored(Mapping[str, np.ndarray]):
 
     @classmethod
     def open(cls, path: Path) -> "Stored":
-        """Read the header.
+        """Open a safetensors file and read its header.
 
         Raises:
             InvalidSetting: it is no whole safetensors file.

@@ -19,7 +19,7 @@ from trip_node.node.report import Report
 
 @dataclass(frozen=True)
 class Rows:
-    """What a node knows of phi."""
+    """What a node knows of the contributions phi, and which rows of it are final."""
 
     names: tuple[str, ...]  # of the n clients, in the order of phi
     phi: np.ndarray  # [n, n] float64
@@ -55,7 +55,7 @@ def trace(gossip: Gossip) -> Rows:
 
 
 def shares(report: Report) -> np.ndarray:
-    """w_j / sum_j w_j by member."""
+    """The share w_j / sum_j w_j of each member in what the client mixed, [m]."""
     weights = np.array(report.weights)
     weights /= weights.max()  # proportions count, and sums of the largest would overflow
     return np.asarray(weights / weights.sum())

@@ -33,7 +33,7 @@ def assemble(
     connect: str = "'none'",
     web: "Traversable" = WEB,
 ) -> str:
-    """The page as text.
+    """The text of an HTML page with its style, program and data in it.
 
     Args:
         title: of the browser's window.

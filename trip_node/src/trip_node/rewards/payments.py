@@ -18,7 +18,7 @@ PAYMENTS: Registry[Callable[[Scores], Scores]] = Registry("rule")
 DEFAULT = "clipped"
 
 LARGEST = 10**15
-"""Of a budget, in cents."""
+"""The largest budget, in cents."""
 
 
 @PAYMENTS("proportional")

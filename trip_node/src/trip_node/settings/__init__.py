@@ -12,7 +12,7 @@ from trip_node.settings.errors import InvalidSetting
 T = TypeVar("T")
 
 LARGEST = 2**31 - 1
-"""Of all integers in settings but seeds: XLA counts in int32."""
+"""The largest integer that settings but seeds may be: XLA counts in int32."""
 
 EXECUTION = {"execution": True}
 """Metadata of fields and sections that change results by no more than rounding."""
@@ -61,7 +61,7 @@ class Registry(Generic[T]):
 
 
 def execution(default: T) -> T:
-    """A field of EXECUTION."""
+    """A field of settings that changes results by no more than rounding."""
     return field(default=default, metadata=EXECUTION)
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from trip_node.settings import require
 
 LONGEST_NAME = 200
-"""Characters of a name."""
+"""The most characters that a name may have."""
 
 SHOWN = 3
-"""Names that a message lists."""
+"""How many names a message lists."""
 
 
 def as_name(where: str, given: Any) -> str:

@@ -117,5 +117,5 @@ def of_control_groups(groups: Path, root: Path) -> float:
 
 
 def size(count: float) -> str:
-    """Bytes in words."""
+    """A number of bytes in GiB or MiB, as messages say it."""
     return f"{count / GIB:,.2f} GiB" if count >= GIB else f"{count / 2**20:.1f} MiB"

@@ -12,7 +12,7 @@ from trip_node.shapley.few_draws import standard_error
 from trip_node.shapley.rows import after_ends, in_pairs
 
 LEAST_ORDERS = 5
-"""Fewer tell no standard error."""
+"""The fewest orders from which a standard error is told."""
 
 
 def least_rows(m: int, *, reverse: bool) -> int:

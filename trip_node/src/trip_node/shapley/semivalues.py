@@ -23,19 +23,19 @@ SEMIVALUES: Registry[Semivalue] = Registry("contribution.semivalue")
 
 @SEMIVALUES("shapley")
 def shapley(m: int, s: int) -> float:
-    """All orders of joining alike: 1 / C(m-1, |S|), as Eq. 1 prints it."""
+    """The Shapley value: all orders of joining weigh alike, 1 / C(m-1, |S|), as Eq. 1 prints it."""
     return 1 / comb(m - 1, s)
 
 
 @SEMIVALUES("banzhaf")
 def banzhaf(m: int, s: int) -> float:
-    """All coalitions alike."""
+    """The Banzhaf value: all coalitions weigh alike."""
     return m / 2 ** (m - 1)
 
 
 @SEMIVALUES("loo")
 def leave_one_out(m: int, s: int) -> float:
-    """The coalition of all others alone."""
+    """Leave-one-out: only the coalition of all other players has weight."""
     return float(m * (s == m - 1))
 
 
