@@ -1,8 +1,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	--editable ./trip_node
+ALONE := .venv/node/bin/pytest -c trip_node/pyproject.toml --confcutdir tests/node
+SETUP := pyproject.toml trip_node/pyproject.toml constraints.txt
 
-.PHONY: help run test test-all test-flower check docs address bench clean
+.PHONY: help run test test-all test-node test-flower check docs address bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,6 +18,9 @@ test: .venv/installed-test ## set up, then the tests
 
 test-all: .venv/installed-test ## the tests with whole tables, thirty kills and more examples
 	$(BIN)/python -m pytest --thorough
+
+test-node: .venv/node/installed ## the tests of trip-node, in an environment without JAX
+	$(ALONE) tests/node
 
 test-flower: .venv/flower/installed ## the tests of Flower's clients, in an environment of their own
 	.venv/flower/bin/python -m pytest -n 0 tests/test_node_flower.py
@@ -37,29 +43,34 @@ bench: .venv/installed-bench ## speed beside PyTorch's, an hour and a half on tw
 	$(BIN)/python -m experiments.convolutions
 
 clean: ## remove what set-up made
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv build dist *.egg-info trip_node/build trip_node/src/*.egg-info
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trip_jax needs Python 3.11 or later: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
 
-.venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+.venv/installed: $(SETUP) | .venv/bin/python
 	$(PIP) --editable .
 	@touch $@
 
-.venv/installed-bench: pyproject.toml constraints.txt | .venv/bin/python
+.venv/installed-bench: $(SETUP) | .venv/bin/python
 	$(PIP) --editable ".[bench]"
 	@touch .venv/installed $@
 
-.venv/installed-docs: pyproject.toml constraints.txt | .venv/bin/python
+.venv/installed-docs: $(SETUP) | .venv/bin/python
 	$(PIP) --editable ".[docs]"
 	@touch .venv/installed $@
 
-.venv/flower/installed: pyproject.toml | .venv/bin/python
-	$(PYTHON) -m venv .venv/flower
-	.venv/flower/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test-flower]"
+.venv/node/installed: trip_node/pyproject.toml constraints.txt | .venv/bin/python
+	$(PYTHON) -m venv .venv/node
+	.venv/node/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable "./trip_node[test]"
 	@touch $@
 
-.venv/installed-test: pyproject.toml constraints.txt | .venv/bin/python
+.venv/flower/installed: pyproject.toml trip_node/pyproject.toml | .venv/bin/python
+	$(PYTHON) -m venv .venv/flower
+	.venv/flower/bin/python -m pip install --quiet --disable-pip-version-check --editable ./trip_node --editable ".[test-flower]"
+	@touch $@
+
+.venv/installed-test: $(SETUP) | .venv/bin/python
 	$(PIP) --editable ".[test]"
 	@touch .venv/installed $@

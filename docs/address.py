@@ -1,7 +1,7 @@
 """Writes the project's address wherever it stands: python docs/address.py
 
-It is filled in once, in pyproject.toml (project.urls); the README, the notebook and CITATION.cff,
-which can't look it up, take it from there.
+It is filled in once, in pyproject.toml (project.urls); the README, the notebook, trip_node and
+CITATION.cff, which can't look it up, take it from there.
 """
 
 import re
@@ -9,7 +9,12 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PLACES = ("README.md", "experiments/notebooks/trip_jax.ipynb", "CITATION.cff")
+PLACES = (
+    "README.md",
+    "experiments/notebooks/trip_jax.ipynb",
+    "trip_node/pyproject.toml",
+    "CITATION.cff",
+)
 """CITATION.cff tells the address that they hold, and so comes last."""
 
 

@@ -132,7 +132,7 @@ def caplog(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> pytest.LogCaptureFixture:
     """What a test logs, the service's lines too: Hydra's set-up of logging disables its logger."""
-    monkeypatch.setattr(logging.getLogger("trip_jax.service"), "disabled", False)
+    monkeypatch.setattr(logging.getLogger("trip_node.service"), "disabled", False)
     return caplog
 
 

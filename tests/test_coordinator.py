@@ -1,6 +1,7 @@
 """The coordinator: propagation by hand, and what it is not told."""
 
 import inspect
+from dataclasses import fields
 from fractions import Fraction
 
 import jax
@@ -17,6 +18,8 @@ from trip_jax.learning.models import mlp
 from trip_jax.protocol import coordinator, outliers, reports
 from trip_jax.protocol.coordinator import ARCS_AT_ONCE, trace
 from trip_jax.protocol.reports import Reports
+from trip_node.protocol.coordinator import trace as node_trace
+from trip_node.protocol.reports import Reports as NodeReports
 
 
 def told(rounds: list[list[tuple[int, int, float, float]]]) -> Reports:
@@ -133,3 +136,30 @@ def test_phi_follows_from_the_reports_alone() -> None:
     phi, verdict = trace(told(rounds), 6, simulation.defence)
     np.testing.assert_allclose(phi, result.phi, atol=1e-6)
     np.testing.assert_array_equal(verdict.flagged, result.records.flagged)
+
+
+@pytest.mark.parametrize("c2", [False, True])
+def test_the_coordinator_of_trip_node_finds_the_same(c2: bool) -> None:
+    """On JAX and on NumPy, of reports of which one is a lie and one garbage."""
+    n, rng = 8, np.random.default_rng(3)
+    rounds = [
+        [
+            (i, j, rng.uniform(0.5, 3), rng.normal(0.1, 0.01))
+            for i in range(n)
+            for j in {i, 0, i // 2}
+        ]
+        for _ in range(3)
+    ]
+    rounds[1] = [(i, j, w, lcv + (i == 5)) for i, j, w, lcv in rounds[1]]
+    rounds[2][4] = (*rounds[2][4][:3], np.nan)
+    reports = told(rounds)
+    phi, verdict = trace(reports, n, Defence(c2=c2))
+    of_node = NodeReports(*(np.asarray(getattr(reports, one.name)) for one in fields(NodeReports)))
+    found, other = node_trace(of_node, n, Defence(c2=c2))
+    np.testing.assert_allclose(found, phi, atol=1e-6)
+    np.testing.assert_array_equal(other.flagged, verdict.flagged)
+    np.testing.assert_allclose(other.distance, verdict.distance, atol=1e-6)
+    assert other.flagged[1, 5] == c2 and other.flagged[2].any()
+    np.testing.assert_array_equal(
+        trace(of_node, n, Defence(c2=c2))[0], phi
+    )  # which takes these, too

@@ -52,7 +52,7 @@ def test_commands_compose() -> None:
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)
 def test_files_that_are_named_exist(path: Path) -> None:
-    folders = r"`((?:trip_jax|tests|conf|experiments|docs)/[\w/.]*)`"
+    folders = r"`((?:trip_jax|trip_node|tests|conf|experiments|docs)/[\w/.]*)`"
     for name in re.findall(folders, path.read_text()):
         assert (ROOT / name).exists(), name
 

@@ -18,10 +18,11 @@ import trip_jax.learning.devices
 from tests.conftest import TINY, Command, Once, config_of, rarely, tiny
 from trip_jax import InvalidSetting, load_run
 from trip_jax.cli.command import command as as_command
-from trip_jax.cli.environment import OURS, Stream
+from trip_jax.cli.environment import OURS
 from trip_jax.learning.devices import all_devices
 from trip_jax.runs.launch import run
 from trip_jax.settings.errors import Notice
+from trip_node.cli.streams import Stream
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 

@@ -34,7 +34,7 @@ import sys
 class NumPyAlone:
     def find_spec(self, name, path=None, target=None):
         package = name.partition(".")[0]
-        allowed = "numpy", "trip_jax", "lazy_loader", "cryptography", "cffi"
+        allowed = "numpy", "trip_jax", "trip_node", "lazy_loader", "cryptography", "cffi"
         if not (package in (*allowed, *sys.stdlib_module_names) or package[0] == "_"):
             raise ImportError(f"{name} is blocked")
 

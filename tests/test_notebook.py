@@ -116,11 +116,12 @@ def test_elsewhere_the_repository_or_the_wheel_is_installed(
     clone, install = commands
     checkout = tmp_path / "trip_jax_checkout"
     assert clone == ["git", "clone", "--depth", "1", PROJECT["urls"]["Repository"], checkout]
-    assert install[1:] == ["-m", "pip", "install", "--quiet", str(checkout)]
+    asked = ["-m", "pip", "install", "--quiet", checkout / "trip_node", str(checkout)]
+    assert install[1:] == asked  # no index has trip-node
     commands.clear()
     notebook.execute(CODE[0], ('WHEEL = ""', 'WHEEL = "trip_jax.whl"'))
     ((*_, installed),) = commands
-    assert installed == "trip_jax.whl"
+    assert installed == "trip_jax.whl" and "--find-links" in _
 
 
 def test_it_is_kept_without_outputs() -> None:
@@ -139,7 +140,7 @@ def test_there_is_one_address() -> None:
     script = runpy.run_path(str(ROOT / "docs" / "address.py"))
     addressed, held = script["addressed"], script["held_by"]((ROOT / "CITATION.cff").read_text())
     assert held == address, "run python docs/address.py"
-    for place in ("README.md", "CITATION.cff", str(NOTEBOOK.relative_to(ROOT))):
+    for place in script["PLACES"]:
         text = (ROOT / place).read_text()
         elsewhere = addressed(text, address, "https://github.com/somebody/a-fork")
         assert address not in elsewhere and "somebody/a-fork" in elsewhere

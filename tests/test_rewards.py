@@ -199,3 +199,17 @@ def test_the_command_writes_a_table(command: Command, capsys: pytest.CaptureFixt
     for wrong, said in ((["--rule", "fair"], "--rule must be one of"), (["--budget", "x"], "bud")):
         assert main(["rewards", "run", *wrong]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_deployment_is_paid_by_the_scores_of_its_coordinator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "reports.csv"
+    table.write_text("round,client,member,weight,lcv\n1,a,a,1,0.5\n1,b,b,1,0.25\n1,b,a,1,0.5\n")
+    assert main(["coordinate", str(table), "--out", str(tmp_path)]) == 0
+    assert main(["rewards", str(tmp_path), "--budget", "100"]) == 0
+    paid = (tmp_path / "rewards.csv").read_text()
+    assert paid == "client,score,payment_cents\na,0.5,8000\nb,0.125,2000\n"
+    capsys.readouterr()
+    assert main(["rewards", str(tmp_path), "--gains"]) == 2
+    assert "--gains trains the clients of a simulated run" in capsys.readouterr().err

@@ -1,15 +1,18 @@
 """Who contributed what in decentralised federated learning: TRIP-Shapley in JAX.
 
-Names are imported when they are first asked for, from where `__init__.pyi` says: `trip_jax.node`
-needs neither JAX nor what else simulations do.
+Names are imported when they are first asked for, from where `__init__.pyi` says. `trip_jax.node`,
+`trip_jax.deployment` and other modules that need no JAX are those of the distribution trip-node.
 """
 
 from typing import Any
 
 import lazy_loader
 
+from trip_jax.shared import install
+
 __version__ = "0.1.0"
 
+install()
 _named, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]
 

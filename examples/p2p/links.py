@@ -20,8 +20,8 @@ from examples.p2p.wire import (
     read_frame,
     sealed,
 )
-from trip_jax.node.admission import Federation
-from trip_jax.node.signing import Signer
+from trip_node.node.admission import Federation
+from trip_node.node.signing import Signer
 
 HELLO_SCHEMA = "examples.p2p.hello/1"
 POLL = 0.05  # seconds between looks for a neighbour's address

@@ -33,12 +33,12 @@ from examples.p2p.wire import (
     sealed,
     to_bytes,
 )
-from trip_jax.node import LocalEvaluator, Report
-from trip_jax.node.admission import Federation, Refused
-from trip_jax.node.gossip import Gossip, Signed
-from trip_jax.node.report import COLUMNS
-from trip_jax.node.signing import Signer
-from trip_jax.node.tracing import trace
+from trip_node.node import LocalEvaluator, Report
+from trip_node.node.admission import Federation, Refused
+from trip_node.node.gossip import Gossip, Signed
+from trip_node.node.report import COLUMNS
+from trip_node.node.signing import Signer
+from trip_node.node.tracing import trace
 
 MODEL_SCHEMA, SEEN_SCHEMA = "examples.p2p.model/1", "examples.p2p.seen/1"
 BEFORE, AFTER = "before", "after"

@@ -37,7 +37,7 @@ FUNCTIONS = {"numpy": softmax, "torch": network}
 
 def contributions(
     model: str,
-    graph: nx.Graph,
+    neighbours: list[list[int]],
     data: list[dict[str, np.ndarray]],
     before: np.ndarray,
     after: np.ndarray,
@@ -47,12 +47,13 @@ def contributions(
 
     Args:
         model: of LEARNERS.
+        neighbours: of each node, by number.
         data: of each node.
         before, after: models [T, n, P] before and after training.
         without: (round from 0, client) whose report counts as none, so that what they sent is
             disputed.
     """
-    simulation = _simulation(model, graph, data, rounds=len(before))
+    simulation = _simulation(model, neighbours, data, rounds=len(before))
     told = []
     start = simulation.start()
     for t, (started, trained) in enumerate(zip(before, after, strict=True)):
@@ -82,7 +83,7 @@ def _without(reports: Reports, clients: list[int]) -> Reports:
 
 
 def _simulation(
-    model: str, graph: nx.Graph, data: list[dict[str, np.ndarray]], rounds: int
+    model: str, neighbours: list[list[int]], data: list[dict[str, np.ndarray]], rounds: int
 ) -> tj.Simulation:
     sizes = np.array([len(one["labels"]) for one in data])
     ends = np.cumsum(sizes)
@@ -107,7 +108,7 @@ def _simulation(
     return tj.Simulation(
         tj.Model(init, FUNCTIONS[model]),
         clients,
-        tj.topology.build(graph, sizes),
+        tj.topology.build(nx.Graph(dict(enumerate(neighbours))), sizes),
         contribution=tj.Contribution("loss"),
         training=tj.Training(rounds=rounds),
     )

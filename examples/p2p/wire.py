@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from trip_jax.node.admission import MOST_BYTES, Federation
-from trip_jax.node.report import SIGNATURE_BYTES
-from trip_jax.node.signing import Signer, is_signed
-from trip_jax.node.strict_json import parsed
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.node.admission import MOST_BYTES, Federation
+from trip_node.node.report import SIGNATURE_BYTES
+from trip_node.node.signing import Signer, is_signed
+from trip_node.node.strict_json import parsed
+from trip_node.settings.errors import InvalidSetting
 
 HELLO, MODEL, REPORT, SEEN = b"H", b"M", b"R", b"S"
 MOST = SIGNATURE_BYTES + MOST_BYTES

@@ -16,7 +16,7 @@ COMMANDS = {
     "report": "trip_jax.report",
     "compare": "trip_jax.compare",
     "verify": "trip_jax.cli.verify",
-    "coordinate": "trip_jax.cli.coordinate",
+    "coordinate": "trip_jax.coordinate",
     "key": "trip_jax.cli.key",
     "rewards": "trip_jax.rewards.__main__",
     "settings": "trip_jax.cli.settings",

@@ -20,6 +20,7 @@ from trip_jax.config import Config
 from trip_jax.runs.schema import CONF
 from trip_jax.settings import choice, nearest, refusal, require
 from trip_jax.settings.errors import InvalidSetting
+from trip_node.cli.command import in_words
 
 PLUGINS = (
     "hydra-ax-sweeper",
@@ -36,9 +37,8 @@ PLUGINS = (
 def one_line(error: BaseException) -> str:
     """The error as one sentence."""
     text = str(error)
-    if isinstance(error, OSError) and error.strerror:
-        path = error.filename2 or error.filename or "A file"  # the second of a replacement
-        return f"{path} can't be read or written ({error.strerror}): choose another, or mend it."
+    if isinstance(error, OSError) and (said := in_words(error)):
+        return said
     if isinstance(error, OverrideParseException):
         return f"Cannot read {error.override!r}: a setting is written NAME=VALUE."
     if several := re.match(r"Ambiguous value for argument '(.+?)=(.*)'\n", text):

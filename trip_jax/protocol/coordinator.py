@@ -17,9 +17,8 @@ from jaxtyping import Bool, Float, Int
 from trip_jax.protocol.defences import Audit, Defence
 from trip_jax.protocol.reports import Reports, Verdict, require_reports
 from trip_jax.settings.declared import instance, integer
-
-LARGEST = 1e15
-"""The largest contribution that is taken for a measurement; float32 overflows in larger squares."""
+from trip_node.protocol.coordinator import LARGEST
+from trip_node.protocol.reports import Reports as NodeReports
 
 ARCS_AT_ONCE = 256
 """How many arcs gather their rows of phi at once, so that [256, n] is held and not [A, n]."""
@@ -102,7 +101,9 @@ def judge(
     return adopted, replace(verdict, flagged=verdict.flagged | refused)
 
 
-def trace(reports: Reports, n: Any, defence: Defence = Defence()) -> tuple[Array, Verdict]:
+def trace(
+    reports: Reports | NodeReports, n: Any, defence: Defence = Defence()
+) -> tuple[Array, Verdict]:
     """phi^(T) [n, n] from the reports of all rounds (fields [T, A]), and each round's verdict.
 
     This is the whole coordinator, for deployments that collect reports without the simulator.
@@ -111,7 +112,8 @@ def trace(reports: Reports, n: Any, defence: Defence = Defence()) -> tuple[Array
         InvalidSetting: reports that are not those of n clients in every round.
     """
     n = integer("n", n, 1)
-    instance("reports", reports, Reports, "tj.Reports has a field [T, A] for each column")
+    if not isinstance(reports, NodeReports):  # of a table, by `trip_jax.coordinate`
+        instance("reports", reports, Reports, "tj.Reports has a field [T, A] for each column")
     instance("defence", defence, Defence, "give tj.Defence(...), such as tj.Defence(c2=True)")
     return _trace(require_reports(reports, n), n, defence)
 

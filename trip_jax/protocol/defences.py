@@ -12,10 +12,11 @@ from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.outliers import DetectOutliers
 from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.protocol.round import Round
-from trip_jax.settings import above_zero, at_least, choice, require
+from trip_jax.settings import at_least, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import unread_by
 from trip_jax.shapley import SEMIVALUES
+from trip_node.protocol.defences import DISTANCE, PENALTY, check_c2
 
 
 @runtime_checkable
@@ -67,7 +68,7 @@ class AdoptAll:
 
 
 CALIBRATED = {
-    ("shapley", "accuracy", "paper"): (0.025, 0.075),
+    ("shapley", "accuracy", "paper"): (PENALTY, DISTANCE),
     ("shapley", "loss", "paper"): (0.02, 0.07),
     ("shapley", "probability", "paper"): (0.005, 0.016),
     ("shapley", "accuracy", "efficient"): (0.005, 0.025),
@@ -96,9 +97,7 @@ class Defence:
     def __post_init__(self) -> None:
         check_types("defence", self)
         at_least("defence.v_threshold", self.v_threshold, 0)
-        above_zero("defence.penalty", self.penalty)
-        at_least("defence.distance", self.distance, 0)
-        choice("defence.thresholding", self.thresholding, ("soft", "hard"))
+        check_c2(self)
 
     def calibrated(
         self, utility: str = "accuracy", normalization: str = "paper", value: str = "shapley"

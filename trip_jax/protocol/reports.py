@@ -1,20 +1,13 @@
 """What clients report to the coordinator, and what its audit finds."""
 
-from dataclasses import fields
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 from jax import Array
 
-from trip_jax.settings import require
-from trip_jax.settings.declared import array
-from trip_jax.settings.errors import InvalidSetting
 from trip_jax.topology import Arcs, Neighbourhoods
-
-ORDINARY = 60
-"""The exponent of two up to which weights, and their inverses, are not scaled."""
+from trip_node.protocol.reports import checked
 
 
 @struct.dataclass
@@ -72,61 +65,4 @@ def require_reports(reports: Any, n: int) -> Reports:
         InvalidSetting: fields of different shapes or wrong types, clients or members beyond n,
             weights that are negative or not finite, or a client without a report in some round.
     """
-    names = [field.name for field in fields(Reports)]
-    given = {name: array(f"Reports.{name}", getattr(reports, name)) for name in names}
-    shape = given["client"].shape
-    require(
-        len(shape) == 2 and all(values.shape == shape for values in given.values()),
-        "Fields of Reports must all be [T, A], for A arcs in each of T rounds, not "
-        f"{', '.join(str(list(values.shape)) for values in given.values())}.",
-    )
-    require(
-        n <= shape[1],
-        f"n={n} clients can't all report in rounds of {shape[1]} arcs: n must count those that do.",
-    )
-    client, member, weight, lcv, real = map(np.asarray, given.values())
-    kinds = client.dtype.kind + member.dtype.kind, weight.dtype.kind + lcv.dtype.kind
-    require(
-        set(kinds[0]) <= set("ui") and set(kinds[1]) <= set("uif") and real.dtype.kind == "b",
-        "Reports.client and .member must be integers, .weight and .lcv numbers and .real bools, "
-        f"not {', '.join(str(values.dtype) for values in given.values())}.",
-    )
-    for name, values in (("client", client), ("member", member)):
-        for strange in values[real & ((values < 0) | (values >= n))][:1]:
-            raise InvalidSetting(
-                f"Reports.{name} has {strange}, but n={n} clients have the numbers 0..{n - 1}: n "
-                "must count all clients."
-            )
-    require(
-        bool(((weight >= 0) & (weight < np.inf))[real].all()),
-        "Reports.weight must be finite and not negative.",
-    )
-    heaviest = np.zeros((len(real), n))
-    t, arc = np.nonzero(real)
-    np.maximum.at(heaviest, (t, client[t, arc]), weight[t, arc])
-    for t, i in np.argwhere(heaviest == 0)[:1]:
-        raise InvalidSetting(
-            f"Client {i} reports no weight above 0 in round {t}: every client reports its "
-            "neighbourhood in every round, itself at least."
-        )
-    given["weight"] = _in_range(weight, client, heaviest, real)
-    types = (jnp.int32, jnp.int32, jnp.float32, jnp.float32, bool)
-    with np.errstate(over="ignore"):  # an LCV that float32 can't hold is flagged
-        columns = [jnp.asarray(given[name], kind) for name, kind in zip(names, types, strict=True)]
-    return Reports(*columns)
-
-
-def _in_range(
-    weight: np.ndarray, client: np.ndarray, heaviest: np.ndarray, real: np.ndarray
-) -> np.ndarray:
-    """Weights [T, A] that float32 can hold and add up.
-
-    Only the ratios of a report's weights matter. A report whose largest weight is beyond `ORDINARY`
-    is scaled by a power of two, which rounds nothing.
-    """
-    _, exponent = np.frexp(heaviest)
-    exponent[abs(exponent) <= ORDINARY] = 0
-    t, arc = np.nonzero(real)
-    scaled = np.zeros(weight.shape)
-    scaled[t, arc] = np.ldexp(weight[t, arc].astype(float), -exponent[t, client[t, arc]])
-    return scaled
+    return Reports(*map(jnp.asarray, checked(reports, n)))

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import xarray
 
-from trip_jax.cli.command import Parser, command
+from trip_jax.cli.command import command
 from trip_jax.rewards import (
-    DEFAULT,
     PAYMENTS,
     Gains,
     alone,
@@ -22,43 +21,41 @@ from trip_jax.rewards import (
 )
 from trip_jax.runs.directory import whole
 from trip_jax.runs.labels import column
-from trip_jax.runs.own_files import is_table, refuse_others
 from trip_jax.runs.reading import Run, load_run
 from trip_jax.runs.schema import config_of_run
-from trip_jax.settings import choice
+from trip_jax.settings import choice, require
 from trip_jax.settings.errors import InvalidSetting
-
-FILE = "rewards.csv"
+from trip_node.cli import rewards as of_scores
+from trip_node.cli.rewards import COLUMNS, FILE, RESULTS, SCORES, paid_out, parser_of
+from trip_node.settings.own_files import is_table, refuse_others
 
 
 @command
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """The command line; exit code 2 where there is nothing to pay for."""
-    parser = Parser(
-        "trip-jax rewards",
-        description=f"Divides a budget by the scores of a run, says who would be given how much of "
-        f"the common model, and writes {FILE} into the run's directory.",
+    arguments = sys.argv[1:] if argv is None else argv
+    parser = parser_of(
+        "trip-jax",
+        f"Divides a budget by the scores of a run, says who would be given how much of the common "
+        f"model, and writes {FILE} into the run's directory. Of a directory that coordinate wrote "
+        f"it divides the budget alone.",
     )
-    parser.add_argument("folder", type=Path, metavar="RUN", help="directory of a run")
-    parser.add_argument("--budget", default="1000", help="to be paid out, to the cent (1000)")
-    rules = ", ".join(PAYMENTS)
-    parser.add_argument("--rule", default=DEFAULT, help=f"one of {rules} ({DEFAULT})")
     parser.add_argument(
         "--gains",
         action="store_true",
         help="train every client alone, too, and say what taking part brings",
     )
-    given = parser.parse_args(argv)
+    given = parser.parse_args(arguments)
+    if not (given.folder / RESULTS).exists() and (given.folder / SCORES).is_file():
+        require(not given.gains, "--gains trains the clients of a simulated run: leave it out.")
+        return of_scores.main(arguments, "trip-jax")
     choice("--rule", given.rule, tuple(PAYMENTS))
     path = given.folder / FILE
-    refuse_others(path, is_table(("client", "score", "payment_cents")), "remove it")
-    run, cents = load_run(given.folder), in_cents(given.budget)
+    refuse_others(path, is_table(COLUMNS), "remove it")
+    in_cents(given.budget)  # which may be refused before the run is read
+    run = load_run(given.folder)
     table = rewards(run.data, given.budget, given.rule)
-    said = f"{cents / 100:,.2f} paid out by rule {given.rule}"
-    if (owed := -table.payment_cents[table.payment_cents < 0].sum()) > 0:
-        said += (
-            f", beside {owed / 100:,.2f} that clients of negative payments pay in for the others"
-        )
+    said = paid_out(given.budget, given.rule, table.payment_cents.to_numpy())
     if given.gains:
         gains = Gains(run.data.accuracy.values[-1].astype(float), _alone(given.folder, run))
         table["alone"], table["gain"] = gains.alone, gains.each
@@ -71,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     shown = table.assign(payment=(table.payment_cents / 100).map("{:,.2f}".format))
     print(shown.drop(columns="payment_cents").to_string(index=False, float_format="%.4f"))
     print(f"{said}; table in {path}")
+    return 0
 
 
 def rewards(run: xarray.Dataset, budget: str, rule: str) -> pd.DataFrame:

@@ -1,12 +1,8 @@
 """Progress of a run: one line that changes on a terminal, one line a round elsewhere."""
 
-import os
-import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,6 +10,9 @@ import numpy as np
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.state import Record
 from trip_jax.simulation.history import Timing
+from trip_node.cli.lines import columns, in_lines
+
+__all__ = ["RoundProgress", "bar_format", "columns", "duration", "in_lines"]
 
 SECONDS_A_LINE = 10.0
 """Between lines of what follows the last round."""
@@ -103,31 +102,6 @@ def bar_format(head: str, news: Sequence[str], width: int) -> str:
         shown = longer
     bar = min(width - len(shown) - len(" ||"), 2 * BAR)
     return shown[:width] if width < NARROW else f"{shown} |{{bar:{bar}}}|"
-
-
-def columns() -> int:
-    """The width of the terminal that the line is written to; 80 where it does not say."""
-    with suppress(OSError, ValueError):
-        if width := os.get_terminal_size(sys.stderr.fileno()).columns:
-            return width
-    return shutil.get_terminal_size().columns
-
-
-def in_lines(text: str, width: int, first: str = "", rest: str = "") -> str:
-    """The text in lines of at most this width, which end at blanks; a longer word keeps its line.
-
-    Args:
-        first: what the first line begins with.
-        rest: what the others begin with.
-    """
-    return textwrap.fill(
-        " ".join(text.split()),
-        width,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def _rate(per_second: float) -> str:

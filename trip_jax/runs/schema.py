@@ -16,8 +16,8 @@ from trip_jax.settings.errors import InvalidSetting
 T = TypeVar("T")
 
 _PACKAGE = Path(__file__).parent.parent
-# Inside an installed package, beside the package in a checkout.
-CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
+# A folder of the installed package; in a checkout a link to the folder beside it.
+CONF = (_PACKAGE / "conf").resolve()
 
 
 @cache

@@ -7,24 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trip_jax.runs.labels import labels
+from trip_node.deployment.scores import MOST, percent, shares
 
 if TYPE_CHECKING:
     import xarray
-
-MOST = 5  # clients shown from either end
-
-
-def shares(scores: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Scores [n] in per cent of their sum; NaN where that is not above zero, but for rounding."""
-    values = np.asarray(scores, float)
-    total = values.sum()
-    some = total > 1e-6 * np.abs(values).sum()  # of float32
-    return 100 * values / total if some else np.full(len(values), np.nan)
-
-
-def percent(share: float) -> str:
-    """A share as text."""
-    return "-" if math.isnan(share) else f"{share:.1f} %"
 
 
 def extremes(scores: Sequence[float] | np.ndarray) -> tuple[list[int], list[int]]:

@@ -11,12 +11,13 @@ import numpy as np
 
 from trip_jax.runs.labels import column, labels
 from trip_jax.runs.meaning import explain, unit
-from trip_jax.runs.pages.document import assemble, packed
+from trip_jax.runs.pages import WEB
 from trip_jax.runs.pages.settings import flat
 from trip_jax.runs.reading import Run, existing, load_run
 from trip_jax.runs.scores import shares
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.names import order_of
+from trip_node.pages.document import assemble, packed
 
 if TYPE_CHECKING:
     import pandas
@@ -122,7 +123,7 @@ class Comparison:
     def page(self) -> str:
         """The comparison as HTML."""
         title = f"{len(self.runs)} runs compared"
-        return assemble(title, "comparison.html", SCRIPTS, self._data(title))
+        return assemble(title, "comparison.html", SCRIPTS, self._data(title), web=WEB)
 
     def _data(self, title: str) -> dict[str, Any]:
         notices = []

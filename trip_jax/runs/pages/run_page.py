@@ -10,11 +10,12 @@ from trip_jax.runs import meaning
 from trip_jax.runs.labels import labels, names_of
 from trip_jax.runs.layout import MAX_DETAILED, arcs_of, drawn_round, positions
 from trip_jax.runs.meaning import at_the_end, explain, unit
-from trip_jax.runs.pages.document import assemble, packed
+from trip_jax.runs.pages import WEB
 from trip_jax.runs.pages.settings import flat
 from trip_jax.runs.propagation import retraced, shares
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.topology.files import GraphFile
+from trip_node.pages.document import assemble, packed
 
 MAX_NUMBERS = 78_000
 """Numbers of four bytes that go into a page, 416 kB in base64; its program takes 70 kB more.
@@ -63,7 +64,8 @@ def run_page(run: xarray.Dataset, summary: Mapping[str, Any]) -> str:
         )
     if "unsent" not in run:  # older versions went on with models that all arrived
         run = run.assign(unsent=0 * run.flagged)
-    return assemble(f"{run.title} · report", "run.html", SCRIPTS, page_data(run, summary))
+    data = page_data(run, summary)
+    return assemble(f"{run.title} · report", "run.html", SCRIPTS, data, web=WEB)
 
 
 def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+from trip_node.deployment.result_tables import *

@@ -1,0 +1,1 @@
+"""The command lines of nodes and coordinator, behind the command `trip-node`."""

@@ -1,0 +1,338 @@
+"""The coordinator as a service: signed reports come in over HTTP, contributions go out.
+
+One thread writes to the ledger, another traces, and a third makes the tables that are asked for.
+Messages that arrive while the disk is busy wait for each other and share the next transaction.
+"""
+
+import asyncio
+import json
+import logging
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from trip_node.deployment.answers import LARGE_MESSAGES, Guarded, body, failure, sliced, streamed
+from trip_node.deployment.exchanges import COLUMNS as OF_DISPUTES
+from trip_node.deployment.ledger import Ledger, Received
+from trip_node.deployment.ledger_file import LedgerGone
+from trip_node.deployment.tasks import Task, told
+from trip_node.deployment.tracing import EVENTS, Traced, after, disputed_csv, nothing_yet, round_csv
+from trip_node.node.admission import Federation, Refused
+from trip_node.node.report import COLUMNS
+from trip_node.node.sending import SIGNATURE
+from trip_node.pages.document import assemble
+from trip_node.protocol.defences import C2Settings
+
+log = logging.getLogger("trip_node.service")
+
+BATCH = 256  # messages in a transaction
+WATCH = 1.0  # seconds between looks at the ledger's file
+SHORTEST = 0.02  # seconds between looks at the deadline
+LATE = 1.0  # seconds; a look that comes later shows that the process was stopped
+FROM_OUTSIDE = (sqlite3.OperationalError, OSError, MemoryError, LedgerGone)  # no report causes it
+AGAIN = "2"  # seconds after which tables that are behind may be asked for again
+
+
+class Service:
+    """The service's federation, ledger and contributions, which the routes read and change."""
+
+    def __init__(
+        self, federation: Federation, ledger: Ledger, defence: C2Settings, deadline: float | None
+    ):
+        self.federation, self._ledger, self._defence = federation, ledger, defence
+        self._deadline = deadline
+        self.traced = nothing_yet(list(federation.clients))
+        self.refused: Counter[str] = Counter()
+        self._waiting: asyncio.Queue[tuple[Received, asyncio.Future[None]]] = asyncio.Queue(
+            4 * BATCH
+        )
+        self._writer, self._tracer, self._reader = (ThreadPoolExecutor(1) for _ in range(3))
+        self._closed = asyncio.Event()
+        self._writing = Task("writing", self._write)
+        self._tasks = [self._writing, Task("tracing", self._trace), Task("ledger", self._watch)]
+        if deadline is not None:
+            self._tasks.append(Task("deadline", partial(self._keep_deadline, deadline)))
+
+    @asynccontextmanager
+    async def running(self, _: Starlette) -> AsyncIterator[None]:
+        """Write and trace in the background as long as the context lasts."""
+        self._closed.set()  # rounds that closed before a restart are traced anew
+        tasks = [asyncio.create_task(one.run()) for one in self._tasks]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            end = partial(self._ledger.end, note_time=self._deadline is not None)
+            await self._on(self._writer, end)
+            for thread in (self._writer, self._tracer, self._reader):
+                thread.shutdown(cancel_futures=True)
+
+    async def hand_in(self, message: bytes, signature: str | None) -> Received:
+        """Store a report; it is on disk when this returns.
+
+        Raises:
+            Refused: with the reason.
+        """
+        report = self.federation.admit(message, signature)
+        received = Received(report, message, str(signature))
+        stored = asyncio.get_running_loop().create_future()
+        await self._waiting.put((received, stored))
+        await stored
+        return received
+
+    async def close(self, round: int, cause: str) -> None:
+        """Close the open round; raises Refused if it is another."""
+        await self._on(self._writer, partial(self._ledger.close, round, cause))
+        self._closed.set()
+
+    async def equivocations(self) -> AsyncIterator[str]:
+        """The proofs as a JSON list, one at a time.
+
+        Raises:
+            LedgerGone: the file is no longer there.
+        """
+        found, before = self._ledger.equivocations(), "["
+        while (one := await self.read(partial(next, found, None))) is not None:
+            yield before + json.dumps(one)
+            before = ","
+        yield "[]" if before == "[" else "]"
+
+    def reports_csv(self) -> AsyncIterator[str]:
+        """All reports of closed rounds as a table, as `_by_round`."""
+        lines = partial(round_csv, clients=self.federation.clients)
+        return self._by_round(COLUMNS, self._ledger.known.open_round, lines)
+
+    def disputed_csv(self) -> AsyncIterator[str]:
+        """All disputed exchanges of rounds that are traced, as `_by_round`."""
+        names, end = self.traced.names, self.federation.first_round + self.traced.n_rounds
+        return self._by_round(OF_DISPUTES, end, lambda told, round: disputed_csv(told, names))
+
+    async def read(self, work: Callable[[], Any]) -> Any:
+        """What `work` finds, one request after another, beside the thread that writes."""
+        return await self._on(self._reader, work)
+
+    def progress(self) -> tuple[int, int]:
+        """Rounds that are traced, and rounds that are closed."""
+        closed = self._ledger.known.open_round - self.federation.first_round
+        return self.traced.n_rounds, closed
+
+    def state(self) -> dict[str, Any]:
+        """The state of the service as its page shows it, for JSON."""
+        traced, (open_round, reported) = self.traced, self._ledger.known
+        return {
+            "federation": self.federation.name,
+            "clients": len(traced.names),
+            "open_round": open_round,
+            "reported": reported,
+            "closed": open_round - self.federation.first_round,
+            "traced": traced.n_rounds,
+            "tasks": {task.name: task.state() for task in self._tasks},
+            "refused": dict(self.refused),
+            "scores": traced.scores,
+            "n_flags": len(traced.flags),
+            "flags": [asdict(flag) for flag in traced.flags[-EVENTS:]],
+            "n_disputed": traced.n_disputed,
+            "disputed": [asdict(one) for one in traced.disputed],
+            "n_unconfirmed": len(traced.unconfirmed),
+            "unconfirmed": [asdict(one) for one in traced.unconfirmed[-EVENTS:]],
+        }
+
+    async def _by_round(
+        self, columns: Sequence[str], end: int, lines: Callable[..., str]
+    ) -> AsyncIterator[str]:
+        """A table of the rounds before `end`, of which one is in memory at a time.
+
+        Raises:
+            LedgerGone: the file is no longer there.
+        """
+        await self.read(self._ledger.file.require_same)
+        yield ",".join(columns) + "\n"
+        for t in range(self.federation.first_round, end):
+            told = await self.read(partial(self._ledger.reports, t))
+            yield await self.read(partial(lines, told, round=t))
+
+    async def _write(self) -> None:
+        batch = [await self._waiting.get()]
+        while len(batch) < BATCH and not self._waiting.empty():
+            batch.append(self._waiting.get_nowait())
+        failed: Exception | None = None
+        try:
+            outcomes = await self._on(
+                self._writer, partial(self._stored, [one for one, _ in batch])
+            )
+        except Exception as error:  # a full disk, say: senders learn of it and try again
+            outcomes, failed = [error] * len(batch), error
+        self._closed.set()
+        for (_, stored), outcome in zip(batch, outcomes, strict=True):
+            if stored.cancelled():
+                continue
+            if outcome is None:
+                stored.set_result(None)
+            else:
+                stored.set_exception(outcome)
+        if failed:
+            raise failed
+
+    def _stored(self, batch: Sequence[Received]) -> Sequence[Exception | None]:
+        """For each report None, or why it is not stored; what one report causes is no other's."""
+        try:
+            return self._ledger.add(batch)
+        except FROM_OUTSIDE:
+            raise
+        except Exception as error:
+            if len(batch) == 1:
+                return [error]
+            return [self._stored([one])[0] for one in batch]
+
+    async def _trace(self) -> None:
+        await self._closed.wait()
+        self._closed.clear()
+        try:
+            while self.progress()[0] < self.progress()[1]:
+                round = self.federation.first_round + self.traced.n_rounds
+                reports = await self._on(self._tracer, partial(self._ledger.reports, round))
+                step = partial(after, self.traced, round, reports, self._defence)
+                self.traced = await self._on(self._tracer, step)
+        except BaseException:
+            self._closed.set()
+            raise
+
+    async def _keep_deadline(self, deadline: float) -> None:
+        pause, began = max(SHORTEST, min(1.0, deadline / 4)), time.monotonic()
+        await asyncio.sleep(pause)
+        late = time.monotonic() - began - pause
+        stopped = late if late > LATE else 0.0
+        if await self._on(self._writer, partial(self._ledger.close_overdue, deadline, stopped)):
+            self._closed.set()
+
+    async def _watch(self) -> None:
+        await asyncio.sleep(WATCH)
+        self._closed.set()  # should a round have closed without a word
+        await self._on(self._writer, self._ledger.file.require_unchanged)
+
+    async def _on(self, thread: ThreadPoolExecutor, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
+
+
+def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
+    """The routes, for who asks for one of `hosts`; `web/openapi.json` describes them."""
+    description = (files("trip_node.deployment") / "web" / "openapi.json").read_bytes()
+    live = page(service.federation.name)
+
+    async def reports(request: Request) -> Response:
+        received = await service.hand_in(await body(request), request.headers.get(SIGNATURE))
+        receipt = {"stored": True, "round": received.report.round, "client": received.report.client}
+        return JSONResponse(receipt, 201)
+
+    async def close(request: Request) -> Response:
+        message = await body(request)
+        order = service.federation.admit_order(message, request.headers.get(SIGNATURE))
+        await service.close(order, "order of the operator")
+        return JSONResponse({"closed": order})
+
+    async def refuse(_: Request, error: Exception) -> Response:
+        assert isinstance(error, Refused)
+        service.refused[error.reason] += 1
+        return JSONResponse({"refused": error.reason, "why": error.why}, error.status)
+
+    async def fail(request: Request, error: Exception) -> Response:
+        log.error("%s %.100r failed: %s", request.method, request.url.path, told(error))
+        return failure("The service could not read or write its ledger: send it again.")
+
+    async def gone(_: Request, error: Exception) -> Response:
+        return failure(str(error))
+
+    def of_traced(
+        make: Callable[[Mapping[str, str]], Awaitable[Response]],
+    ) -> Callable[[Request], Any]:
+        async def table(_: Request) -> Response:
+            done, closed = service.progress()
+            rounds = {"Trip-Rounds": f"{done}/{closed}"}
+            if done < closed:
+                why = f"{done} of {closed} closed rounds are traced: ask again, or see /state."
+                again = {"Retry-After": AGAIN}
+                return JSONResponse({"refused": "untraced", "why": why}, 503, rounds | again)
+            return await make(rounds)
+
+        return table
+
+    def kept(column: Callable[[Traced], bytes]) -> Callable[[Request], Any]:
+        async def make(rounds: Mapping[str, str]) -> Response:
+            text = await service.read(partial(column, service.traced))
+            headers = {**rounds, "Content-Length": str(len(text))}
+            return StreamingResponse(sliced(text), media_type="text/csv", headers=headers)
+
+        return of_traced(make)
+
+    async def disputed(rounds: Mapping[str, str]) -> Response:
+        return await streamed(service.disputed_csv(), "text/csv", rounds)
+
+    async def reports_csv(_: Request) -> Response:
+        return await streamed(service.reports_csv(), "text/csv")
+
+    async def equivocations(_: Request) -> Response:
+        return await streamed(service.equivocations(), "application/json")
+
+    async def state(_: Request) -> Response:
+        return JSONResponse(service.state())
+
+    async def openapi(_: Request) -> Response:
+        return Response(description, media_type="application/json")
+
+    async def index(_: Request) -> Response:
+        return Response(live, media_type="text/html")
+
+    routes = [
+        Route("/", index),
+        Route("/reports", reports, methods=["POST"]),
+        Route("/close", close, methods=["POST"]),
+        Route("/state", state),
+        Route("/phi.csv", kept(lambda traced: traced.phi_csv)),
+        Route("/scores.csv", kept(lambda traced: traced.scores_csv)),
+        Route("/flagged.csv", kept(lambda traced: traced.flagged_csv)),
+        Route("/disputed.csv", of_traced(disputed)),
+        Route("/reports.csv", reports_csv),
+        Route("/equivocations", equivocations),
+        Route("/openapi.json", openapi),
+    ]
+    handlers: dict[Any, Any] = {
+        Refused: refuse,
+        LedgerGone: gone,
+        OSError: fail,
+        sqlite3.Error: fail,
+    }
+    app = Starlette(
+        routes=routes,
+        lifespan=service.running,
+        exception_handlers=handlers,
+        middleware=[Middleware(Guarded, hosts=hosts)],
+    )
+    app.state.large = asyncio.Semaphore(LARGE_MESSAGES)
+    return app
+
+
+def page(federation: str) -> str:
+    """The page that shows the state; it fetches nothing but that."""
+    scripts = ("base.js", "charts.js")
+    return assemble(
+        f"{federation} · contributions",
+        "live.html",
+        (*scripts, "live.js"),
+        {"federation": federation},
+        connect="'self'",
+    )

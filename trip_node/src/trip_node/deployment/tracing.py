@@ -1,0 +1,154 @@
+"""Eq. 3 and C2 a round at a time, as rounds close."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from trip_node.deployment.exchanges import STATED_BY
+from trip_node.deployment.report_table import COLUMNS, SENT, read_reports
+from trip_node.deployment.result_tables import flag_lines, phi_lines, score_lines, scores
+from trip_node.deployment.scores import shares
+from trip_node.deployment.table import Table, cells_of
+from trip_node.node.csv_lines import csv_lines
+from trip_node.node.exchanges import Disputed, stated_by_both
+from trip_node.node.report import Report
+from trip_node.protocol.coordinator import coordinate
+from trip_node.protocol.defences import C2Settings, audit_of
+
+EVENTS = 100  # disputed exchanges that are kept in memory, the newest
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A report that C2 replaced, and its distance from the consensus."""
+
+    round: int
+    client: str
+    distance: float
+
+
+@dataclass(frozen=True)
+class Unconfirmed:
+    """What a client said of itself, and nobody else could confirm, so that it counts as 0 in C2."""
+
+    round: int
+    client: str
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What is known after some rounds; another is a new object."""
+
+    names: list[str]  # of the n clients, in the order of phi
+    phi: np.ndarray  # [n, n]
+    n_rounds: int = 0
+    flags: list[Flag] = field(default_factory=list)
+    unconfirmed: list[Unconfirmed] = field(default_factory=list)
+    n_disputed: int = 0  # exchanges that one end alone states
+    disputed: tuple[Disputed, ...] = ()  # the newest EVENTS of them
+
+    @cached_property
+    def phi_csv(self) -> bytes:
+        return "".join(phi_lines(self.phi, self.names)).encode()
+
+    @cached_property
+    def scores_csv(self) -> bytes:
+        return score_lines(self.phi, self.names).encode()
+
+    @cached_property
+    def flagged_csv(self) -> bytes:
+        rounds, clients = (
+            [getattr(one, name) for one in self.flags] for name in ("round", "client")
+        )
+        return flag_lines(rounds, clients, [one.distance for one in self.flags]).encode()
+
+    @cached_property
+    def scores(self) -> list[dict[str, object]]:
+        """By client, the highest first; None where there is no share."""
+        values = scores(self.phi)
+        parts = [None if np.isnan(part) else float(part) for part in shares(values)]
+        rows = zip(self.names, values.tolist(), parts, strict=True)
+        told = [{"client": name, "score": value, "share": part} for name, value, part in rows]
+        return [told[i] for i in np.argsort(-values, kind="stable")]
+
+
+def nothing_yet(clients: Sequence[str]) -> Traced:
+    """What is known before the first round: no contribution of any client."""
+    names = read_reports(_table([], clients, 0)).names
+    return Traced(names, np.zeros((len(clients), len(clients)), np.float32))
+
+
+def after(before: Traced, round: int, told: Sequence[Report], defence: C2Settings) -> Traced:
+    """What is known once a further round is traced.
+
+    A client without a report counts as `--missing zero` takes it, and exchanges count where both
+    ends state them.
+    """
+    reported = read_reports(_table(told, before.names, round))
+    phi, verdict = coordinate(before.phi, reported.reports.of_round(0), audit_of(defence))
+    distance = verdict.distance
+    flags = [
+        Flag(round, before.names[i], float(distance[i])) for i in np.flatnonzero(verdict.flagged)
+    ]
+    alone = () if verdict.unconfirmed is None else np.flatnonzero(verdict.unconfirmed)
+    unconfirmed = [Unconfirmed(round, before.names[i]) for i in alone]
+    assert reported.disputed is not None  # the table has the column `sent`
+    names = before.names
+    newest = tuple(
+        Disputed(t, names[client], names[member], STATED_BY[by])
+        for t, client, member, by in reported.disputed[-EVENTS:].tolist()
+    )
+    return replace(
+        before,
+        phi=phi,
+        n_rounds=before.n_rounds + 1,
+        flags=[*before.flags, *flags],
+        unconfirmed=[*before.unconfirmed, *unconfirmed],
+        n_disputed=before.n_disputed + len(reported.disputed),
+        disputed=(before.disputed + newest)[-EVENTS:],
+    )
+
+
+def round_csv(told: Sequence[Report], clients: Iterable[str], round: int) -> str:
+    """The lines of a closed round as `trip-jax coordinate` reads them, without a header.
+
+    A client without a report has a line that says so (`missing`), so that whoever doubts phi can
+    compute it from the table alone.
+    """
+    return "".join(
+        one.to_csv(header=False, missing=is_missing)
+        for one, is_missing in _all_reports(told, clients, round)
+    )
+
+
+def disputed_csv(told: Sequence[Report], names: Sequence[str]) -> str:
+    """The lines of a round in disputed.csv, without a header, in the order of `names`."""
+    place = {name: i for i, name in enumerate(names)}
+    _, found = stated_by_both({report.client: report for report in told})
+    found.sort(key=lambda one: (place[one.client], place[one.member]))
+    return csv_lines((one.round, one.client, one.member, one.stated_by) for one in found)
+
+
+def _all_reports(
+    told: Sequence[Report], clients: Iterable[str], round: int
+) -> list[tuple[Report, bool]]:
+    """With what stands for a report that did not come, and whether it is that; by client."""
+    reports = {report.client: (report, False) for report in told}
+    absent = [name for name in clients if name not in reports]
+    reports |= {name: (Report.missing(name, round), True) for name in absent}
+    return [reports[name] for name in sorted(reports)]
+
+
+def _table(told: Sequence[Report], clients: Sequence[str], round: int) -> Table:
+    """The round as `trip-jax coordinate` would read it from `round_csv`."""
+    lines: list[tuple[int, str, str, float, float, bool]] = []
+    for one, _ in _all_reports(told, clients, round):
+        sent = set(one.sent_to or ())
+        of_members = zip(one.members, one.weights, one.lcv, strict=True)
+        lines += [(round, one.client, *member, member[0] in sent) for member in of_members]
+        others = sent - set(one.members)
+        lines += [(round, one.client, name, np.nan, np.nan, True) for name in others]
+    columns = [cells_of(list(column)) for column in zip(*lines, strict=True)]
+    return Table((*COLUMNS, SENT), tuple(columns), np.arange(len(lines)))

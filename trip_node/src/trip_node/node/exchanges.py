@@ -1,0 +1,70 @@
+"""Which exchanges of a round count: those that both ends state.
+
+Client i mixes member j in a round if i lists j among its members and j says that it sent its model
+to i. What one end alone states is disputed. It enters neither Eq. 3 nor C2, so that nobody can
+report on a client that sent it nothing, nor inherit from it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import compress
+
+from trip_node.node.report import Report
+
+
+@dataclass(frozen=True, order=True)
+class Disputed:
+    """An exchange that one end alone states."""
+
+    round: int
+    client: str  # who would have mixed the model
+    member: str  # who would have sent it
+    stated_by: str  # "client" or "member"
+
+
+def stated_by_both(told: Mapping[str, Report]) -> tuple[dict[str, Report], list[Disputed]]:
+    """The reports of a round without the members whose exchange is disputed.
+
+    The other members keep the proportions of their weights; a client that keeps no member of weight
+    above 0 keeps its own model.
+
+    Args:
+        told: reports of one round by client; a client without one states nothing.
+
+    Returns:
+        the reports, and what is disputed in them, in order.
+    """
+    sent = {(to, name) for name, report in told.items() for to in report.sent_to or ()}
+    mixed = {
+        (name, member) for name, report in told.items() for member in report.members
+        if member != name
+    }  # fmt: skip
+    round = next((report.round for report in told.values()), 0)
+    disputed = [
+        Disputed(round, client, member, "client" if (client, member) in mixed else "member")
+        for client, member in sorted(sent ^ mixed)
+    ]
+    unconfirmed = mixed - sent
+    counted = {
+        name: _without(
+            report, {member for member in report.members if (name, member) in unconfirmed}
+        )
+        for name, report in told.items()
+    }
+    return counted, disputed
+
+
+def _without(report: Report, members: set[str]) -> Report:
+    if not members:
+        return report
+    keep = [name not in members for name in report.members]
+    names, weights = tuple(compress(report.members, keep)), tuple(compress(report.weights, keep))
+    if not any(weights):
+        weights = tuple(float(name == report.client) for name in names)
+    return replace(
+        report,
+        members=names,
+        weights=weights,
+        lcv=tuple(compress(report.lcv, keep)),
+        standard_error=tuple(compress(report.standard_error, keep)),
+    )

@@ -1,0 +1,61 @@
+"""Eq. 3 at a node, in NumPy: phi from the reports that it knows, over their causal past.
+
+A client's row after round t follows from its report on round t, from those of the report's members
+on the same round, which confirm that they sent their models, and from the rows that these members
+had before, and so on back to the first round: its causal past. Once a node has all of it, no report
+that comes later changes the row, unless it proves an equivocation. Nodes that both have all of it
+find the same row, bit for bit, although they could never agree by a deadline on which reports are
+missing.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trip_node.node.exchanges import Disputed, stated_by_both
+from trip_node.node.gossip import Gossip
+from trip_node.node.report import Report
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a node knows of the contributions phi, and which rows of it are final."""
+
+    names: tuple[str, ...]  # of the n clients, in the order of phi
+    phi: np.ndarray  # [n, n] float64
+    whole: np.ndarray  # [n] bool, rows whose causal past is known; the others lack what is missing
+    disputed: tuple[Disputed, ...] = ()  # exchanges that one end alone states, by what is known
+
+
+def trace(gossip: Gossip) -> Rows:
+    """phi after the last round (Eq. 3), without an audit.
+
+    An exchange counts where both ends state it. The round of a client that reported nothing, or
+    equivocated, counts as an LCV of zero with self weight 1, as with the option `--missing zero` of
+    the command. A proof completes a causal past; a report that is merely missing does not.
+    """
+    names = tuple(sorted(gossip.federation.clients))
+    place = {name: i for i, name in enumerate(names)}
+    n = len(names)
+    phi, whole = np.zeros((n, n)), np.ones(n, bool)
+    disputed: list[Disputed] = []
+    for round in gossip.rounds:
+        told, missing = gossip.reports(round), gossip.missing(round)
+        counted, found = stated_by_both(told)
+        disputed += found
+        before, known = phi.copy(), whole.copy()
+        for name in missing:
+            whole[place[name]] = False
+        for name, report in counted.items():
+            i, members = place[name], [place[member] for member in report.members]
+            phi[i] = shares(report) @ before[members]
+            phi[i, members] += report.lcv
+            whole[i] = known[members].all() and missing.isdisjoint(told[name].members)
+    return Rows(names, phi, whole, tuple(disputed))
+
+
+def shares(report: Report) -> np.ndarray:
+    """The share w_j / sum_j w_j of each member in what the client mixed, [m]."""
+    weights = np.array(report.weights)
+    weights /= weights.max()  # proportions count, and sums of the largest would overflow
+    return np.asarray(weights / weights.sum())

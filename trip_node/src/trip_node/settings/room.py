@@ -1,0 +1,121 @@
+"""The memory that there is, and the refusal of what does not fit into it."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from trip_node.settings.errors import InvalidSetting
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes in all, whatever this process uses of them, and who has or grants them."""
+
+    size: float
+    whose: str
+
+
+def require_room(needed: float, mend: str, there: Room | None = None, held: int = 0) -> None:
+    """Refuse what takes more memory than there is.
+
+    Args:
+        needed: bytes.
+        mend: what the user can do, for the message.
+        there: None: what this process may hold.
+        held: of it already.
+    """
+    there = there or of_process()
+    if needed + held <= there.size:
+        return
+    beside = f" beside {size(held)} that the process holds" * bool(held)
+    raise InvalidSetting(
+        f"Memory is not enough: {size(needed)} are needed{beside}, and {there.whose} allows "
+        f"{size(there.size)}: {mend}."
+    )
+
+
+def of_device(device: Any) -> Room:
+    """What may be held on a device of JAX; on a CPU what this process may hold."""
+    if device.platform == "cpu":
+        return of_process()
+    statistics = device.memory_stats() or {}
+    return Room(statistics.get("bytes_limit", inf), f"each {device.device_kind}")
+
+
+def of_process() -> Room:
+    """The least of what other processes leave and what limits say."""
+    return min(_of_process(), key=lambda room: room.size)
+
+
+def _of_process() -> Iterator[Room]:
+    left, resident, addresses = _measured()
+    yield Room(left + resident, "what other processes leave of this machine")
+    groups = of_control_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
+    yield Room(groups, "the control group of this process")
+    of_addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if of_addresses != resource.RLIM_INFINITY:
+        # Addresses that are taken without memory leave less for what will be held.
+        yield Room(of_addresses - addresses + resident, "ulimit -v")
+
+
+def _measured() -> tuple[float, float, float]:
+    """Bytes that are free on this machine, that this process holds, and its addresses."""
+    try:
+        import psutil
+    except ImportError:  # an installation of trip-node alone
+        return _of_proc(Path("/proc"))
+    memory = psutil.Process().memory_info()
+    return psutil.virtual_memory().available, memory.rss, memory.vms
+
+
+def _of_proc(proc: Path) -> tuple[float, float, float]:
+    """The same as Linux tells it; elsewhere all memory counts as free."""
+    try:
+        sizes = (line.split() for line in (proc / "meminfo").read_text().splitlines())
+        free = {name: 1024 * int(number) for name, number, *_ in sizes}["MemAvailable:"]
+        addresses, resident, *_ = map(int, (proc / "self" / "statm").read_text().split())
+    except (OSError, KeyError, ValueError):
+        return inf, 0, 0
+    page = resource.getpagesize()
+    return free, page * resident, page * addresses
+
+
+def of_control_groups(groups: Path, root: Path) -> float:
+    """The least limit of the groups that this process is in, of either version, and above them.
+
+    Args:
+        groups: lines ID:CONTROLLERS:PATH, without controllers in version 2.
+        root: where their files are mounted.
+    """
+    least = inf
+    try:
+        lines = groups.read_text().splitlines()
+    except OSError:  # no Linux
+        return least
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            top, name = root, "memory.max"
+        elif "memory" in controllers.split(","):
+            top, name = root / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        inner = top / path.lstrip("/")
+        for folder in (inner, *inner.parents):
+            # Seen from inside a container, the path may be that of outside: then the top is its.
+            with suppress(OSError, ValueError):  # it is not there, or says "max"
+                least = min(least, float((folder / name).read_text()))
+            if folder == top:
+                break
+    return least
+
+
+def size(count: float) -> str:
+    """A number of bytes in GiB or MiB, as messages say it."""
+    return f"{count / GIB:,.2f} GiB" if count >= GIB else f"{count / 2**20:.1f} MiB"

@@ -1,0 +1,1 @@
+"""Semivalues of the game that a round is, on NumPy."""
