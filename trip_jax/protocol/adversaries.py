@@ -13,9 +13,9 @@ from jaxtyping import Float, Key
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.messages import Messages, Round
-from trip_jax.settings import Registry, at_least, choice, fraction, require
+from trip_jax.settings import Kinds, at_least, choice, fraction, require
 from trip_jax.settings.declared import check_types
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.idle import Effect, chosen_from, read_by_kind, read_unless
 from trip_jax.settings.names import number_of
 
 
@@ -30,7 +30,7 @@ class Lie(Protocol):
         """What clients tell of the contributions that they found."""
 
 
-LIES: Registry[Callable[["Adversary", float, bool], Lie]] = Registry("adversary.kind")
+LIES: Kinds[Callable[["Adversary", float, bool], Lie]] = Kinds("adversary.kind")
 """From the settings, C1's threshold, and whether contributions are divided by m."""
 
 Models: TypeAlias = Float[Array, "F P"]
@@ -40,7 +40,7 @@ Fake = Callable[[Models, Keys, Floor, Learner], Models]
 """(true models, a key for each liar and round, the accuracy that C1 tolerates in a neighbour of a
 receiver as good as the liar, the learner) -> fakes."""
 
-FAKES: Registry[Fake] = Registry("adversary.fake")
+FAKES: Kinds[Fake] = Kinds("adversary.fake")
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,19 @@ class Adversary:
     "garbage" is neither D1 nor D2: all that such a liar sends and reports is no number.
     """
 
-    kind: str = "none"
+    kind: str = chosen_from(LIES, "none")
     # of the clients, drawn by seed
-    fraction: float = unread_by(0.2, lambda own: own._listed(), kind=("none",))
+    fraction: float = read_unless(0.2, lambda own: own._nobody() or own._listed())
     # or these clients, by number or name, whatever the fraction
-    clients: tuple[int | str, ...] = unread_by((), kind=("none",))
+    clients: tuple[int | str, ...] = read_unless((), lambda own: own._nobody())
     # D1: what the fake model is
-    fake: str = unread_by("reinitialised", kind=("none", "d2", "garbage"))
+    fake: str = chosen_from(FAKES, "reinitialised", Effect(by_kind=True))
     # D2: added to the liar's own entry (divided by m under "efficient")
-    amount: float = unread_by(0.1, kind=("none", "d1", "garbage"))
+    amount: float = read_by_kind(0.1)
     # D2: take as much from every other entry
-    lower_others: bool = unread_by(False, kind=("none", "d1", "garbage"))
+    lower_others: bool = read_by_kind(False)
     # D2: treat the entries of other liars as one's own
-    collude: bool = unread_by(False, kind=("none", "d1", "garbage"))
+    collude: bool = read_by_kind(False)
 
     def __post_init__(self) -> None:
         check_types("adversary", self)
@@ -70,6 +70,9 @@ class Adversary:
         choice("adversary.fake", self.fake, tuple(FAKES))
         fraction("adversary.fraction", self.fraction)
         at_least("adversary.amount", self.amount, 0)
+
+    def _nobody(self) -> str | None:
+        return "adversary=none" if self.kind == "none" else None
 
     def _listed(self) -> str | None:
         return "adversary.clients, which say who lies" if self.clients else None
@@ -159,37 +162,42 @@ class Garbage:
         return jnp.where(here.lying[:, None], jnp.nan, lcv)
 
 
-LIES("none")(lambda settings, v_threshold, divided: Honest())
-LIES("d1")(lambda settings, v_threshold, divided: FakeModels(settings.fake, v_threshold))
-LIES("d2")(
+OF_D1, OF_D2 = ("fake",), ("amount", "lower_others", "collude")
+"""Settings that only these lies read; who lies is of every kind."""
+
+LIES("none", reads=())(lambda settings, v_threshold, divided: Honest())
+LIES("d1", reads=OF_D1)(
+    lambda settings, v_threshold, divided: FakeModels(settings.fake, v_threshold)
+)
+LIES("d2", reads=OF_D2)(
     lambda settings, v_threshold, divided: FalseReports(
         settings.amount, settings.lower_others, settings.collude, divided
     )
 )
-LIES("d1d2")(lambda *given: Both(LIES["d1"](*given), LIES["d2"](*given)))
-LIES("garbage")(lambda settings, v_threshold, divided: Garbage())
+LIES("d1d2", reads=OF_D1 + OF_D2)(lambda *given: Both(LIES["d1"](*given), LIES["d2"](*given)))
+LIES("garbage", reads=())(lambda settings, v_threshold, divided: Garbage())
 
 
-@FAKES("reinitialised")
+@FAKES("reinitialised", reads=())
 def reinitialised(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
     """Untrained parameters."""
     return jax.vmap(learner.model.draw)(keys)
 
 
-@FAKES("noise")
+@FAKES("noise", reads=())
 def noise(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
     """Gaussian, with the mean and deviation of the true model's parameters."""
     mean, deviation = true.mean(axis=1, keepdims=True), true.std(axis=1, keepdims=True)
     return mean + deviation * jax.vmap(lambda key: jax.random.normal(key, true.shape[1:]))(keys)
 
 
-@FAKES("sign_flipped")
+@FAKES("sign_flipped", reads=())
 def sign_flipped(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
     """The true parameters negated."""
     return -true
 
 
-@FAKES("evasive")
+@FAKES("evasive", reads=("defence.v_threshold",))
 def evasive(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
     """Untrained parameters, mixed with the true ones until C1 lets them pass."""
     fakes = reinitialised(true, keys, tolerated, learner)

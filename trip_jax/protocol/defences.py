@@ -13,7 +13,7 @@ from trip_jax.protocol.outliers import DetectOutliers
 from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.settings import above_zero, at_least, choice, require
 from trip_jax.settings.declared import check_types
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.idle import read_by_kind, switch
 from trip_jax.shapley import SEMIVALUES
 
 
@@ -80,15 +80,15 @@ found."""
 class Defence:
     """C1 filters pre-training models, C2 corrects outlying contribution vectors; as settings."""
 
-    c1: bool = False
-    c2: bool = False
+    c1: bool = switch(reads=("v_threshold",))
+    c2: bool = switch(reads=("penalty", "distance", "thresholding"))
     # C1: tolerated loss of accuracy against one's own model
-    v_threshold: float = 0.065
+    v_threshold: float = read_by_kind(0.065)
     # C2: lambda of the outlier objective; None: calibrated
-    penalty: float | None = unread_by(None, c2=(False,))
+    penalty: float | None = read_by_kind(None)
     # C2: tolerated L2 distance to the reference; None: calibrated
-    distance: float | None = unread_by(None, c2=(False,))
-    thresholding: str = unread_by("soft", c2=(False,))
+    distance: float | None = read_by_kind(None)
+    thresholding: str = read_by_kind("soft")
 
     def __post_init__(self) -> None:
         check_types("defence", self)

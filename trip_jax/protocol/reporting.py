@@ -7,12 +7,12 @@ from trip_jax.protocol.broadcast import BEHAVIOURS, Broadcast
 from trip_jax.protocol.methods.whole_run import Keeping, WholeRun
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.weighing import ByOwn, ByPhi
-from trip_jax.settings import Registry, choice, count, fraction, require
+from trip_jax.settings import Kinds, choice, count, fraction, require
 from trip_jax.settings.declared import check_types
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.idle import Effect, chosen_from, read_by_kind
 from trip_jax.topology import Topology
 
-PROTOCOLS: Registry[Callable[["Reporting"], Broadcast | None]] = Registry("protocol.kind")
+PROTOCOLS: Kinds[Callable[["Reporting"], Broadcast | None]] = Kinds("protocol.kind")
 """From the settings, what clients find without a coordinator; None: there is one."""
 
 
@@ -20,15 +20,17 @@ PROTOCOLS: Registry[Callable[["Reporting"], Broadcast | None]] = Registry("proto
 class Reporting:
     """How reports reach whoever traces them, as settings."""
 
-    kind: str = "coordinator"
+    kind: str = chosen_from(PROTOCOLS, "coordinator")
     # the probability that a report is lost between two neighbours
-    drop: float = unread_by(0.0, kind=("coordinator",))
+    drop: float = read_by_kind(0.0)
     # that a report is passed on in its round; None: until all have it
-    hops: int | None = unread_by(None, kind=("coordinator",))
+    hops: int | None = read_by_kind(None)
     # of the clients, drawn by seed
-    liars: float = unread_by(0.0, kind=("coordinator",))
+    liars: float = read_by_kind(0.0)
     # of liars
-    behaviour: str = unread_by("withhold", lambda own: own._honest(), kind=("coordinator",))
+    behaviour: str = chosen_from(
+        BEHAVIOURS, "withhold", Effect(by_kind=True, otherwise=lambda own: own._honest())
+    )
 
     def __post_init__(self) -> None:
         check_types("protocol", self)
@@ -48,8 +50,8 @@ class Reporting:
         return PROTOCOLS[self.kind](self)
 
 
-PROTOCOLS("coordinator")(lambda settings: None)
-PROTOCOLS("broadcast")(
+PROTOCOLS("coordinator", reads=())(lambda settings: None)
+PROTOCOLS("broadcast", reads=("drop", "hops", "liars", "behaviour"))(
     lambda settings: Broadcast(
         settings.drop, settings.hops, settings.liars, BEHAVIOURS[settings.behaviour]
     )

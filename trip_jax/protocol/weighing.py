@@ -17,9 +17,9 @@ from jax import Array
 from jaxtyping import Float
 
 from trip_jax.protocol.messages import Round, State
-from trip_jax.settings import Registry, at_least, choice, fraction, require
+from trip_jax.settings import Kinds, at_least, choice, fraction, require
 from trip_jax.settings.declared import check_types
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.idle import chosen_from, read_by_kind
 
 
 class Weighing(ABC):
@@ -99,20 +99,21 @@ class ByOwn(ByPhi):
         return memory.at[rows, beyond].set(after, mode="drop")
 
 
-WEIGHINGS: Registry[Callable[["Trust"], Weighing]] = Registry("trust.kind")
+WEIGHINGS: Kinds[Callable[["Trust"], Weighing]] = Kinds("trust.kind")
+"""From the settings, what weighs members."""
 
 
 @dataclass(frozen=True)
 class Trust:
     """How mixing weights follow contributions, as settings."""
 
-    kind: str = "none"
+    kind: str = chosen_from(WEIGHINGS, "none")
     # the power of contributions; 0: weights stay
-    beta: float = unread_by(1.0, kind=("none",))
+    beta: float = read_by_kind(1.0)
     # of the largest contribution, that everyone counts for; 0: may be shut out
-    floor: float = unread_by(0.1, kind=("none",))
+    floor: float = read_by_kind(0.1)
     # own: the part of a moving average that stays in a round
-    memory: float = unread_by(0.5, kind=("none", "phi"))
+    memory: float = read_by_kind(0.5)
 
     def __post_init__(self) -> None:
         check_types("trust", self)
@@ -129,6 +130,8 @@ class Trust:
         return WEIGHINGS[self.kind](self)
 
 
-WEIGHINGS("none")(lambda settings: AsScheduled())
-WEIGHINGS("own")(lambda settings: ByOwn(settings.beta, settings.floor, settings.memory))
-WEIGHINGS("phi")(lambda settings: ByPhi(settings.beta, settings.floor))
+WEIGHINGS("none", reads=())(lambda settings: AsScheduled())
+WEIGHINGS("own", reads=("beta", "floor", "memory"))(
+    lambda settings: ByOwn(settings.beta, settings.floor, settings.memory)
+)
+WEIGHINGS("phi", reads=("beta", "floor"))(lambda settings: ByPhi(settings.beta, settings.floor))
