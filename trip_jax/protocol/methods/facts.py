@@ -19,7 +19,7 @@ class Unit:
     symbol: str = "1"
 
 
-GAIN = Unit("gain in utility")
+GAIN = Unit("gains in utility")
 """The unit of methods that measure gains in the utility that `contribution.utility` names.
 
 Words and symbol are then those of the utility: "decrease of test loss in nats" and "nat" for loss.
@@ -44,9 +44,9 @@ class Sees(StrEnum):
     """What whoever tells contributions must see beside the models that it learns from."""
 
     WEIGHTS = "mixing weights alone"
-    NEIGHBOURS = "models of neighbours, in each round"
-    REPORTS = "reports of all rounds, and no model"
-    ALL_MODELS = "all models of all rounds"
+    NEIGHBOURS = "the models of neighbours"
+    REPORTS = "the reports of all rounds"
+    ALL_MODELS = "the models of all rounds"
 
 
 @dataclass(frozen=True)

@@ -59,12 +59,21 @@ class Method(ABC):
     @classmethod
     def about(cls) -> About:
         """What readers of a run's numbers need to know of the method."""
-        said = cls.explained
-        if not said:
-            first = (cls.__doc__ or "").strip().partition("\n")[0]
-            generated = first.startswith(f"{cls.__name__}(")  # by `dataclass`
-            said = PAGE if of_this_package(cls) else first * (not generated)
+        said = cls.explained or (PAGE if of_this_package(cls) else cls._first_line())
         return About(cls.unit, cls.told, cls.sees, cls.reports_as or "", said)
+
+    @classmethod
+    def in_words(cls) -> str:
+        """The method in two sentences, for the command line's help."""
+        told = f"Told {cls.told}, from {cls.sees}; measured in {cls.unit.words}."
+        return f"{cls._first_line()} {told}".strip()
+
+    @classmethod
+    def _first_line(cls) -> str:
+        """The first line of the docstring, if a person wrote one."""
+        first = (cls.__doc__ or "").strip().partition("\n")[0]
+        generated = first.startswith(f"{cls.__name__}(")  # by `dataclass`
+        return "" if generated else first
 
     @property
     def sends_before(self) -> bool:
@@ -101,7 +110,7 @@ class Methods(Kinds[type[Method]]):
         """
         add_named = super().__call__(name, reads)
 
-        def add(method: type[Method]) -> type[Method]:
+        def add(method: Any) -> type[Method]:
             setting = f"{self.setting}={name}"
             require(
                 isinstance(method, type) and issubclass(method, Method),
