@@ -68,7 +68,7 @@ def test_every_section_of_several_kinds_has_a_registry_of_what_they_read() -> No
     assert len(REGISTRIES) >= 15
 
 
-@pytest.mark.parametrize("setting", REGISTRIES)
+@pytest.mark.parametrize("setting", list(REGISTRIES))
 def test_a_kind_that_does_not_say_what_it_reads_is_refused(setting: str) -> None:
     registry = REGISTRIES[setting]
     must = r"must (say which settings it reads|be a class derived from Method)"

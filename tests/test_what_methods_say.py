@@ -42,7 +42,7 @@ def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(METHODS, "_named", dict(METHODS._named))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", list(METHODS))
 def test_what_a_method_says_is_what_its_run_writes(name: str) -> None:
     """On a ring of six, where every neighbourhood has three members."""
     method = METHODS[name]
@@ -71,7 +71,7 @@ def test_what_a_method_says_is_what_its_run_writes(name: str) -> None:
     assert sent == each * method.costs.amount("n_bytes").of(sizes)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", list(METHODS))
 def test_formulas_of_costs_are_what_is_computed(name: str) -> None:
     for of in ("evaluations", "gradients", "n_bytes", "final_evaluations", "final_gradients"):
         amount = METHODS[name].costs.amount(of)
@@ -83,7 +83,7 @@ def test_formulas_of_costs_are_what_is_computed(name: str) -> None:
             assert amount.of(sizes) == eval(written, {"min": min} | vars(sizes)), amount.formula
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", list(METHODS))
 def test_methods_that_need_gradients_refuse_accuracy(name: str) -> None:
     contribution = Contribution("accuracy", method=name)
     if METHODS[name].costs.needs_gradients:

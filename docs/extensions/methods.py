@@ -49,14 +49,14 @@ def _amounts(costs: Costs, name: str) -> str:
 
 
 def _formula(formula: str) -> str:
-    """A formula as TeX."""
+    """A formula of `Amount` as TeX in dollars."""
     for word, tex in (("min", r"\min"), ("budget", r"\mathrm{budget}")):
         formula = formula.replace(word, tex)
     return f"${formula}$"
 
 
 class Methods(SphinxDirective):
-    """A directive without content: `methods`."""
+    """The directive `methods`, which has no content and becomes the table."""
 
     def run(self) -> list[nodes.Node]:
         found = nodes.container()

@@ -74,7 +74,7 @@ class Distribution:
 
 @DISTRIBUTIONS("iid", reads=())
 def iid(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
-    """Equal sizes."""
+    """All clients own equally many examples, drawn at random."""
     each = len(data.train_labels) // len(ranks)
     rows = rng.permutation(len(data.train_labels))[: len(ranks) * each]
     return Division(list(rows.reshape(-1, each)))
@@ -163,7 +163,7 @@ def dirichlet(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generato
 
 @DISTRIBUTIONS("sizes", reads=("order",))
 def sizes(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
-    """Shares proportional to 2, 3, ..., n + 1."""
+    """The numbers of clients' examples are in proportion to 2, 3, ..., n + 1."""
     rows = rng.permutation(len(data.train_labels))
     shares = (ranks + 2) / (ranks + 2).sum()
     ends = np.floor(np.cumsum(shares) * len(rows) + 1e-9).astype(int)
@@ -172,9 +172,10 @@ def sizes(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -
 
 @DISTRIBUTIONS("noisy_images", reads=("order", "max_noise"))
 def noisy_images(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
-    """Equal sizes; Gaussian noise of a client's sigma on its pixels in [0, 1], clipped; float32.
+    """All clients own equally many examples; a client's images have Gaussian noise of its sigma.
 
-    On examples of another scale it is in units of each feature's standard deviation, not clipped.
+    Pixels in [0, 1] are clipped after it. On examples of another scale noise is in units of each
+    feature's standard deviation, and nothing is clipped. Noisy images are float32.
     """
     require(
         data.train_images.dtype != np.int32,
@@ -197,7 +198,9 @@ def noisy_images(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Gener
 
 @DISTRIBUTIONS("noisy_labels", reads=("order", "max_label_noise"))
 def noisy_labels(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
-    """Equal sizes; a fraction of a client's labels moved to any other class, equally likely.
+    """All clients own equally many examples; a fraction of a client's labels is of other classes.
+
+    A wrong label is any other class, equally likely.
 
     Classes without any example, training or test, get none.
     """

@@ -24,7 +24,7 @@ class Lie(Protocol):
     """What liars do; hashable. Of an honest client neither method changes anything."""
 
     def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
-        """What clients send who have `own`."""
+        """The messages that clients send in place of their own true ones, `own`."""
 
     def report(self, lcv: Float[Array, "n M"], here: Round) -> Float[Array, "n M"]:
         """What clients tell of the contributions that they found."""
@@ -89,7 +89,7 @@ class Adversary:
 
 @dataclass(frozen=True)
 class Honest:
-    """Nobody lies."""
+    """The adversary of a federation in which nobody lies."""
 
     def send(self, own: Messages, here: Round, learner: Learner) -> Messages:
         return own
@@ -180,26 +180,26 @@ LIES("garbage", reads=())(lambda settings, v_threshold, divided: Garbage())
 
 @FAKES("reinitialised", reads=())
 def reinitialised(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """Untrained parameters."""
+    """The fake model has parameters that were drawn afresh, as before any training."""
     return jax.vmap(learner.model.draw)(keys)
 
 
 @FAKES("noise", reads=())
 def noise(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """Gaussian, with the mean and deviation of the true model's parameters."""
+    """The fake model is Gaussian, with the mean and deviation of the true model's parameters."""
     mean, deviation = true.mean(axis=1, keepdims=True), true.std(axis=1, keepdims=True)
     return mean + deviation * jax.vmap(lambda key: jax.random.normal(key, true.shape[1:]))(keys)
 
 
 @FAKES("sign_flipped", reads=())
 def sign_flipped(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """The true parameters negated."""
+    """The fake model has the true parameters with their signs turned round."""
     return -true
 
 
 @FAKES("evasive", reads=("defence.v_threshold",))
 def evasive(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """Untrained parameters, mixed with the true ones until C1 lets them pass."""
+    """The fake model is an untrained one, mixed with the true one until C1 lets it pass."""
     fakes = reinitialised(true, keys, tolerated, learner)
     return evade(true, fakes, tolerated, lambda models: learner.evaluate(models)[:, ACCURACY])
 

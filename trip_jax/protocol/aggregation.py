@@ -22,7 +22,7 @@ matmul = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
 @runtime_checkable
 class Rule(Protocol):
-    """A way to mix models; hashable."""
+    """A rule by which a client mixes the models of its neighbourhood; hashable."""
 
     def __call__(
         self, weights: Float[Array, "*K m"], models: Float[Array, "m P"]

@@ -19,7 +19,7 @@ from trip_jax.shapley import SEMIVALUES
 
 @runtime_checkable
 class Filter(Protocol):
-    """What receivers accept; hashable."""
+    """A rule by which receivers refuse pre-training models (C1); hashable."""
 
     def __call__(self, own: Messages, sent: Messages, here: Round, learner: Learner) -> Array:
         """Whether a received pre-training model is used, bool [n, M]; always one's own."""
@@ -27,14 +27,15 @@ class Filter(Protocol):
 
 @runtime_checkable
 class Audit(Protocol):
-    """What the coordinator makes of a round's reports; hashable."""
+    """A rule by which the coordinator corrects a round's reports (C2); hashable."""
 
-    def __call__(self, reports: Reports, n: int) -> Verdict: ...
+    def __call__(self, reports: Reports, n: int) -> Verdict:
+        """What of the reports of n clients is adopted, and which clients are flagged."""
 
 
 @dataclass(frozen=True)
 class AcceptAll:
-    """No filter."""
+    """The filter of a federation without C1: every pre-training model is used."""
 
     def __call__(self, own: Messages, sent: Messages, here: Round, learner: Learner) -> Array:
         return jnp.ones(here.neighbourhoods.mask.shape, bool)
@@ -58,7 +59,7 @@ class FilterByAccuracy:
 
 @dataclass(frozen=True)
 class AdoptAll:
-    """No audit."""
+    """The audit of a federation without C2: every report is adopted as it is."""
 
     def __call__(self, reports: Reports, n: int) -> Verdict:
         return Verdict(reports.lcv, jnp.zeros(n, bool), jnp.zeros(n))
@@ -131,11 +132,11 @@ class Defence:
         )
 
     def filter(self) -> Filter:
-        """What receivers accept."""
+        """The rule by which receivers refuse pre-training models: C1 or none."""
         return FilterByAccuracy(self.v_threshold) if self.c1 else AcceptAll()
 
     def audit(self) -> Audit:
-        """What the coordinator makes of reports.
+        """The rule by which the coordinator corrects reports: C2 or none.
 
         Thresholds that are None are those calibrated for accuracy with Eq. 4 as printed.
 

@@ -17,7 +17,7 @@ from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import chosen_from, read_by_kind
 
 CHANNELS: Kinds[Callable[["Exchange"], Channel]] = Kinds("channel.kind")
-"""From the settings, what transmits models."""
+"""From the settings, the channel that carries models."""
 
 OF_COMPRESSION = ("error_feedback", "learning")
 """What every channel reads that compresses models."""
@@ -49,7 +49,7 @@ class Exchange:
         count("channel.rank", self.rank, 1)
 
     def build(self) -> Channel:
-        """What transmits models."""
+        """The channel that carries models from sender to receiver."""
         return CHANNELS[self.kind](self)
 
 

@@ -31,7 +31,7 @@ class Weighing(ABC):
 
     @abstractmethod
     def __call__(self, here: Round, state: State) -> Round:
-        """The round with its weights."""
+        """The round with the weights by which models are mixed in it."""
 
     def remember(self, memory: Any, here: Round, lcv: Float[Array, "n M"]) -> Any:
         """What clients remember when they have found out contributions."""
@@ -40,7 +40,7 @@ class Weighing(ABC):
 
 @dataclass(frozen=True)
 class AsScheduled(Weighing):
-    """Weights are those of the graph."""
+    """Mixing weights stay those of the graph in every round."""
 
     def __call__(self, here: Round, state: State) -> Round:
         return here
@@ -100,7 +100,7 @@ class ByOwn(ByPhi):
 
 
 WEIGHINGS: Kinds[Callable[["Trust"], Weighing]] = Kinds("trust.kind")
-"""From the settings, what weighs members."""
+"""From the settings, the rule that makes mixing weights of contributions."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Trust:
         )
 
     def build(self) -> Weighing:
-        """What weighs members."""
+        """The rule that makes mixing weights of contributions."""
         return WEIGHINGS[self.kind](self)
 
 

@@ -95,7 +95,7 @@ def value(attributes: Mapping[str, Any]) -> str:
 
 
 def _printed(attributes: Mapping[str, Any]) -> bool:
-    """Whether contributions have the factor m."""
+    """Whether contributions of a run are m times a value, as in Eq. 4 as printed."""
     return _has_factor(attributes["normalization"], about(attributes).unit)
 
 
@@ -112,7 +112,7 @@ def _semivalue(attributes: Mapping[str, Any]) -> str:
 
 
 def in_a_sentence(utility: str, normalization: str, told_by: str = TRIP) -> str:
-    """What a score is."""
+    """What a client's score is, in one sentence for the end of a run."""
     unit = about_method(told_by).unit
     times = "m times " * _has_factor(normalization, unit)
     size = ", m being the size of a neighbourhood (Eq. 4 as printed)" * bool(times)

@@ -105,7 +105,7 @@ class Kinds(Registry[T]):
 
 
 def execution(default: T) -> T:
-    """A field of EXECUTION."""
+    """A field of settings that changes results by no more than rounding."""
     return field(default=default, metadata=EXECUTION)
 
 

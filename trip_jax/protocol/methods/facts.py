@@ -27,7 +27,7 @@ Words and symbol are then those of the utility: "decrease of test loss in nats" 
 
 
 class Told(StrEnum):
-    """When contributions are told."""
+    """When a method tells contributions."""
 
     EACH_ROUND = "in each round"  # by every client, and traced by Eq. 3
     AT_THE_END = "when the run is over"
@@ -51,7 +51,7 @@ class Sees(StrEnum):
 
 @dataclass(frozen=True)
 class Sizes:
-    """What costs depend on."""
+    """The sizes of a federation that costs depend on."""
 
     m: int  # members of the client's neighbourhood, itself included
     n: int  # clients
@@ -152,7 +152,7 @@ class Costs:
                 object.__setattr__(self, one.name, _always(value))
 
     def amount(self, name: str) -> Amount:
-        """The field of that name."""
+        """One of the fields, by name, as an amount that depends on sizes."""
         found: Amount = getattr(self, name)
         return found
 

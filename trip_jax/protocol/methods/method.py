@@ -94,7 +94,7 @@ class Method(ABC):
 
     @abstractmethod
     def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
-        """Everyone's contributions in a round."""
+        """The contributions that all clients find of their neighbours in a round."""
 
 
 class Methods(Kinds[type[Method]]):

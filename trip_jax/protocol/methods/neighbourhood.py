@@ -63,7 +63,7 @@ class ByNeighbourhood(Method):
         models = own.before, sent.before, sent.trained, own.trained_unlike(sent)
 
         def work(rows: Any, shared: Any) -> tuple[Array, Array]:
-            """Contributions and utilities of some clients."""
+            """What some clients find of their members, and the utilities of their next models."""
             (before, sent_before, sent_trained, own_trained), data = shared
             local = learner.on(data)
 

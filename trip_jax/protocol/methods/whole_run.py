@@ -29,7 +29,7 @@ from trip_jax.settings.room import GIB, Room, require_room
 
 @dataclass(frozen=True)
 class Silent(Method):
-    """Reports nothing in a round."""
+    """The method of clients that report nothing in a round and evaluate their next model alone."""
 
     sends_before = False
 
