@@ -24,6 +24,7 @@ extensions = [
     "sphinx_copybutton",
     "extensions.docstrings",
     "extensions.mathml",
+    "extensions.methods",
     "extensions.offline",
 ]
 nitpicky = True

@@ -39,7 +39,7 @@ from trip_jax.attribution.surrogate import fitted_response
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.data.partition import Federation
 from trip_jax.learning.evaluation import ACCURACY, LOSS
-from trip_jax.protocol.contributions import OF_TRIP
+from trip_jax.protocol.contributions import METHODS
 from trip_jax.runs.dataset import to_dataset
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.room import GIB
@@ -468,7 +468,7 @@ def test_a_run_by_a_method_of_the_whole_run(
     expected = attribute(journal, simulation.learner).phi[..., LOSS]
     np.testing.assert_allclose(result.phi, expected, atol=1e-5)
     reported = result.records.lcv.any()
-    assert reported == (method in OF_TRIP)
+    assert reported == (METHODS[method].reports_as == "trip")
     if reported:
         np.testing.assert_allclose(result.records.lcv, run[0].records.lcv, atol=1e-5)
     np.testing.assert_allclose(result.models, run[0].models, atol=1e-6)  # learning is the same

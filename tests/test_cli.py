@@ -204,7 +204,10 @@ def test_every_setting_is_told_with_a_meaning(capsys: pytest.CaptureFixture[str]
             ["training.learning_rate=0.05\n", "[a number above 0; 0.01 with training=sgd"],
         ),
         ("model", ["model.hidden=[64]\n", "[a list of integers, at least 1; [128] with model=cnn"]),
-        ("defence", ["[null or a number above 0]", "true with defence=c1"]),
+        (
+            "defence",
+            ["[null or a number above 0; read with defence.c2=true]", "true with defence=c1"],
+        ),
         ("contribution", ["auto*            neighbourhoods of more", "one of shapley, banzhaf"]),
         ("experiment", ["+experiment=liars\n", "  Command:  python -m trip_jax.run +experiment"]),
     ],

@@ -17,10 +17,11 @@ from trip_jax import Adversary, Contribution, InvalidSetting, decentralised_trut
 from trip_jax.protocol.adversaries import LIES, Honest
 from trip_jax.protocol.aggregation import AGGREGATIONS, aggregate
 from trip_jax.protocol.channels import Channel
-from trip_jax.protocol.contributions import METHODS
+from trip_jax.protocol.contributions import METHODS, Method
 from trip_jax.protocol.defences import AdoptAll
 from trip_jax.protocol.exchange import CHANNELS
 from trip_jax.protocol.messages import Inbox, Messages
+from trip_jax.protocol.methods.facts import GAIN, REPORT, Costs
 from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import Contributions, Learned, State
@@ -95,7 +96,7 @@ def test_an_adversary() -> None:
         def report(self, lcv: jax.Array, here: Round) -> jax.Array:
             return jnp.where(here.liars.mask[:, None], 2 * lcv, lcv)
 
-    LIES("flatterer")(lambda settings, v_threshold, divided: Flatterer())
+    LIES("flatterer", reads=())(lambda settings, v_threshold, divided: Flatterer())
     records = tiny(WORLD, adversary=Adversary("flatterer", clients=(1, 4))).run().records
     lies = [1, 4]
     np.testing.assert_array_equal(records.reported[:, lies], 2 * records.lcv[..., 0][:, lies])
@@ -145,7 +146,7 @@ class TrimmedMean:
 
 
 def test_an_aggregation_rule() -> None:
-    AGGREGATIONS("trimmed_mean")(TrimmedMean())
+    AGGREGATIONS("trimmed_mean", reads=())(lambda settings: TrimmedMean())
     simulation = tiny(WORLD, aggregation="trimmed_mean")
     state = simulation.start()
     learned = learning_of(simulation, state)
@@ -171,7 +172,7 @@ def test_a_lossy_channel() -> None:
             everyone = jnp.arange(here.n_clients)
             return replace(sent, before=before, trained=trained, altered=everyone), memory
 
-    CHANNELS("rounded")(lambda settings: Rounded())
+    CHANNELS("rounded", reads=())(lambda settings: Rounded())
     simulation = tiny(nx.path_graph(6), channel="rounded")
     state = simulation.start()
     learned = learning_of(simulation, state)
@@ -217,10 +218,12 @@ def test_an_estimator_of_shapley_values() -> None:
 def test_a_way_to_tell_contributions() -> None:
     @METHODS("gain_by_weight")
     @dataclass(frozen=True)
-    class GainByWeight:
-        """A round's gain in utility, divided by mixing weights: looks at no coalition."""
+    class GainByWeight(Method):
+        """It is a round's gain in utility, divided by mixing weights."""
 
-        settings: Contribution
+        unit = GAIN  # or Unit("cosines summed over rounds") and their like
+        reads = ()  # settings of `contribution`; a field of the same name is given its value
+        costs = Costs(evaluations=2, n_bytes=REPORT)
         sends_before = False  # a client needs its own model alone
 
         def work(self, n_members: np.ndarray, batch: int) -> None:
@@ -256,7 +259,7 @@ def test_weights_that_follow_contributions() -> None:
             weights = jnp.where(nearby.mask & (here.t > 0), nearby.weights * credit, nearby.weights)
             return replace(here, neighbourhoods=replace(nearby, weights=weights))
 
-    WEIGHINGS("trusting")(lambda settings: Trusting())
+    WEIGHINGS("trusting", reads=())(lambda settings: Trusting())
     simulation, fixed = tiny(WORLD, trust="trusting"), tiny(WORLD)
     states, same = follow(simulation).states, follow(fixed).states
     np.testing.assert_array_equal(states[1].models, same[1].models)

@@ -20,7 +20,7 @@ def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_distribution() -> None:
-    @DISTRIBUTIONS("inverted")
+    @DISTRIBUTIONS("inverted", reads=("order",))
     def inverted(data: tj.Dataset, ranks: np.ndarray, how: Any, rng: Any) -> Division:
         """Equal sizes, unshuffled; the images of the client of the highest rank are negatives."""
         parts = np.array_split(np.arange(len(data.train_labels)), len(ranks))
@@ -42,7 +42,7 @@ def test_a_distribution() -> None:
 
 
 def test_a_family_and_weights() -> None:
-    @FAMILIES("wheel")
+    @FAMILIES("wheel", reads=())
     def wheel(config, n, seed):
         return nx.wheel_graph(n)
 

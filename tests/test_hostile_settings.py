@@ -11,7 +11,6 @@ from flax.traverse_util import flatten_dict
 from tests.conftest import TINY, Command, config_of
 from trip_jax.cli.effects import refuse_idle, switches
 from trip_jax.config import Config
-from trip_jax.protocol.contributions import BY_COALITIONS, METHODS, WITHOUT_ESTIMATOR
 from trip_jax.runs.prepare import lay_out
 from trip_jax.runs.provenance import arrays_hash
 from trip_jax.runs.schema import CONF
@@ -29,6 +28,7 @@ IDLE = {
     "defence=c2 defence.v_threshold=0.5": "defence.c1=false",
     "contribution.method=weights contribution.budget=50": "contribution.method=weights",
     "contribution=exact contribution.budget=50": "contribution.estimator=exact",
+    "contribution=exact contribution.method=shrunk contribution.budget=9": "estimator=exact",
     "contribution.method=gain contribution.normalization=efficient": "contribution.method=gain",
     "contribution.method=gain contribution=exact contribution.estimator=exact": "method=gain",
     "distribution.alpha=0.1": "distribution=iid: leave it out, or set distribution=dirichlet.",
@@ -64,6 +64,8 @@ def test_a_setting_that_changes_nothing_is_refused(command: Command, arguments: 
         "defence.c1=true defence.v_threshold=0.1",
         "contribution.budget=50",
         "contribution.method=surrogate contribution.budget=50",
+        "contribution=exact contribution.method=trip_and_reconstruction contribution.budget=50",
+        "topology=complete topology.directed=true topology.redraw_every=1",
         "distribution=noisy_labels distribution.order=sorted distribution.max_label_noise=0.1",
         "topology=erdos_renyi topology.probability=0.9 topology.redraw_every=1",
     ],
@@ -87,11 +89,6 @@ def test_no_default_and_no_experiment_is_refused() -> None:
     for experiment in sorted((CONF / "experiment").glob("*.yaml")):
         name = f"+experiment={experiment.stem}"
         refuse_idle(config_of(name), [name], in_sweep=False)
-
-
-def test_every_method_is_known_to_sample_or_not() -> None:
-    ours = {name for name in METHODS if METHODS[name].__module__.startswith("trip_jax.")}
-    assert ours == {*BY_COALITIONS, *WITHOUT_ESTIMATOR}
 
 
 OTHERS: dict[str, Any] = {

@@ -16,15 +16,16 @@ from trip_jax import Contribution, Defence, InvalidSetting
 from trip_jax.learning.models import mlp
 from trip_jax.protocol.algorithm import assess
 from trip_jax.protocol.contributions import METHODS
+from trip_jax.protocol.methods.facts import Told
 from trip_jax.protocol.methods.shapfed import last_layer
 from trip_jax.protocol.state import Assessed
-from trip_jax.runs.meaning import AT_THE_END, explain, in_a_sentence, unit
+from trip_jax.runs.meaning import explain, in_a_sentence, unit
 from trip_jax.runs.prepare import describe
 from trip_jax.simulation import Simulation
 
 N = 4
 LOST = 2  # whose model is lost in the second round
-OTHERS = [method for method in METHODS if method not in ("trip", *AT_THE_END)]
+OTHERS = [name for name in METHODS if name != "trip" and METHODS[name].told == Told.EACH_ROUND]
 FIRST, SECOND = 1e-6, 1e-4  # steps of differences; short, for ReLU bends where it likes
 
 
@@ -249,7 +250,7 @@ def test_gradients_need_a_smooth_utility_and_weighted_means() -> None:
         with pytest.raises(InvalidSetting, match=rf"{method} needs gradients.*utility=loss"):
             tiny(contribution=Contribution(method=method))
     simulation = federation("dice", rules={"aggregate": Median()})
-    with pytest.raises(InvalidSetting, match=r"and dice take.*set aggregation=weighted_mean"):
+    with pytest.raises(InvalidSetting, match=r"takes mixtures.*set aggregation=weighted_mean"):
         simulation.compile(simulation.start())
 
 

@@ -19,6 +19,7 @@ from .learning.model import Split as Split
 from .learning.models import cnn as cnn
 from .learning.models import mlp as mlp
 from .learning.privacy import Privacy as Privacy
+from .protocol.aggregation import Aggregation as Aggregation
 from .protocol.coordinator import trace as trace
 from .protocol.exchange import ChannelConfig as ChannelConfig
 from .protocol.reporting import ProtocolConfig as ProtocolConfig

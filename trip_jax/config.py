@@ -14,7 +14,7 @@ from trip_jax.learning.models import ModelConfig
 from trip_jax.learning.privacy import Privacy
 from trip_jax.learning.training import Training
 from trip_jax.protocol.adversaries import Adversary
-from trip_jax.protocol.aggregation import AGGREGATIONS
+from trip_jax.protocol.aggregation import Aggregation
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.protocol.exchange import ChannelConfig
@@ -22,7 +22,7 @@ from trip_jax.protocol.reporting import ProtocolConfig
 from trip_jax.protocol.weighing import Trust
 from trip_jax.settings import EXECUTION, above_zero, choice, count, execution, require
 from trip_jax.settings.declared import check_types, seed_of
-from trip_jax.topology import Clocks, Participation, TopologyConfig
+from trip_jax.topology import SCHEDULES, Clocks, Participation, TopologyConfig
 from trip_jax.tracking import TRACKERS
 
 
@@ -64,7 +64,7 @@ class Config:
     contribution: Contribution = field(default_factory=Contribution)
     adversary: Adversary = field(default_factory=Adversary)
     defence: Defence = field(default_factory=Defence)
-    aggregation: str = "weighted_mean"  # of a neighbourhood's models (Eq. 2)
+    aggregation: Aggregation = field(default_factory=Aggregation)
     channel: ChannelConfig = field(default_factory=ChannelConfig)
     trust: Trust = field(default_factory=Trust)
     privacy: Privacy = field(default_factory=Privacy)
@@ -84,14 +84,13 @@ class Config:
             "or give resume=auto.",
         )
         choice("precision", self.precision, tuple(PRECISIONS))
-        choice("aggregation", self.aggregation, tuple(AGGREGATIONS))
         choice("track", self.track, tuple(TRACKERS))
         require(
             self.devices in ("all", None) or self.distributed.coordinator is None,
             f"devices={self.devices} can't be chosen with distributed.coordinator: all are used.",
         )
         require(
-            self.schedule.kind == "synchronous" or self.participation.kind == "always",
+            not SCHEDULES[self.schedule.kind].own_presence or self.participation.kind == "always",
             f"schedule={self.schedule.kind} says itself when clients take part: leave out "
             f"participation={self.participation.kind}, or set schedule=synchronous.",
         )

@@ -20,6 +20,7 @@ SHARED = (
     "settings.credentials",
     "settings.declared",
     "settings.errors",
+    "settings.idle",
     "settings.names",
     "settings.plurals",
     "settings.room",

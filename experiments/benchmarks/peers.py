@@ -42,7 +42,7 @@ from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import compose_config, write
 from experiments.harness.report import Report
-from trip_jax.config import Adversary, ChannelConfig, Config, Defence, Privacy, Trust
+from trip_jax.config import Adversary, Aggregation, ChannelConfig, Config, Defence, Privacy, Trust
 from trip_jax.runs.prepare import prepare
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.plurals import counted
@@ -195,7 +195,7 @@ def _refuse_what_peers_lack(config: Config) -> None:
         "participation": Participation(),
         "schedule": Clocks(),
         "precision": "float32",
-        "aggregation": "weighted_mean",
+        "aggregation": Aggregation(),
     }
     other = config.training.momentum or config.topology.drop or config.topology.kind != "ring"
     if other or any(getattr(config, name) != value for name, value in plain.items()):

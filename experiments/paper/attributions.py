@@ -28,12 +28,18 @@ from trip_jax.attribution import (
 )
 from trip_jax.learning.evaluation import THIRD, UTILITIES
 from trip_jax.learning.learner import Learner
+from trip_jax.protocol.contributions import METHODS as REGISTERED
+from trip_jax.protocol.contributions import TRIP
+from trip_jax.protocol.methods.facts import Sizes
 
 BEST = "surrogate"
 """The method that is nearest to the truth over all cells."""
 
 NULLS = ("equal", "weights", "weights x gain", "weights x mean gain")
 """Methods that look at no coalition."""
+
+A_GRADIENT = 3
+"""Models on the test set that a gradient counts as."""
 
 Phi = Float[np.ndarray, "n n 3"]
 
@@ -82,17 +88,29 @@ class Method:
 
     phi: Callable[[Attributed], Phi]
     evaluations: Callable[[Journal], int] = lambda _: 0
-    """Models on the test set; a gradient counts as three, a Hessian-vector product as six."""
+    """Models on the test set; a gradient counts as `A_GRADIENT`."""
 
 
-def _coalitions_of_rounds(journal: Journal) -> int:
-    members = (journal.mixing > 0).sum(axis=2)
-    return int((2**members).sum())
+def _by_method(method: str) -> Callable[[Journal], int]:
+    """Models that a `contribution.method` evaluates, by what its class says that it costs.
 
+    A run evaluates every next model anyhow: where that is all, it is no cost of the method.
+    """
+    costs = REGISTERED[method].costs
 
-def _final_models(journal: Journal) -> int:
-    n = journal.mixing.shape[1]
-    return n * 2**n
+    def evaluated(name: str, sizes: Sizes) -> int:
+        models = int(costs.amount(f"{name}evaluations").of(sizes))
+        gradients = int(costs.amount(f"{name}gradients").of(sizes))
+        return models * (models > 1) + A_GRADIENT * gradients
+
+    def count(journal: Journal) -> int:
+        members = (journal.mixing > 0).sum(axis=2)
+        n = members.shape[1]
+        found = zip(*np.unique(members, return_counts=True), strict=True)
+        in_rounds = sum(int(often) * evaluated("", Sizes(int(m), n, 0)) for m, often in found)
+        return in_rounds + n * evaluated("final_", Sizes(n, n, 0))
+
+    return count
 
 
 def _each(evaluations: int) -> Callable[[Journal], int]:
@@ -100,7 +118,7 @@ def _each(evaluations: int) -> Callable[[Journal], int]:
     return lambda journal: evaluations * journal.mixing[..., 0].size
 
 
-def _of_rounds(method: str, evaluations: Callable[[Journal], int] = lambda _: 0) -> Method:
+def _of_rounds(method: str) -> Method:
     """A `contribution.method` that looks at one round, traced by Eq. 3.
 
     Gradients are those of the loss, also where the truth is of accuracy, which has none.
@@ -111,7 +129,7 @@ def _of_rounds(method: str, evaluations: Callable[[Journal], int] = lambda _: 0)
         journal = one.trajectory.journal(settings.build())
         return traced(journal.mixing, journal.lcv)
 
-    return Method(phi, evaluations)
+    return Method(phi, _by_method(method))
 
 
 def _by_games(
@@ -132,14 +150,12 @@ def _by_games(
         own = third == UTILITIES[THIRD]
         return found if own else np.broadcast_to(found[..., THIRD:], found.shape)
 
-    return Method(phi, _coalitions_of_rounds)
+    return Method(phi, _by_method(TRIP))
 
 
-def _of_run(
-    attribute: Callable[[Journal, Learner], Attribution], evaluations: Callable[[Journal], int]
-) -> Method:
-    """A method that waits for the end."""
-    return Method(lambda one: attribute(one.journal, one.learner).phi, evaluations)
+def _of_run(attribute: Callable[[Journal, Learner], Attribution], method: str) -> Method:
+    """A `contribution.method` that waits for the end, computed from the journal."""
+    return Method(lambda one: attribute(one.journal, one.learner).phi, _by_method(method))
 
 
 def _of_journal(compute: Callable[[Journal], Phi]) -> Callable[[Attributed], Phi]:
@@ -148,33 +164,30 @@ def _of_journal(compute: Callable[[Journal], Phi]) -> Callable[[Attributed], Phi
 
 METHODS: Mapping[str, Method] = {
     "TRIP-Shapley": Method(
-        _of_journal(lambda journal: traced(journal.mixing, journal.lcv)), _coalitions_of_rounds
+        _of_journal(lambda journal: traced(journal.mixing, journal.lcv)), _by_method(TRIP)
     ),
     "equal": Method(_of_journal(equal)),
     "weights": Method(_of_journal(weights)),
     "weights x gain": Method(_of_journal(weights_times_gain), _each(2)),
     "weights x mean gain": Method(_of_journal(weights_times_mean_gain), _each(2)),
-    "weights x gain over m": _of_rounds("gain", _each(2)),
+    "weights x gain over m": _of_rounds("gain"),
     "TRIP over m": _by_games(normalization="efficient"),
     "by margin": _by_games("margin"),
     "by accuracy + margin": _by_games("accuracy+margin"),
     "beta_16_1": _by_games(semivalue="beta_16_1"),
     "beta_1_16": _by_games(semivalue="beta_1_16"),
-    "shrunk": _of_run(by_shrinkage, _coalitions_of_rounds),
-    "TRIP + weights": _of_run(with_weights, _coalitions_of_rounds),
-    "net gain": _of_rounds("net_gain", _coalitions_of_rounds),
-    "second order": _of_rounds("second_order", _each(9)),
-    "DICE": _of_rounds("dice", _each(3)),
-    "DICE all hops": _of_run(by_cascade, lambda journal: 3 * journal.mixing.shape[1]),
+    "shrunk": _of_run(by_shrinkage, "shrunk"),
+    "TRIP + weights": _of_run(with_weights, "trip_and_weights"),
+    "net gain": _of_rounds("net_gain"),
+    "second order": _of_rounds("second_order"),
+    "DICE": _of_rounds("dice"),
+    "DICE all hops": _of_run(by_cascade, "dice_multi_hop"),
     "CGSV": _of_rounds("cgsv"),
     "ShapFed": _of_rounds("shapfed"),
-    "FedIF": _of_rounds("fedif", _each(3)),
-    "reconstruction": _of_run(by_reconstruction, _final_models),
-    "renormalised": _of_run(by_renormalised, _final_models),
-    "TRIP + reconstruction": _of_run(
-        with_reconstruction,
-        lambda journal: _coalitions_of_rounds(journal) + _final_models(journal),
-    ),
-    "surrogate": _of_run(by_surrogate, _final_models),
+    "FedIF": _of_rounds("fedif"),
+    "reconstruction": _of_run(by_reconstruction, "reconstruction"),
+    "renormalised": _of_run(by_renormalised, "renormalised"),
+    "TRIP + reconstruction": _of_run(with_reconstruction, "trip_and_reconstruction"),
+    "surrogate": _of_run(by_surrogate, "surrogate"),
 }
 """In the order of tables."""

@@ -6,13 +6,11 @@ import numpy as np
 
 from experiments.harness.kept_runs import KeptRun
 from experiments.paper.small_world import SmallWorldStudy
-from trip_jax.protocol.contributions import TRIP
+from trip_jax.protocol.contributions import METHODS, TRIP
 from trip_jax.protocol.coordinator import trace
 from trip_jax.runs.reports import recorded_reports
 
 LEAVE_ONE_OUT = "leave-one-out"
-BY_GRADIENTS = ("second_order", "dice", "fedif")
-"""Methods that need gradients, which accuracy has none of."""
 
 
 def runs_by_method(
@@ -24,7 +22,8 @@ def runs_by_method(
         if method == TRIP:
             runs[LEAVE_ONE_OUT] = study.run(*which, seed, "contribution.semivalue=loo")
         else:
-            utility = "loss" if method in BY_GRADIENTS else "accuracy"
+            # Accuracy has no gradients.
+            utility = "loss" if METHODS[method].costs.needs_gradients else "accuracy"
             told = f"contribution.method={method}", f"contribution.utility={utility}"
             runs[method] = study.run(*which, seed, *told)
     return runs

@@ -52,7 +52,7 @@ def by_cascade(journal: Journal, learner: Learner) -> Attribution:
     return Attribution(phi)
 
 
-def planned_bytes(shape: tuple[int, ...], budget: None = None) -> int:
+def planned_bytes(shape: tuple[int, ...]) -> int:
     """What `by_cascade` takes of a process's memory for updates [T, n, P]."""
     n_rounds, n, size = shape
     n_updates = n_rounds * n

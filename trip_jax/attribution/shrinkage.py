@@ -36,7 +36,7 @@ def by_shrinkage(journal: Journal, learner: Any = None) -> Attribution:
     return Attribution(shrunk(journal))
 
 
-def planned_bytes(shape: tuple[int, ...], budget: Any = None) -> int:
+def planned_bytes(shape: tuple[int, ...]) -> int:
     """What `by_shrinkage` takes of a process's memory, for T rounds and n clients of a shape."""
     n_rounds, n, _ = shape
     return (AT_ONCE * 4 * n_rounds + 2 * 8) * N_UTILITIES * n**2  # reports, and phi twice

@@ -44,7 +44,7 @@ def with_reconstruction(journal: Journal, learner: Learner, **options: Any) -> A
     return Attribution(mean_of_units(traced(journal.mixing, journal.lcv), replayed))
 
 
-def planned_bytes(shape: tuple[int, ...], budget: Any = None) -> int:
+def planned_bytes(shape: tuple[int, ...]) -> int:
     """What `with_weights` takes of a process's memory, for n clients of a shape."""
     n = shape[1]
     return AT_ONCE * 8 * N_UTILITIES * n**2

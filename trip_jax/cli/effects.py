@@ -3,29 +3,27 @@
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 
-from trip_jax.cli.allowed import allowed
 from trip_jax.config import Config
 from trip_jax.runs.schema import CONF
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.idle import READ_UNLESS, idle
+from trip_jax.settings.idle import choosers, idle, read_elsewhere, readers
 
 MOST = 4
 """Choices that a message lists."""
 
 
 def switches(config: Config) -> dict[str, str | None]:
-    """Of every setting that something can leave without effect: what does so here, or None."""
-    found: dict[str, str | None] = {"defence.v_threshold": _v_threshold(config)}
-    for one in fields(config):
-        if is_dataclass(section := getattr(config, one.name)):
-            found |= idle(one.name, section)
-    return found
-
-
-def _v_threshold(config: Config) -> str | None:
-    lie = config.adversary
-    evasive = lie.fake == "evasive" and lie.kind in ("d1", "d1d2")  # which keeps to it
-    return None if config.defence.c1 or evasive else "defence.c1=false"
+    """Of every setting that may be without effect: what leaves it so here, or None."""
+    sections = {
+        one.name: section
+        for one in fields(config)
+        if is_dataclass(section := getattr(config, one.name))
+    }
+    found: dict[str, str | None] = {}
+    for name, section in sections.items():
+        found |= idle(name, section)
+    read = set().union(*map(read_elsewhere, sections.values()))
+    return found | dict.fromkeys(read & found.keys())
 
 
 def refuse_idle(config: Config, overrides: Sequence[str], in_sweep: bool) -> None:
@@ -55,25 +53,17 @@ def refuse_idle(config: Config, overrides: Sequence[str], in_sweep: bool) -> Non
 
 def _remedy(config: Config, name: str, switch: str) -> str:
     """What gives a setting its effect, in words: the choices beside which it is read."""
-    if switch == "defence.c1=false":
-        return "set defence.c1=true"
     section, _, last = name.partition(".")
     switched = switch.partition("=")[0]
-    field = switched.partition(".")[2] or "kind"
-    (declared,) = (one for one in fields(getattr(config, section)) if one.name == last)
-    idle = declared.metadata[READ_UNLESS].choices.get(field, ())
-    if not idle:  # the switch is more than a field's value
+    chooser = switched.partition(".")[2] or "kind"
+    choices = choosers(settings := getattr(config, section)).get(chooser)
+    if choices is None:  # the switch is more than a field's value
         return "change the other"
-    reads = [choice for choice in _choices(section, field) if choice not in idle]
+    others = [one for one in choices if one != getattr(settings, chooser)]
+    reads = readers(settings, last).get(chooser, others)
+    if chooser == "kind":  # as a group: those that have a file
+        reads = sorted(one for one in reads if (CONF / section / f"{one}.yaml").exists())
     if not 0 < len(reads) <= MOST:
         return "change the other"
-    *first, final = reads
+    *first, final = (str(one).lower() for one in reads)
     return f"set {switched}={', '.join(first)}{' or ' * bool(first)}{final}"
-
-
-def _choices(section: str, field: str) -> list[str]:
-    """What a field may be that decides which others are read; a truth value is true."""
-    if field == "kind":
-        return sorted(path.stem for path in (CONF / section).glob("*.yaml"))
-    said = allowed(f"{section}.{field}")
-    return said.removeprefix("one of ").split(", ") if said.startswith("one of") else ["true"]

@@ -4,7 +4,7 @@ import os
 import re
 from argparse import ArgumentError
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from flax.traverse_util import flatten_dict
@@ -20,6 +20,7 @@ from trip_jax.config import Config
 from trip_jax.runs.schema import CONF
 from trip_jax.settings import choice, nearest, refusal, require
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.idle import choosers
 from trip_node.cli.command import in_words
 
 PLUGINS = (
@@ -151,6 +152,10 @@ def _unknown(name: str) -> str:
 
 def _not_among(group: str, value: str) -> str:
     choices = sorted(file.stem for file in (CONF / group).glob("*.yaml"))
+    section = getattr(Config(), group, None)
+    kinds = choosers(section).get("kind", ()) if is_dataclass(section) else ()
+    if value in kinds:  # registered, without a file
+        return f"{group}={value} has no file of settings: write {group}.kind={value}."
     return refusal(group, value, choices)
 
 

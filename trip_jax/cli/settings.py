@@ -20,9 +20,11 @@ from trip_jax.cli.allowed import allowed
 from trip_jax.cli.command import command
 from trip_jax.cli.comments import Commented, read_comments
 from trip_jax.config import Config
+from trip_jax.protocol.contributions import METHODS
 from trip_jax.runs.progress import in_lines
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.settings import choice
+from trip_jax.settings.idle import choosers, readers
 
 USAGE = """\
 trip-jax settings          the groups, and the settings outside groups
@@ -148,7 +150,24 @@ def _settings(group: str, files: dict[str, Path]) -> Iterator[str]:
             for choice, other in others.items()
             if other not in (_written(value), choice, "???")
         ]
-        yield from _hanging("      ", f"[{'; '.join([allowed(name), *differ])}]")
+        said = [allowed(name), *differ, *_read_with(group, key)]
+        yield from _hanging("      ", f"[{'; '.join(said)}]")
+        if name == METHODS.setting:
+            for method in METHODS:
+                yield from _hanging(f"      {method}: ", METHODS[method].in_words())
+
+
+def _read_with(group: str, key: str) -> Iterator[str]:
+    """The choices of a group beside which a setting is read, if not beside all."""
+    section = getattr(Config(), group, None)
+    said = []
+    for chooser, reads in readers(section, key).items() if is_dataclass(section) else ():
+        switch = group if chooser == "kind" else f"{group}.{chooser}"
+        if len(reads) < len(list(choosers(section)[chooser])):
+            said.append(f"{switch}={', '.join(str(one).lower() for one in reads)}")
+    first, *parts = said or [""]
+    if first:
+        yield f"read with {first}{' and ' * bool(parts)}{' or '.join(parts)}"
 
 
 def _load(path: Path) -> dict[str, Any]:

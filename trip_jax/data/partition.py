@@ -12,36 +12,50 @@ from trip_jax.data.doubts import without
 from trip_jax.data.examples import in_unit_interval
 from trip_jax.data.federation import ClientData
 from trip_jax.data.sources import Dataset
-from trip_jax.settings import Registry, above_zero, at_least, choice, count, fraction, require
+from trip_jax.settings import Kinds, above_zero, at_least, choice, count, fraction, require
 from trip_jax.settings.declared import check_types, instance, integer, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.idle import idle, unread_by
+from trip_jax.settings.idle import chosen_from, read_by_kind
 from trip_jax.settings.names import as_names
 from trip_jax.settings.plurals import counted
 
-NOISE = ("noisy_images", "noisy_labels")
-WITHOUT_NOISE = ("iid", "non_iid", "dirichlet", "sizes")
 MOST_DRAWS = 1000
 """Of shares by Dirichlet: seconds for a thousand clients."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """Which examples each of n clients owns, and what was done to them."""
+
+    parts: list[np.ndarray]  # [n] lists of rows of the training set, no row twice
+    spoilt: Dataset | None = None  # the data set instead
+    levels: np.ndarray | None = None  # [n] of what the distribution varies; None: examples
+    level_name: str = "examples"
+    remedy: str = "raise dataset.train_size"  # where clients are left without data
+
+
+DISTRIBUTIONS: Kinds[Callable[..., Division]] = Kinds("distribution")
+"""`(data, ranks, how, rng)` -> `Division`; ranks [n] are 0 to n - 1 in the order of levels, which
+the setting `order` deals to clients."""
 
 
 @dataclass(frozen=True)
 class Distribution:
     """How training examples fall to clients; levels run linearly from 0 to their maximum."""
 
-    kind: str = "iid"
+    kind: str = chosen_from(DISTRIBUTIONS, "iid")
     # how levels are given to clients: by a seeded permutation, or sorted
-    order: str = unread_by("random", kind=("iid", "non_iid", "dirichlet"))
+    order: str = read_by_kind("random")
     # non_iid: share of a client's data from each of its two classes
-    owned_share: float = unread_by(0.4, kind=("iid", "dirichlet", "sizes", *NOISE))
+    owned_share: float = read_by_kind(0.4)
     # dirichlet: concentration; smaller is less even
-    alpha: float = unread_by(0.5, kind=("iid", "non_iid", "sizes", *NOISE))
+    alpha: float = read_by_kind(0.5)
     # dirichlet: least examples a client; shares are drawn anew until all have as many
-    minimum: int = unread_by(1, kind=("iid", "non_iid", "sizes", *NOISE))
+    minimum: int = read_by_kind(1)
     # noisy_images: largest sigma on [0, 1] pixels
-    max_noise: float = unread_by(0.5, kind=(*WITHOUT_NOISE, "noisy_labels"))
+    max_noise: float = read_by_kind(0.5)
     # noisy_labels: largest fraction of labels moved
-    max_label_noise: float = unread_by(0.2, kind=(*WITHOUT_NOISE, "noisy_images"))
+    max_label_noise: float = read_by_kind(0.2)
 
     def __post_init__(self) -> None:
         check_types("distribution", self)
@@ -58,30 +72,15 @@ class Distribution:
         fraction("distribution.max_label_noise", self.max_label_noise)
 
 
-@dataclass(frozen=True)
-class Division:
-    """Which examples each of n clients owns, and what was done to them."""
-
-    parts: list[np.ndarray]  # [n] lists of rows of the training set, no row twice
-    spoilt: Dataset | None = None  # the data set instead
-    levels: np.ndarray | None = None  # [n] of what the distribution varies; None: examples
-    level_name: str = "examples"
-    remedy: str = "raise dataset.train_size"  # where clients are left without data
-
-
-DISTRIBUTIONS: Registry[Callable[..., Division]] = Registry("distribution")
-"""`(data, ranks, how, rng)` -> `Division`; ranks [n] are 0 to n - 1 in the order of levels."""
-
-
-@DISTRIBUTIONS("iid")
+@DISTRIBUTIONS("iid", reads=())
 def iid(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
-    """Equal sizes."""
+    """All clients own equally many examples, drawn at random."""
     each = len(data.train_labels) // len(ranks)
     rows = rng.permutation(len(data.train_labels))[: len(ranks) * each]
     return Division(list(rows.reshape(-1, each)))
 
 
-@DISTRIBUTIONS("non_iid")
+@DISTRIBUTIONS("non_iid", reads=("owned_share",))
 def non_iid(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
     """Client i owns classes 2i and 2i+1 (mod C), `owned_share` of its data each.
 
@@ -123,7 +122,7 @@ def non_iid(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator)
     return Division([np.concatenate(own) for own in zip(*pieces, strict=True)])
 
 
-@DISTRIBUTIONS("dirichlet")
+@DISTRIBUTIONS("dirichlet", reads=("alpha", "minimum"))
 def dirichlet(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
     """Every class is divided by shares drawn from Dirichlet(alpha).
 
@@ -162,20 +161,21 @@ def dirichlet(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generato
     return Division([np.concatenate(own) for own in zip(*pieces, strict=True)])
 
 
-@DISTRIBUTIONS("sizes")
+@DISTRIBUTIONS("sizes", reads=("order",))
 def sizes(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
-    """Shares proportional to 2, 3, ..., n + 1."""
+    """The numbers of clients' examples are in proportion to 2, 3, ..., n + 1."""
     rows = rng.permutation(len(data.train_labels))
     shares = (ranks + 2) / (ranks + 2).sum()
     ends = np.floor(np.cumsum(shares) * len(rows) + 1e-9).astype(int)
     return Division(np.split(rows, ends[:-1]))
 
 
-@DISTRIBUTIONS("noisy_images")
+@DISTRIBUTIONS("noisy_images", reads=("order", "max_noise"))
 def noisy_images(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
-    """Equal sizes; Gaussian noise of a client's sigma on its pixels in [0, 1], clipped; float32.
+    """All clients own equally many examples; a client's images have Gaussian noise of its sigma.
 
-    On examples of another scale it is in units of each feature's standard deviation, not clipped.
+    Pixels in [0, 1] are clipped after it. On examples of another scale noise is in units of each
+    feature's standard deviation, and nothing is clipped. Noisy images are float32.
     """
     require(
         data.train_images.dtype != np.int32,
@@ -196,9 +196,11 @@ def noisy_images(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Gener
     return Division(parts, replace(data, train_images=noisy), levels, named)
 
 
-@DISTRIBUTIONS("noisy_labels")
+@DISTRIBUTIONS("noisy_labels", reads=("order", "max_label_noise"))
 def noisy_labels(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
-    """Equal sizes; a fraction of a client's labels moved to any other class, equally likely.
+    """All clients own equally many examples; a fraction of a client's labels is of other classes.
+
+    A wrong label is any other class, equally likely.
 
     Classes without any example, training or test, get none.
     """
@@ -217,11 +219,6 @@ def noisy_labels(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Gener
         others = which[wrong] + rng.integers(1, len(classes), len(wrong))
         moved[wrong] = classes[others % len(classes)]
     return Division(parts, replace(data, train_labels=moved), levels, "fraction of wrong labels")
-
-
-def _ignores_order(how: Distribution) -> bool:
-    """Whether the kind of distribution has no levels that `order` could deal."""
-    return idle("distribution", how)["distribution.order"] is not None
 
 
 def _shuffled_classes(data: Dataset, rng: Generator) -> Iterator[np.ndarray]:
@@ -282,13 +279,14 @@ def distribute(
     )
     rng = np.random.default_rng([seed, 4])
     # The permutation is drawn wherever ranks say nothing, so that `order` changes no data there.
-    in_order = distribution.order == "sorted" and not _ignores_order(distribution)
+    kind = distribution.kind
+    in_order = distribution.order == "sorted" and "order" in DISTRIBUTIONS.reads(kind)
     ranks = np.arange(n) if in_order else rng.permutation(n)
-    division = DISTRIBUTIONS[distribution.kind](dataset, ranks, distribution, rng)
+    division = DISTRIBUTIONS[kind](dataset, ranks, distribution, rng)
     sizes = np.array([len(part) for part in division.parts])
     require(
         bool(sizes.all()),
-        f"distribution={distribution.kind} leaves client {int(np.argmin(sizes))} without data: "
+        f"distribution={kind} leaves client {int(np.argmin(sizes))} without data: "
         f"lower n_clients, or {division.remedy}.",
     )
     examples = np.zeros((n, sizes.max()), np.int32)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -10,20 +9,26 @@ from trip_jax.data.cache import Arrays
 from trip_jax.data.doubts import notice_empty_classes
 from trip_jax.data.examples import NUMBERING, as_examples, as_labels, require_alike
 from trip_jax.data.tfds_source import load_tfds
-from trip_jax.settings import Registry, choice, count, require
+from trip_jax.settings import Kinds, choice, count, require
 from trip_jax.settings.declared import check_types, integer, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.idle import chosen_from
 from trip_jax.settings.plurals import counted
 
 MANY_CLASSES = 1000
 """Of own data that do not say how many there are; more must have as many examples."""
 
 
+DATASETS: Kinds[Callable[["DatasetConfig"], Arrays]] = Kinds("dataset")
+"""From the settings, the training and test images and labels of a whole data set, as `Dataset` has
+them; what is read of it is drawn afterwards."""
+
+
 @dataclass(frozen=True)
 class DatasetConfig:
     """Which images; `train_size` and `test_size` are drawn by seed (None: all)."""
 
-    name: str = "digits"
+    name: str = chosen_from(DATASETS, "digits")
     train_size: int | None = None
     test_size: int = 500
 
@@ -84,21 +89,6 @@ def _counted_classes(train: np.ndarray, test: np.ndarray) -> int:
     return n_classes
 
 
-@dataclass(frozen=True)
-class Made:
-    """A data set that is made, of as many examples as are asked for."""
-
-    make: Callable[[int, int], Arrays]
-    least: tuple[int, int]  # training and test examples that there are in any case
-
-    def __call__(self, train_size: int | None = None, test_size: int = 1) -> Arrays:
-        return self.make(max(self.least[0], train_size or 1), max(self.least[1], test_size))
-
-
-DATASETS: Registry[Callable[..., Arrays]] = Registry("dataset")
-"""`()` -> the training and test images and labels of a whole data set, as `Dataset` has them."""
-
-
 def load_dataset(config: DatasetConfig | str, seed: int = 0) -> Dataset:
     """The configured data set, reduced to `train_size` and `test_size` examples drawn by seed.
 
@@ -109,9 +99,7 @@ def load_dataset(config: DatasetConfig | str, seed: int = 0) -> Dataset:
         InvalidSetting: the data set cannot be had, or is smaller than the sizes asked for.
     """
     config, seed = named("config", config, DatasetConfig), seed_of(seed)
-    dataset = DATASETS[config.name]
-    sizes = (config.train_size, config.test_size) if isinstance(dataset, Made) else ()
-    train_images, train_labels, test_images, test_labels = dataset(*sizes)
+    train_images, train_labels, test_images, test_labels = DATASETS[config.name](config)
     train = _draw(len(train_labels), config.train_size, "dataset.train_size", [seed, 0])
     test = _draw(len(test_labels), config.test_size, "dataset.test_size", [seed, 1])
     n_classes = int(train_labels.max()) + 1
@@ -127,8 +115,8 @@ def _draw(available: int, size: int | None, setting: str, seed: list[int]) -> np
     return np.sort(np.random.default_rng(seed).choice(available, size, replace=False))
 
 
-@DATASETS("digits")
-def _digits() -> Arrays:
+@DATASETS("digits", reads=())
+def _digits(config: DatasetConfig) -> Arrays:
     """The 1,797 8x8 digits that scikit-learn embeds; 500 of a fixed shuffle are the test split."""
     from sklearn.datasets import load_digits
 
@@ -139,18 +127,25 @@ def _digits() -> Arrays:
     return images[:-500], labels[:-500], images[-500:], labels[-500:]
 
 
+def _tfds(config: DatasetConfig) -> Arrays:
+    """The data set that TensorFlow Datasets has by that name."""
+    return load_tfds(config.name)
+
+
 for _name in ("fashion_mnist", "cifar10", "mnist"):
-    DATASETS(_name)(partial(load_tfds, _name))
+    DATASETS(_name, reads=())(_tfds)
 
 
-def _synthetic(n_train: int, n_test: int) -> Arrays:
-    """Noisy 8x8 copies of ten random patterns; easy to learn, made in milliseconds."""
+@DATASETS("synthetic", reads=())
+def _synthetic(config: DatasetConfig) -> Arrays:
+    """Noisy 8x8 copies of ten random patterns; easy to learn, made in milliseconds.
+
+    There are 4,000 training and 500 test examples, or as many as the settings ask for.
+    """
+    n_train, n_test = max(4000, config.train_size or 1), max(500, config.test_size)
     rng, n = np.random.default_rng(0), n_train + n_test
     patterns = rng.random((10, 8, 8, 1), np.float32)
     labels = rng.integers(0, 10, n).astype(np.int32)
     noise = rng.normal(0, 0.35, (n, 8, 8, 1)).astype(np.float32)
     images = np.clip(patterns[labels] + noise, 0, 1)
     return images[:n_train], labels[:n_train], images[n_train:], labels[n_train:]
-
-
-DATASETS("synthetic")(Made(_synthetic, least=(4000, 500)))

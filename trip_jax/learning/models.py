@@ -14,9 +14,9 @@ from trip_jax.data.federation import ClientData
 from trip_jax.learning.convolution import FORMS, Form
 from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.model import Model, Params, Split
-from trip_jax.settings import Registry, choice, count, require
+from trip_jax.settings import Kinds, choice, count, require
 from trip_jax.settings.declared import check_types, instance, integer
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.idle import chosen_from, read_by_kind
 
 PAPERS_CLASSES = 10
 
@@ -77,14 +77,19 @@ class MLP(nn.Module):
         return nn.Dense(self.n_classes)(x)
 
 
+MODELS: Kinds[Callable[["ModelConfig", Sequence[int], int], Model]] = Kinds("model")
+"""From the settings, the shape of an example and the number of classes, a network."""
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """The clients' network."""
 
-    kind: str = "mlp"
-    hidden: tuple[int, ...] = (64,)  # widths of the dense hidden layers; the cnn takes one
+    kind: str = chosen_from(MODELS, "mlp")
+    # widths of the dense hidden layers; the cnn takes one
+    hidden: tuple[int, ...] = read_by_kind((64,))
     # cnn: features of its 3x3 convolutions
-    channels: tuple[int, ...] = unread_by((32, 64), kind=("mlp",))
+    channels: tuple[int, ...] = read_by_kind((32, 64))
 
     def __post_init__(self) -> None:
         check_types("model", self)
@@ -102,15 +107,12 @@ class ModelConfig:
         return MODELS[self.kind](self, image_shape, n_classes)
 
 
-MODELS: Registry[Callable[[ModelConfig, Sequence[int], int], Model]] = Registry("model")
-
-
-@MODELS("mlp")
+@MODELS("mlp", reads=("hidden",))
 def _mlp(config: ModelConfig, image_shape: Sequence[int], n_classes: int) -> Model:
     return mlp(n_classes, config.hidden)
 
 
-@MODELS("cnn")
+@MODELS("cnn", reads=("hidden", "channels"))
 def _cnn(config: ModelConfig, image_shape: Sequence[int], n_classes: int) -> Model:
     require(
         len(config.hidden) == 1,

@@ -26,10 +26,10 @@ from flax import struct
 from jax import Array
 from jaxtyping import Float, Key
 
-from trip_jax.settings import Registry, choice, require
+from trip_jax.settings import Kinds, choice, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.idle import chosen_from, read_by_kind
 
 NOISE = np.uint32(2**32 - 1)
 """What the key of a client's training in a round folds in to draw noise; no epoch has it."""
@@ -123,7 +123,7 @@ def _accountant() -> Any:
     return dp_accounting
 
 
-PRIVACIES: Registry[Callable[["Privacy", int], Mechanism]] = Registry("privacy.kind")
+PRIVACIES: Kinds[Callable[["Privacy", int], Mechanism]] = Kinds("privacy.kind")
 """`(settings, rounds of the run)` -> `Mechanism`."""
 
 
@@ -131,14 +131,14 @@ PRIVACIES: Registry[Callable[["Privacy", int], Mechanism]] = Registry("privacy.k
 class Privacy:
     """What of a client's training leaves it, as settings."""
 
-    kind: str = "none"
+    kind: str = chosen_from(PRIVACIES, "none")
     # L2 norm that an update has at most
-    clip: float = unread_by(1.0, kind=("none",))
+    clip: float = read_by_kind(1.0)
     # standard deviation of what every parameter gets, in clips
-    noise: float = unread_by(1.0, lambda own: own._told_by_epsilon(), kind=("none",))
+    noise: float = read_by_kind(1.0, lambda own: own._told_by_epsilon())
     # or what all rounds spend, whatever the noise
-    epsilon: float | None = unread_by(None, kind=("none",))
-    delta: float = unread_by(1e-5, kind=("none",))
+    epsilon: float | None = read_by_kind(None)
+    delta: float = read_by_kind(1e-5)
 
     def __post_init__(self) -> None:
         check_types("privacy", self)
@@ -163,10 +163,10 @@ class Privacy:
         return PRIVACIES[self.kind](self, rounds)
 
 
-PRIVACIES("none")(lambda settings, rounds: AsTrained())
+PRIVACIES("none", reads=())(lambda settings, rounds: AsTrained())
 
 
-@PRIVACIES("dp")
+@PRIVACIES("dp", reads=("clip", "noise", "epsilon", "delta"))
 def _gaussian(settings: Privacy, rounds: int) -> Gaussian:
     _accountant()  # needed in the end at the latest
     noise = settings.noise

@@ -14,9 +14,9 @@ from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.round import Round
-from trip_jax.settings import Registry, at_least, choice, fraction, require
+from trip_jax.settings import Kinds, at_least, choice, fraction, require
 from trip_jax.settings.declared import check_types, instance
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.idle import Effect, chosen_from, read_by_kind, read_unless
 from trip_jax.settings.names import number_of
 
 
@@ -48,8 +48,8 @@ class Lie:
         return lcv
 
 
-LIES: Registry[Callable[["Adversary", float, bool], Lie]] = Registry("adversary.kind")
-"""Functions (settings, C1's threshold, whether contributions are divided by m) -> what liars do."""
+LIES: Kinds[Callable[["Adversary", float, bool], Lie]] = Kinds("adversary.kind")
+"""From the settings, C1's threshold, and whether contributions are divided by m."""
 
 Models: TypeAlias = Float[Array, "F P"]
 Keys: TypeAlias = Key[Array, " F"]
@@ -58,7 +58,7 @@ Fake = Callable[[Models, Keys, Floor, Learner], Models]
 """A function (true models, a key for each liar, the lowest accuracy that C1 accepts where the
 receiver's model is as good as the liar's, the learner) -> fake models."""
 
-FAKES: Registry[Fake] = Registry("adversary.fake")
+FAKES: Kinds[Fake] = Kinds("adversary.fake")
 
 
 @dataclass(frozen=True)
@@ -68,19 +68,19 @@ class Adversary:
     "garbage" is neither D1 nor D2: all that such a liar sends and reports is no number.
     """
 
-    kind: str = "none"
+    kind: str = chosen_from(LIES, "none")
     # of the clients, drawn by seed
-    fraction: float = unread_by(0.2, lambda own: own._listed(), kind=("none",))
+    fraction: float = read_unless(0.2, lambda own: own._nobody() or own._listed())
     # or these clients, by number or name, whatever the fraction
-    clients: tuple[int | str, ...] = unread_by((), kind=("none",))
+    clients: tuple[int | str, ...] = read_unless((), lambda own: own._nobody())
     # D1: what the fake model is
-    fake: str = unread_by("reinitialised", kind=("none", "d2", "garbage"))
+    fake: str = chosen_from(FAKES, "reinitialised", Effect(by_kind=True))
     # D2: added to the liar's own entry (divided by m under "efficient")
-    amount: float = unread_by(0.1, kind=("none", "d1", "garbage"))
+    amount: float = read_by_kind(0.1)
     # D2: take as much from every other entry
-    lower_others: bool = unread_by(False, kind=("none", "d1", "garbage"))
+    lower_others: bool = read_by_kind(False)
     # D2: treat the entries of other liars as one's own
-    collude: bool = unread_by(False, kind=("none", "d1", "garbage"))
+    collude: bool = read_by_kind(False)
 
     def __post_init__(self) -> None:
         check_types("adversary", self)
@@ -88,6 +88,9 @@ class Adversary:
         choice("adversary.fake", self.fake, tuple(FAKES))
         fraction("adversary.fraction", self.fraction)
         at_least("adversary.amount", self.amount, 0)
+
+    def _nobody(self) -> str | None:
+        return "adversary=none" if self.kind == "none" else None
 
     def _listed(self) -> str | None:
         return "adversary.clients, which say who lies" if self.clients else None
@@ -113,7 +116,7 @@ def require_lie(name: str, given: Any) -> Lie:
 
 @dataclass(frozen=True)
 class Honest(Lie):
-    """Nobody lies."""
+    """The adversary of a federation in which nobody lies."""
 
 
 @dataclass(frozen=True)
@@ -190,39 +193,44 @@ class Garbage(Lie):
         return jnp.where(this_round.lying[:, None], jnp.nan, lcv)
 
 
-LIES("none")(lambda settings, v_threshold, divided: Honest())
-LIES("d1")(lambda settings, v_threshold, divided: FakeModels(settings.fake, v_threshold))
-LIES("d2")(
+OF_D1, OF_D2 = ("fake",), ("amount", "lower_others", "collude")
+"""Settings that only these lies read; who lies is of every kind."""
+
+LIES("none", reads=())(lambda settings, v_threshold, divided: Honest())
+LIES("d1", reads=OF_D1)(
+    lambda settings, v_threshold, divided: FakeModels(settings.fake, v_threshold)
+)
+LIES("d2", reads=OF_D2)(
     lambda settings, v_threshold, divided: FalseReports(
         settings.amount, settings.lower_others, settings.collude, divided
     )
 )
-LIES("d1d2")(lambda *given: Both(LIES["d1"](*given), LIES["d2"](*given)))
-LIES("garbage")(lambda settings, v_threshold, divided: Garbage())
+LIES("d1d2", reads=OF_D1 + OF_D2)(lambda *given: Both(LIES["d1"](*given), LIES["d2"](*given)))
+LIES("garbage", reads=())(lambda settings, v_threshold, divided: Garbage())
 
 
-@FAKES("reinitialised")
+@FAKES("reinitialised", reads=())
 def reinitialised(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """Fakes are models with newly drawn parameters."""
+    """The fake model has parameters that were drawn afresh, as before any training."""
     return jax.vmap(learner.model.draw)(keys)
 
 
-@FAKES("noise")
+@FAKES("noise", reads=())
 def noise(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """Fakes are Gaussian noise, with the mean and deviation of the true model's parameters."""
+    """The fake model is Gaussian, with the mean and deviation of the true model's parameters."""
     mean, deviation = true.mean(axis=1, keepdims=True), true.std(axis=1, keepdims=True)
     return mean + deviation * jax.vmap(lambda key: jax.random.normal(key, true.shape[1:]))(keys)
 
 
-@FAKES("sign_flipped")
+@FAKES("sign_flipped", reads=())
 def sign_flipped(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """Fakes are the true models with all parameters negated."""
+    """The fake model has the true parameters with their signs turned round."""
     return -true
 
 
-@FAKES("evasive")
+@FAKES("evasive", reads=("defence.v_threshold",))
 def evasive(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """Fakes are mixtures of newly drawn and true models that C1 just lets pass."""
+    """The fake model is an untrained one, mixed with the true one until C1 lets it pass."""
     fakes = reinitialised(true, keys, tolerated, learner)
     return evade(true, fakes, tolerated, lambda models: learner.evaluate(models)[:, ACCURACY])
 

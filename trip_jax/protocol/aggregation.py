@@ -3,6 +3,7 @@
 In float32 on any device: accelerators would by default round models that differ by less than that.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, runtime_checkable
@@ -11,7 +12,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
-from trip_jax.settings import Registry
+from trip_jax.settings import Kinds, choice
+from trip_jax.settings.declared import check_types
+from trip_jax.settings.idle import chosen_from
 from trip_jax.topology import Neighbourhoods
 
 matmul = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
@@ -19,7 +22,7 @@ matmul = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
 @runtime_checkable
 class Rule(Protocol):
-    """A way to mix models; hashable."""
+    """A rule by which a client mixes the models of its neighbourhood; hashable."""
 
     def __call__(
         self, weights: Float[Array, "*K m"], models: Float[Array, "m P"]
@@ -46,8 +49,26 @@ class WeightedMean:
         return here.weights
 
 
-AGGREGATIONS: Registry[Rule] = Registry("aggregation")
-AGGREGATIONS("weighted_mean")(WeightedMean())
+AGGREGATIONS: Kinds[Callable[["Aggregation"], Rule]] = Kinds("aggregation.kind")
+"""From the settings, a rule."""
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """How the models of a neighbourhood are mixed, as settings."""
+
+    kind: str = chosen_from(AGGREGATIONS, "weighted_mean")
+
+    def __post_init__(self) -> None:
+        check_types("aggregation", self)
+        choice("aggregation.kind", self.kind, tuple(AGGREGATIONS))
+
+    def build(self) -> Rule:
+        """The rule that mixes models (Eqs. 2 and 5)."""
+        return AGGREGATIONS[self.kind](self)
+
+
+AGGREGATIONS("weighted_mean", reads=())(lambda settings: WeightedMean())
 
 
 def aggregate(

@@ -14,14 +14,14 @@ from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.protocol.round import Round
 from trip_jax.settings import at_least, require
 from trip_jax.settings.declared import check_types
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.idle import read_by_kind, switch
 from trip_jax.shapley import SEMIVALUES
 from trip_node.protocol.defences import DISTANCE, PENALTY, check_c2
 
 
 @runtime_checkable
 class Filter(Protocol):
-    """A rule of receivers for which pre-training models to use; hashable."""
+    """A rule by which receivers refuse pre-training models (C1); hashable."""
 
     def __call__(self, own: Messages, sent: Messages, this_round: Round, learner: Learner) -> Array:
         """Whether each received pre-training model is used, bool [n, M]; True for one's own."""
@@ -29,15 +29,15 @@ class Filter(Protocol):
 
 @runtime_checkable
 class Audit(Protocol):
-    """A rule of the coordinator for which reports to correct; hashable."""
+    """A rule by which the coordinator corrects a round's reports (C2); hashable."""
 
     def __call__(self, reports: Reports, n: int) -> Verdict:
-        """The contributions of a round's reports that are adopted, and the clients flagged."""
+        """What of the reports of n clients is adopted, and which clients are flagged."""
 
 
 @dataclass(frozen=True)
 class AcceptAll:
-    """Receivers use all models."""
+    """The filter of a federation without C1: every pre-training model is used."""
 
     def __call__(self, own: Messages, sent: Messages, this_round: Round, learner: Learner) -> Array:
         return jnp.ones(this_round.neighbourhoods.mask.shape, bool)
@@ -61,7 +61,7 @@ class FilterByAccuracy:
 
 @dataclass(frozen=True)
 class AdoptAll:
-    """The coordinator adopts all reports as they are."""
+    """The audit of a federation without C2: every report is adopted as it is."""
 
     def __call__(self, reports: Reports, n: int) -> Verdict:
         return Verdict(reports.lcv, jnp.zeros(n, bool), jnp.zeros(n))
@@ -84,15 +84,15 @@ conf/defence says how they were found."""
 class Defence:
     """C1 filters pre-training models, C2 corrects outlying contribution vectors; as settings."""
 
-    c1: bool = False
-    c2: bool = False
+    c1: bool = switch(reads=("v_threshold",))
+    c2: bool = switch(reads=("penalty", "distance", "thresholding"))
     # C1: tolerated loss of accuracy against one's own model
-    v_threshold: float = 0.065
+    v_threshold: float = read_by_kind(0.065)
     # C2: lambda of the outlier objective; None: calibrated
-    penalty: float | None = unread_by(None, c2=(False,))
+    penalty: float | None = read_by_kind(None)
     # C2: tolerated L2 distance to the reference; None: calibrated
-    distance: float | None = unread_by(None, c2=(False,))
-    thresholding: str = unread_by("soft", c2=(False,))
+    distance: float | None = read_by_kind(None)
+    thresholding: str = read_by_kind("soft")
 
     def __post_init__(self) -> None:
         check_types("defence", self)
@@ -134,11 +134,11 @@ class Defence:
         )
 
     def filter(self) -> Filter:
-        """The rule of receivers (C1)."""
+        """The rule by which receivers refuse pre-training models: C1 or none."""
         return FilterByAccuracy(self.v_threshold) if self.c1 else AcceptAll()
 
     def audit(self) -> Audit:
-        """The rule of the coordinator (C2).
+        """The rule by which the coordinator corrects reports: C2 or none.
 
         Where thresholds are None, those calibrated for accuracy with Eq. 4 as printed stand.
 

@@ -12,30 +12,33 @@ from trip_jax.protocol.compression import (
     RandomK,
     TopK,
 )
-from trip_jax.settings import Registry, choice, count, require
+from trip_jax.settings import Kinds, choice, count, require
 from trip_jax.settings.declared import check_types
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.idle import chosen_from, read_by_kind
 from trip_jax.settings.renamed import renamed
 
-CHANNELS: Registry[Callable[["ChannelConfig"], Channel]] = Registry("channel.kind")
-"""Functions (settings) -> channel."""
+CHANNELS: Kinds[Callable[["ChannelConfig"], Channel]] = Kinds("channel.kind")
+"""From the settings, the channel that carries models."""
+
+OF_COMPRESSION = ("error_feedback", "learning")
+"""What every channel reads that compresses models."""
 
 
 @dataclass(frozen=True)
 class ChannelConfig:
     """How models are transmitted, as settings."""
 
-    kind: str = "none"
+    kind: str = chosen_from(CHANNELS, "none")
     # top_k, random_k: of the parameters that are sent
-    share: float = unread_by(0.05, kind=("none", "quantised", "low_rank"))
+    share: float = read_by_kind(0.05)
     # quantised: of a parameter
-    bits: int = unread_by(3, kind=("none", "top_k", "random_k", "low_rank"))
+    bits: int = read_by_kind(3)
     # low_rank: of a kernel
-    rank: int = unread_by(2, kind=("none", "top_k", "random_k", "quantised"))
+    rank: int = read_by_kind(2)
     # what was left out is added to what is sent next
-    error_feedback: bool = unread_by(True, kind=("none",))
+    error_feedback: bool = read_by_kind(True)
     # models after training are compressed, too
-    learning: bool = unread_by(False, kind=("none",))
+    learning: bool = read_by_kind(False)
 
     def __post_init__(self) -> None:
         check_types("channel", self)
@@ -47,7 +50,7 @@ class ChannelConfig:
         count("channel.rank", self.rank, 1)
 
     def build(self) -> Channel:
-        """The channel that these settings describe."""
+        """The channel that carries models from sender to receiver."""
         return CHANNELS[self.kind](self)
 
 
@@ -60,10 +63,18 @@ def _compressed(
     )
 
 
-CHANNELS("none")(lambda settings: Lossless())
-CHANNELS("top_k")(_compressed(lambda settings: TopK(settings.share)))
-CHANNELS("random_k")(_compressed(lambda settings: RandomK(settings.share)))
-CHANNELS("quantised")(_compressed(lambda settings: Quantised(settings.bits)))
-CHANNELS("low_rank")(_compressed(lambda settings: LowRank(settings.rank)))
+CHANNELS("none", reads=())(lambda settings: Lossless())
+CHANNELS("top_k", reads=("share", *OF_COMPRESSION))(
+    _compressed(lambda settings: TopK(settings.share))
+)
+CHANNELS("random_k", reads=("share", *OF_COMPRESSION))(
+    _compressed(lambda settings: RandomK(settings.share))
+)
+CHANNELS("quantised", reads=("bits", *OF_COMPRESSION))(
+    _compressed(lambda settings: Quantised(settings.bits))
+)
+CHANNELS("low_rank", reads=("rank", *OF_COMPRESSION))(
+    _compressed(lambda settings: LowRank(settings.rank))
+)
 
 __getattr__ = renamed(__name__, Exchange="trip_jax.protocol.exchange.ChannelConfig")

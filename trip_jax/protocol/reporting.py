@@ -7,29 +7,31 @@ from trip_jax.protocol.broadcast import BEHAVIOURS, Broadcast
 from trip_jax.protocol.methods.whole_run import Keeping, WholeRun
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.weighing import ByOwn, ByPhi
-from trip_jax.settings import Registry, choice, count, fraction, require
+from trip_jax.settings import Kinds, choice, count, fraction, require
 from trip_jax.settings.declared import check_types
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.idle import Effect, chosen_from, read_by_kind
 from trip_jax.settings.renamed import renamed
 from trip_jax.topology import Topology
 
-PROTOCOLS: Registry[Callable[["ProtocolConfig"], Broadcast | None]] = Registry("protocol.kind")
-"""Functions (settings) -> how clients do without a coordinator; None: there is a coordinator."""
+PROTOCOLS: Kinds[Callable[["ProtocolConfig"], Broadcast | None]] = Kinds("protocol.kind")
+"""From the settings, what clients find without a coordinator; None: there is one."""
 
 
 @dataclass(frozen=True)
 class ProtocolConfig:
     """Who receives reports, and how, as settings."""
 
-    kind: str = "coordinator"
+    kind: str = chosen_from(PROTOCOLS, "coordinator")
     # the probability that a report is lost between two neighbours
-    drop: float = unread_by(0.0, kind=("coordinator",))
+    drop: float = read_by_kind(0.0)
     # that a report is passed on in its round; None: until all have it
-    hops: int | None = unread_by(None, kind=("coordinator",))
+    hops: int | None = read_by_kind(None)
     # of the clients, drawn by seed
-    liars: float = unread_by(0.0, kind=("coordinator",))
+    liars: float = read_by_kind(0.0)
     # of liars
-    behaviour: str = unread_by("withhold", lambda own: own._honest(), kind=("coordinator",))
+    behaviour: str = chosen_from(
+        BEHAVIOURS, "withhold", Effect(by_kind=True, otherwise=lambda own: own._honest())
+    )
 
     def __post_init__(self) -> None:
         check_types("protocol", self)
@@ -49,8 +51,8 @@ class ProtocolConfig:
         return PROTOCOLS[self.kind](self)
 
 
-PROTOCOLS("coordinator")(lambda settings: None)
-PROTOCOLS("broadcast")(
+PROTOCOLS("coordinator", reads=())(lambda settings: None)
+PROTOCOLS("broadcast", reads=("drop", "hops", "liars", "behaviour"))(
     lambda settings: Broadcast(
         settings.drop, settings.hops, settings.liars, BEHAVIOURS[settings.behaviour]
     )

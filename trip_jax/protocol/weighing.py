@@ -18,9 +18,9 @@ from jaxtyping import Float
 
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import State
-from trip_jax.settings import Registry, at_least, choice, fraction, require
+from trip_jax.settings import Kinds, at_least, choice, fraction, require
 from trip_jax.settings.declared import check_types
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.idle import chosen_from, read_by_kind
 
 
 class Weighing(ABC):
@@ -45,7 +45,7 @@ class Weighing(ABC):
 
 @dataclass(frozen=True)
 class AsScheduled(Weighing):
-    """Weights are those of the graph."""
+    """Mixing weights stay those of the graph in every round."""
 
     def __call__(self, scheduled: Round, state: State) -> Round:
         return scheduled
@@ -109,21 +109,21 @@ class ByOwn(ByPhi):
         return memory.at[rows, beyond].set(after, mode="drop")
 
 
-WEIGHINGS: Registry[Callable[["Trust"], Weighing]] = Registry("trust.kind")
-"""Functions (settings) -> rule."""
+WEIGHINGS: Kinds[Callable[["Trust"], Weighing]] = Kinds("trust.kind")
+"""From the settings, the rule that makes mixing weights of contributions."""
 
 
 @dataclass(frozen=True)
 class Trust:
     """How mixing weights follow contributions, as settings."""
 
-    kind: str = "none"
+    kind: str = chosen_from(WEIGHINGS, "none")
     # the power of contributions; 0: weights stay
-    beta: float = unread_by(1.0, kind=("none",))
+    beta: float = read_by_kind(1.0)
     # of the largest contribution, that everyone counts for; 0: may be shut out
-    floor: float = unread_by(0.1, kind=("none",))
+    floor: float = read_by_kind(0.1)
     # own: the part of a moving average that stays in a round
-    memory: float = unread_by(0.5, kind=("none", "phi"))
+    memory: float = read_by_kind(0.5)
 
     def __post_init__(self) -> None:
         check_types("trust", self)
@@ -136,10 +136,12 @@ class Trust:
         )
 
     def build(self) -> Weighing:
-        """The rule that these settings describe."""
+        """The rule that makes mixing weights of contributions."""
         return WEIGHINGS[self.kind](self)
 
 
-WEIGHINGS("none")(lambda settings: AsScheduled())
-WEIGHINGS("own")(lambda settings: ByOwn(settings.beta, settings.floor, settings.memory))
-WEIGHINGS("phi")(lambda settings: ByPhi(settings.beta, settings.floor))
+WEIGHINGS("none", reads=())(lambda settings: AsScheduled())
+WEIGHINGS("own", reads=("beta", "floor", "memory"))(
+    lambda settings: ByOwn(settings.beta, settings.floor, settings.memory)
+)
+WEIGHINGS("phi", reads=("beta", "floor"))(lambda settings: ByPhi(settings.beta, settings.floor))

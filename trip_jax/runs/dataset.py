@@ -8,9 +8,19 @@ import numpy as np
 from trip_jax.data.partition import Federation
 from trip_jax.learning.evaluation import ACCURACY, LOSS, THIRD
 from trip_jax.learning.utilities import columns
+from trip_jax.protocol.methods.facts import GAIN, TRIP
 from trip_jax.runs.agreement import arrays
 from trip_jax.runs.labels import NAME
-from trip_jax.runs.meaning import FROM_REPORTS, NAT, NUMBER, TRIP, method, of_models, units
+from trip_jax.runs.meaning import (
+    NAT,
+    NUMBER,
+    about,
+    about_method,
+    method,
+    of_models,
+    reported_by,
+    units,
+)
 from trip_jax.runs.standard_errors import standard_errors
 from trip_jax.simulation.history import Result
 
@@ -33,11 +43,13 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
     of_lcv = (*of_slot, "utility")
     told = result.contribution
     names = columns(told.utility)
-    reported_by = TRIP if told.method in FROM_REPORTS else told.method
-    unit, local = units(told.utility, told.method), _local(reported_by)
-    of_report = units(told.utility, reported_by)
+    by = about_method(told.method)
+    reporter = by.reports_as or told.method
+    reports = about_method(reporter).unit
+    unit, local = units(told.utility, by.unit), _local(reporter)
+    of_report = units(told.utility, reports)
     per_utility = f"{NAT} for the loss, {NUMBER} for the others"
-    of_each = per_utility if units("loss", reported_by) == NAT else NUMBER
+    of_each = per_utility if reports == GAIN else reports.symbol
 
     def named(dims: Any, values: Any, long_name: str, units: str = NUMBER) -> tuple[Any, ...]:
         return dims, np.asarray(values), {"long_name": long_name, "units": units}
@@ -106,7 +118,8 @@ def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Da
             "normalization": told.scaling,
             "semivalue": told.semivalue,
             "version": version("trip-jax"),
-        },
+        }
+        | by.attributes(),
     )
     if result.names:
         for dim, name in NAME.items():
@@ -165,7 +178,8 @@ def lcv_by_contributor(data: "xarray.Dataset", utility: str | None = None) -> "x
     import xarray
 
     utility = utility or str(data.attrs["contribution_utility"])
-    told_by = TRIP if method(data.attrs) in FROM_REPORTS else method(data.attrs)
+    told_by = reported_by(data.attrs)
+    unit = about(data.attrs).unit if told_by == method(data.attrs) else about_method(told_by).unit
     lcv = data["lcv"].sel(utility=utility).values
     graphs = data["graph_of_round"].values
     t, i, slot = np.nonzero(data["mask"].values[graphs])
@@ -179,7 +193,7 @@ def lcv_by_contributor(data: "xarray.Dataset", utility: str | None = None) -> "x
         name="lcv_by_contributor",
         attrs={
             "long_name": f"{_local(told_by)} in {utility}, before any lie",
-            "units": units(utility, told_by),
+            "units": units(utility, unit),
         },
     )
 

@@ -24,6 +24,7 @@ from trip_jax.runs.agreement import summarised
 from trip_jax.runs.costs import costs
 from trip_jax.runs.dataset import to_dataset
 from trip_jax.runs.lock import locked
+from trip_jax.runs.meaning import unit
 from trip_jax.runs.own_files import refuse_links, remove_files
 from trip_jax.runs.provenance import git_revision, versions
 from trip_jax.runs.round_log import RoundLog
@@ -107,6 +108,7 @@ def write_run(
     with whole(folder / "results.nc") as path:
         data.to_netcdf(path, engine="h5netcdf")
     summary = {"title": title, "status": "finished"} | about | summarise(result)
+    summary["score_unit"] = {"words": unit(data.attrs), "symbol": data.score.attrs["units"]}
     if "score_error" in data:
         summary["score_errors"] = data.score_error.values.tolist()
     with whole(folder / "summary.json") as path:

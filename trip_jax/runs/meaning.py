@@ -3,38 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
+from trip_jax.protocol.methods.facts import GAIN, TRIP, About, Sees, Told, Unit
+
 GAINS = {
     "accuracy": "test accuracy",
     "loss": "decrease of test loss in nats",
     "probability": "probability of the true class",
     "margin": "margin of the true class's probability",
 }
-UNITLESS = {
-    "weights": "mixing weights summed over rounds",
-    "cgsv": "cosines summed over rounds",
-    "shapfed": "cosines summed over rounds",
-    "fedif": "places between a round's least and most influence, summed",
-    "trip_and_weights": "means of rows of length one",
-    "trip_and_reconstruction": "means of rows of length one",
-}
-"""What methods measure contributions in that measure no utility."""
-
 NUMBER, NAT = "1", "nat"  # a number without unit, and that of a loss
-
-TRIP = "trip"  # the method that has semivalues
-REPLAYS = ("reconstruction", "renormalised", "surrogate")
-FROM_REPORTS = ("shrunk", "trip_and_weights", "trip_and_reconstruction")
-"""Methods whose clients report as by trip."""
-
-UPON_MODELS = ("trip_and_reconstruction",)
-"""Those that look at models of all rounds, too."""
 
 MISSING = (
     "Equation 4 of the paper, as printed, lacks the factor 1/m, where m counts the clients whose "
     "models are mixed and the one that mixes: it gives m times"
 )
-
-AT_THE_END = (*REPLAYS, *FROM_REPORTS, "dice_multi_hop")
 
 SEMIVALUES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "leave-one-out value"}
 
@@ -51,12 +33,12 @@ def unit(attributes: Mapping[str, Any]) -> str:
 
 def gain(attributes: Mapping[str, Any]) -> str:
     """What contributions are measured in, but for a factor of m."""
-    return _gain(attributes["contribution_utility"], method(attributes))
+    return _gain(attributes["contribution_utility"], about(attributes).unit)
 
 
-def _gain(utility: str, told_by: str) -> str:
-    if told_by in UNITLESS:
-        return UNITLESS[told_by]
+def _gain(utility: str, unit: Unit) -> str:
+    if unit.words != GAIN.words:
+        return unit.words
     *first, last = (GAINS[name] for name in utility.split("+"))
     return f"the mean of {', '.join(first)} and {last}" if first else last
 
@@ -68,19 +50,42 @@ def of_models(utility: str) -> str:
     return f"{utility} of the client's model on the test set"
 
 
-def units(utility: str, told_by: str) -> str:
-    """The unit of contributions, for arrays: of one utility, by one method."""
-    return NAT if utility == "loss" and told_by not in UNITLESS else NUMBER
+def units(utility: str, unit: Unit) -> str:
+    """The unit of contributions by one utility, for arrays."""
+    if unit.words != GAIN.words:
+        return unit.symbol
+    return NAT if utility == "loss" else NUMBER
 
 
 def method(attributes: Mapping[str, Any]) -> str:
-    """By which contributions were told."""
-    return str(attributes.get("contribution_method", TRIP))  # the only one of older versions
+    """By which method contributions were told."""
+    return str(attributes.get("contribution_method", TRIP))
+
+
+def about(attributes: Mapping[str, Any]) -> About:
+    """What the method said of itself by which contributions were told, as results.nc has it."""
+    return About.read(attributes) or about_method(method(attributes))
+
+
+def about_method(name: str) -> About:
+    """What a registered method says of itself; of any other nothing is known, not even the unit."""
+    from trip_jax.protocol.contributions import (
+        METHODS,
+    )  # which takes a second that few readers need
+
+    if name in METHODS:
+        return METHODS[name].about()
+    return About(Unit(f"the unit of contribution.method={name}"))
+
+
+def reported_by(attributes: Mapping[str, Any]) -> str:
+    """By which method clients reported in each round."""
+    return about(attributes).reports_as or method(attributes)
 
 
 def at_the_end(attributes: Mapping[str, Any]) -> bool:
     """Whether contributions were told when the run was over, and not in its rounds."""
-    return method(attributes) in AT_THE_END
+    return about(attributes).told == Told.AT_THE_END
 
 
 def value(attributes: Mapping[str, Any]) -> str:
@@ -90,8 +95,13 @@ def value(attributes: Mapping[str, Any]) -> str:
 
 
 def _printed(attributes: Mapping[str, Any]) -> bool:
-    """Whether contributions have the factor m."""
-    return attributes["normalization"] == "paper" and method(attributes) not in UNITLESS
+    """Whether contributions of a run are m times a value, as in Eq. 4 as printed."""
+    return _has_factor(attributes["normalization"], about(attributes).unit)
+
+
+def _has_factor(normalization: str, unit: Unit) -> bool:
+    """Whether contributions are m times a value: Eq. 4 as printed, and gains, not proportions."""
+    return normalization == "paper" and unit.words == GAIN.words
 
 
 def _semivalue(attributes: Mapping[str, Any]) -> str:
@@ -102,12 +112,13 @@ def _semivalue(attributes: Mapping[str, Any]) -> str:
 
 
 def in_a_sentence(utility: str, normalization: str, told_by: str = TRIP) -> str:
-    """What a score is."""
-    times = "m times " * (normalization == "paper" and told_by not in UNITLESS)
+    """What a client's score is, in one sentence for the end of a run."""
+    unit = about_method(told_by).unit
+    times = "m times " * _has_factor(normalization, unit)
     size = ", m being the size of a neighbourhood (Eq. 4 as printed)" * bool(times)
     return (
         "A score is what a client contributed to the final models on average, "
-        f"in {times}{_gain(utility, told_by)}{size}."
+        f"in {times}{_gain(utility, unit)}{size}."
     )
 
 
@@ -118,12 +129,14 @@ def explain(attributes: Mapping[str, Any]) -> list[str]:
         "The contribution of client j to client i says how much of what i's model can do came from "
         f"j's training, directly or through others. It is measured in {gain(attributes)}."
     )
-    if method(attributes) in FROM_REPORTS:
-        models = " and of the models of all rounds" * (method(attributes) in UPON_MODELS)
+    said = about(attributes)
+    explained = f" {said.explained}" if said.explained else ""
+    if said.reports_as:
+        models = " and of the models of all rounds" * (said.sees == Sees.ALL_MODELS)
         scale = (
-            "In each round clients reported as by contribution.method=trip. The "
-            f"{found} was made of their reports{models} when the run was over; how, the page "
-            "Methods of the documentation says. A row need not sum to what the model gained."
+            f"In each round clients reported as by contribution.method={said.reports_as}. The "
+            f"{found} was made of their reports{models} when the run was over.{explained} A row "
+            "need not sum to what the model gained."
         )
         if _printed(attributes):
             scale += f" {MISSING} what a report says, and so m times what was made of reports."
@@ -134,18 +147,11 @@ def explain(attributes: Mapping[str, Any]) -> list[str]:
             "not sum to what the model gained. Compare them with each other, or read the shares."
         )
     elif at_the_end(attributes):
-        scale = f"The {found} was found when the run was over, from the models of all rounds: "
-        scale += (
-            "what the final model would be if only some had trained. A row sums to what the model "
-            "gained."
-            if method(attributes) in REPLAYS
-            else "how far the final model gets better, to first order, along what training changed "
-            "and others mixed and trained further. A row need not sum to what the model gained."
-        )
+        scale = f"The {found} was found when the run was over, from {said.sees}.{explained}"
     elif method(attributes) != TRIP:
         scale = (
             f"In each round a client finds the {found} for everyone whose model it mixes into its "
-            "own; what that is, the page Methods of the documentation says."
+            f"own.{explained}"
         )
     else:
         scale = (

@@ -11,7 +11,7 @@ from trip_jax.data.partition import Federation, distribute
 from trip_jax.data.sources import load_dataset
 from trip_jax.learning.devices import available
 from trip_jax.learning.model import Model
-from trip_jax.protocol.contributions import TRIP
+from trip_jax.protocol.methods.facts import TRIP
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology, from_config

@@ -16,7 +16,7 @@ from trip_jax.simulation import Simulation
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "networkx", "hydra-core")
 
-RENAMED = {"channel": "channel.kind"}
+RENAMED = {"aggregation": "aggregation.kind", "channel": "channel.kind"}
 """Settings of older versions, and what they are called now."""
 
 

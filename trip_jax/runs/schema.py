@@ -15,6 +15,9 @@ from trip_jax.settings.errors import InvalidSetting
 
 T = TypeVar("T")
 
+ONCE_ONE_WORD = ("aggregation", "channel")
+"""Sections of settings that were a single setting in older versions."""
+
 _PACKAGE = Path(__file__).parent.parent
 # A folder of the installed package; in a checkout a link to the folder beside it.
 CONF = (_PACKAGE / "conf").resolve()
@@ -43,11 +46,17 @@ def config_from(settings: Any) -> Config:
 def config_of_values(settings: Mapping[str, Any]) -> Config:
     """The configuration of values that a file holds; what it lacks has its default.
 
+    Of older versions it may name the kind alone of sections in `ONCE_ONE_WORD`.
+
     The file may come from elsewhere: values are taken as they are, and `${...}` is a text.
 
     Raises:
         InvalidSetting: it names a setting that does not exist, or a setting is wrong.
     """
+    if isinstance(settings, Mapping):
+        words = {name: settings.get(name) for name in ONCE_ONE_WORD}
+        kinds = {name: {"kind": word} for name, word in words.items() if isinstance(word, str)}
+        settings = {**settings, **kinds}
     return _section(Config, settings, "")
 
 
@@ -80,8 +89,6 @@ def config_of_run(folder: Path, summary: Mapping[str, Any]) -> Config:
         )
     try:
         settings = summary["config"]
-        if isinstance(settings, dict) and isinstance(settings.get("channel"), str):
-            settings = settings | {"channel": {"kind": settings["channel"]}}  # an older version's
         return config_of_values(settings)
     except (InvalidSetting, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")

@@ -1,7 +1,7 @@
 """A sweep: what the directories of its jobs hold, as a table and as labelled arrays."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,9 +9,10 @@ from uuid import uuid4
 
 import numpy as np
 
+from trip_jax.protocol.methods.facts import TRIP
 from trip_jax.runs.foreign import read_json, read_text
 from trip_jax.runs.labels import NAME
-from trip_jax.runs.meaning import NUMBER, TRIP, units
+from trip_jax.runs.meaning import NUMBER, about_method, units
 from trip_jax.runs.reading import SUMMARY, existing
 from trip_jax.runs.scores import shares
 from trip_jax.settings.errors import InvalidSetting
@@ -202,9 +203,16 @@ def _names(jobs: Sequence[Job], n: int) -> np.ndarray | None:
 
 def _unit(jobs: Sequence[Job]) -> str:
     """What scores are measured in; jobs may differ."""
-    told = [job.summary.get("config", {}).get("contribution", {}) for job in jobs if job.summary]
-    found = {units(one.get("utility", ""), one.get("method", TRIP)) for one in told}
+    found = {_unit_of_one(job.summary) for job in jobs if job.summary}
     return " or ".join(sorted(found)) or NUMBER
+
+
+def _unit_of_one(summary: Mapping[str, Any]) -> str:
+    """What the scores of a run are measured in; older versions did not write it."""
+    if "score_unit" in summary:
+        return str(summary["score_unit"]["symbol"])
+    told = summary.get("config", {}).get("contribution", {})
+    return units(told.get("utility", ""), about_method(told.get("method", TRIP)).unit)
 
 
 def _typed(values: Sequence[str]) -> np.ndarray:

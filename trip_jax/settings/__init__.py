@@ -3,6 +3,7 @@
 from trip_node.settings import (
     EXECUTION,
     LARGEST,
+    Kinds,
     Registry,
     above_zero,
     at_least,
@@ -19,6 +20,7 @@ from trip_node.settings import (
 __all__ = [
     "EXECUTION",
     "LARGEST",
+    "Kinds",
     "Registry",
     "above_zero",
     "at_least",

@@ -29,7 +29,7 @@ from trip_jax.learning.training import Training
 from trip_jax.learning.utilities import columns
 from trip_jax.protocol import algorithm, mailbox
 from trip_jax.protocol.adversaries import Adversary, choose_liars
-from trip_jax.protocol.aggregation import AGGREGATIONS
+from trip_jax.protocol.aggregation import Aggregation
 from trip_jax.protocol.algorithm import Programs
 from trip_jax.protocol.channels import require_arrivals
 from trip_jax.protocol.contributions import Contribution
@@ -65,6 +65,7 @@ class Prepared:
         data: their examples and the shared test set.
         topology: who sends to whom.
         adversary: who lies and how, or its kind alone.
+        aggregation: how models are mixed, or its kind alone.
         channel: what becomes of models on their way, or its kind alone.
         trust: how mixing weights follow contributions, or its kind alone.
         privacy: what of a client's training leaves it, or its kind alone.
@@ -98,7 +99,7 @@ class Prepared:
         contribution: Contribution = Contribution(),
         adversary: Adversary | str = Adversary(),
         defence: Defence = Defence(),
-        aggregation: str = "weighted_mean",
+        aggregation: Aggregation | str = Aggregation(),
         channel: ChannelConfig | str = ChannelConfig(),
         trust: Trust | str = Trust(),
         privacy: Privacy | str = Privacy(),
@@ -153,7 +154,7 @@ class Prepared:
         self._rules: dict[str, Any] = {
             "weigh": named("trust", trust, Trust).build(),
             "channel": named("channel", channel, ChannelConfig).build(),
-            "aggregate": AGGREGATIONS[aggregation],
+            "aggregate": named("aggregation", aggregation, Aggregation).build(),
             "contribute": contribution.build(),
             "utility": utilities.index(contribution.utility),
         }

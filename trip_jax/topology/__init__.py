@@ -1,6 +1,6 @@
 """Who sends to whom, and with which weights models are averaged."""
 
-from trip_jax.topology.asynchrony import DURATIONS, LATENCIES, Clocks
+from trip_jax.topology.asynchrony import DURATIONS, LATENCIES, SCHEDULES, Clocks
 from trip_jax.topology.families import FAMILIES, TopologyConfig, from_config
 from trip_jax.topology.graphs import Arcs, Neighbourhoods, Topology, build
 from trip_jax.topology.participation import PARTICIPATIONS, Participation, with_events
@@ -11,6 +11,7 @@ __all__ = [
     "FAMILIES",
     "LATENCIES",
     "PARTICIPATIONS",
+    "SCHEDULES",
     "WEIGHTS",
     "Arcs",
     "Clocks",

@@ -24,10 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from trip_jax.settings import Registry, at_least, choice, require
+from trip_jax.settings import Kinds, at_least, choice, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.idle import Effect, chosen_from, read_by_kind, switched_off
 from trip_jax.settings.listed import lines_of
 from trip_jax.settings.names import number_of
 from trip_jax.settings.room import require_room
@@ -45,37 +45,59 @@ NEVER = 2**62
 BYTES_A_MESSAGE = 100
 """That a message to a receiver takes while waves are found."""
 
-SYNCHRONOUS, EVENTS = "synchronous", "events"
-
 Durations = Callable[["Clocks", Int[np.ndarray, " n"], np.random.Generator], np.ndarray]
 Latencies = Callable[["Clocks", tuple[int, ...], np.ndarray, np.random.Generator], np.ndarray]
 
-DURATIONS: Registry[Durations] = Registry("schedule.duration")
+DURATIONS: Kinds[Durations] = Kinds("schedule.duration")
 """`(settings, examples of each client, rng)` -> what a local round takes each of them [n]."""
 
-LATENCIES: Registry[Latencies] = Registry("schedule.latency")
+LATENCIES: Kinds[Latencies] = Kinds("schedule.latency")
 """`(settings, shape, senders, rng)` -> what messages take; senders broadcast to the shape."""
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """When clients train and models are exchanged.
+
+    Also the decorator of a function that makes the topology:
+    `@SCHEDULES("mine", reads=("delay",)) @Timetable`.
+
+    Attributes:
+        exchanges: `(settings, topology, participation, rounds, sizes, drop, seed)` -> the topology
+            of what is exchanged, see `Clocks.over`.
+        unit: what one iteration of a run is called.
+        own_presence: whether the schedule itself says when clients take part; else the setting
+            `participation` does.
+    """
+
+    exchanges: Callable[..., Topology]
+    unit: str = "round"
+    own_presence: bool = False
+
+
+SCHEDULES: Kinds[Timetable] = Kinds("schedule.kind")
 
 
 @dataclass(frozen=True)
 class Clocks:
     """How long clients train and messages travel, as settings; times in any one unit."""
 
-    kind: str = SYNCHRONOUS
+    kind: str = chosen_from(SCHEDULES, "synchronous")
     # events: of a local round
-    duration: str = unread_by("spread", kind=(SYNCHRONOUS,))
+    duration: str = chosen_from(DURATIONS, "spread", Effect(by_kind=True))
     # spread: the slowest by the fastest; lognormal: one deviation
-    spread: float = unread_by(4.0, kind=(SYNCHRONOUS,), duration=("equal", "sizes", "file"))
+    spread: float = read_by_kind(4.0)
     # events: from sending to arrival
-    latency: str = unread_by("constant", kind=(SYNCHRONOUS,))
+    latency: str = chosen_from(LATENCIES, "constant", Effect(by_kind=True))
     # constant: the latency; exponential: its mean
-    delay: float = unread_by(0.0, kind=(SYNCHRONOUS,), latency=("file",))
-    file: str | None = None  # file: lines "client duration latency"
+    delay: float = read_by_kind(0.0)
+    # file: lines "client duration latency"
+    file: str | None = read_by_kind(None)
     names: ClassVar[Sequence[str] | None] = None  # of the clients, see `among`
 
     def __post_init__(self) -> None:
         check_types("schedule", self)
-        choice("schedule.kind", self.kind, (SYNCHRONOUS, EVENTS))
+        choice("schedule.kind", self.kind, tuple(SCHEDULES))
         choice("schedule.duration", self.duration, tuple(DURATIONS))
         choice("schedule.latency", self.latency, tuple(LATENCIES))
         require(
@@ -86,7 +108,7 @@ class Clocks:
         require(
             self.delay <= LONGEST, f"schedule.delay must be at most {LONGEST:,}, not {self.delay}."
         )
-        reads = self.kind == EVENTS and "file" in (self.duration, self.latency)
+        reads = switched_off("schedule", self, "file") is None
         require(
             reads == (self.file is not None),
             "schedule.file must name the file when schedule.duration=file or schedule.latency=file "
@@ -111,7 +133,7 @@ class Clocks:
     @property
     def unit(self) -> str:
         """What an iteration of the run is."""
-        return "wave" if self.kind == EVENTS else "round"
+        return SCHEDULES[self.kind].unit
 
     def over(
         self,
@@ -133,31 +155,63 @@ class Clocks:
         Raises:
             InvalidSetting: several graphs with schedule=events, or a file that can't be used.
         """
-        if self.kind == EVENTS:
-            return self.among(topology.names)._waves(topology, rounds, sizes, drop, seed)
-        present = participation.among(topology.names).present(rounds, len(sizes), seed)
-        return with_events(topology, rounds, present=present, drop=drop, seed=seed)
+        clocks, there = self.among(topology.names), participation.among(topology.names)
+        make = SCHEDULES[self.kind].exchanges
+        return make(clocks, topology, there, rounds, sizes, drop, seed)
 
-    def _waves(
-        self, topology: Topology, rounds: int, sizes: Int[np.ndarray, " n"], drop: float, seed: int
-    ) -> Topology:
-        require(
-            len(topology.graphs.members) == 1,
-            "schedule=events needs one graph for all waves: leave out topology.redraw_every and "
-            "further topology.files, or set schedule=synchronous.",
-        )
-        durations = self.durations(sizes, seed)
-        members = np.asarray(topology.graphs.members[0])
-        room = BYTES_A_MESSAGE * rounds * members.size
-        require_room(room, "lower training.rounds, n_clients or topology.degree")
-        rng = np.random.default_rng([seed, 7])
-        # By a message's number, receiver and slot: more waves leave the first as they are.
-        shape = rounds, *members.shape
-        latency = LATENCIES[self.latency](self, shape, members, rng)
-        latency = np.rint(TICKS * np.minimum(latency, LONGEST)).astype(np.int64)
-        lost = np.random.default_rng([seed, 8]).random(shape) < drop
-        present, age = waves(durations, np.where(lost, NEVER, latency), members)
-        return of_waves(topology, present, age, float(durations.min() / TICKS))
+
+@SCHEDULES("synchronous", reads=())
+@Timetable
+def synchronous(
+    settings: Clocks,
+    topology: Topology,
+    participation: Participation,
+    rounds: int,
+    sizes: Int[np.ndarray, " n"],
+    drop: float,
+    seed: int,
+) -> Topology:
+    """All clients that take part in a round train in it and exchange models at its end."""
+    present = participation.present(rounds, len(sizes), seed)
+    return with_events(topology, rounds, present=present, drop=drop, seed=seed)
+
+
+def by_events(
+    settings: Clocks,
+    topology: Topology,
+    participation: Participation,
+    rounds: int,
+    sizes: Int[np.ndarray, " n"],
+    drop: float,
+    seed: int,
+) -> Topology:
+    """Every client trains at its own speed and mixes what has arrived; `waves` are the rounds.
+
+    Raises:
+        InvalidSetting: several graphs, or messages that do not fit into memory.
+    """
+    require(
+        len(topology.graphs.members) == 1,
+        "schedule=events needs one graph for all waves: leave out topology.redraw_every and "
+        "further topology.files, or set schedule=synchronous.",
+    )
+    durations = settings.durations(sizes, seed)
+    members = np.asarray(topology.graphs.members[0])
+    room = BYTES_A_MESSAGE * rounds * members.size
+    require_room(room, "lower training.rounds, n_clients or topology.degree")
+    rng = np.random.default_rng([seed, 7])
+    # By a message's number, receiver and slot: more waves leave the first as they are.
+    shape = rounds, *members.shape
+    latency = LATENCIES[settings.latency](settings, shape, members, rng)
+    latency = np.rint(TICKS * np.minimum(latency, LONGEST)).astype(np.int64)
+    lost = np.random.default_rng([seed, 8]).random(shape) < drop
+    present, age = waves(durations, np.where(lost, NEVER, latency), members)
+    return of_waves(topology, present, age, float(durations.min() / TICKS))
+
+
+SCHEDULES("events", reads=("duration", "spread", "latency", "delay", "file"))(
+    Timetable(by_events, unit="wave", own_presence=True)
+)
 
 
 def waves(
@@ -218,12 +272,12 @@ def of_waves(
     )
 
 
-@DURATIONS("equal")
+@DURATIONS("equal", reads=())
 def equal(settings: Clocks, sizes: np.ndarray, rng: np.random.Generator) -> Float[np.ndarray, " n"]:
     return np.ones(len(sizes))
 
 
-@DURATIONS("spread")
+@DURATIONS("spread", reads=("spread",))
 def spread(
     settings: Clocks, sizes: np.ndarray, rng: np.random.Generator
 ) -> Float[np.ndarray, " n"]:
@@ -231,7 +285,7 @@ def spread(
     return rng.permutation(np.geomspace(1, settings.spread, len(sizes)))
 
 
-@DURATIONS("lognormal")
+@DURATIONS("lognormal", reads=("spread",))
 def lognormal(
     settings: Clocks, sizes: np.ndarray, rng: np.random.Generator
 ) -> Float[np.ndarray, " n"]:
@@ -239,7 +293,7 @@ def lognormal(
     return rng.lognormal(0, math.log(settings.spread), len(sizes))
 
 
-@DURATIONS("sizes")
+@DURATIONS("sizes", reads=())
 def by_sizes(
     settings: Clocks, sizes: np.ndarray, rng: np.random.Generator
 ) -> Float[np.ndarray, " n"]:
@@ -247,14 +301,14 @@ def by_sizes(
     return np.asarray(sizes / np.mean(sizes))
 
 
-@LATENCIES("constant")
+@LATENCIES("constant", reads=("delay",))
 def constant(
     settings: Clocks, shape: tuple[int, ...], senders: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     return np.full(shape, settings.delay)
 
 
-@LATENCIES("exponential")
+@LATENCIES("exponential", reads=("delay",))
 def exponential(
     settings: Clocks, shape: tuple[int, ...], senders: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
@@ -286,8 +340,10 @@ def _of_file(settings: Clocks, n: int) -> Float[np.ndarray, "n 2"]:
     return found
 
 
-DURATIONS("file")(lambda settings, sizes, rng: _of_file(settings, len(sizes))[:, 0])
-LATENCIES("file")(
+DURATIONS("file", reads=("file",))(
+    lambda settings, sizes, rng: _of_file(settings, len(sizes))[:, 0]
+)
+LATENCIES("file", reads=("file",))(
     lambda settings, shape, senders, rng: np.broadcast_to(
         _of_file(settings, len(senders))[:, 1][senders], shape
     )

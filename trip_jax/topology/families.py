@@ -9,10 +9,10 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from trip_jax.settings import Registry, choice, count, fraction, require
+from trip_jax.settings import Kinds, choice, count, fraction, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting, Notice
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.idle import BesidesBuiltIn, chosen_from, read_by_kind, read_unless
 from trip_jax.settings.plurals import counted
 from trip_jax.settings.room import require_room
 from trip_jax.topology.edges import Edges, edges_of, random_graph, small_world
@@ -24,39 +24,40 @@ from trip_jax.topology.weights import WEIGHTS
 BYTES_AN_ARC = 64
 """That an arc takes while a graph is drawn and built."""
 
+FAMILIES: Kinds[Callable[["TopologyConfig", int, int], nx.Graph | Edges]] = Kinds("topology")
+"""`(config, n, seed)` -> a graph on the nodes 0..n-1, as NetworkX has it or as `Edges`; if
+`config.directed` and it is not, one direction of every edge is drawn."""
 
-PLAIN = ("line", "star", "ring", "complete", "file")
-"""Graphs that take no further settings."""
-
-DRAWN = (*PLAIN[:-1], "regular", "watts_strogatz", "erdos_renyi", "barabasi_albert")
-"""Graphs that are of no file."""
+GRAPHS = BesidesBuiltIn(FAMILIES, {"file": ("files", "format")})
+"""Families, and graphs from files."""
 
 
 @dataclass(frozen=True)
 class TopologyConfig:
     """Who sends to whom, and with which mixing weights models are averaged."""
 
-    kind: str = "regular"
+    kind: str = chosen_from(GRAPHS, "regular")
     # regular, watts_strogatz: neighbours of a client
-    degree: int = unread_by(4, kind=(*PLAIN, "erdos_renyi", "barabasi_albert"))
+    degree: int = read_by_kind(4)
     # watts_strogatz: of rewiring; erdos_renyi: of an edge
-    probability: float = unread_by(0.1, kind=(*PLAIN, "regular", "barabasi_albert"))
+    probability: float = read_by_kind(0.1)
     # barabasi_albert: edges that a new client brings
-    attachments: int = unread_by(2, kind=(*PLAIN, "regular", "erdos_renyi", "watts_strogatz"))
+    attachments: int = read_by_kind(2)
     # families: keep one direction of every edge; file: an edge a, b of a list is an arc a -> b
-    directed: bool = unread_by(False, lambda own: own._says_directions())
+    directed: bool = read_unless(False, lambda own: own._says_directions())
     weights: str = "data_size"
     # rounds until a new graph is drawn; None: static
-    redraw_every: int | None = unread_by(None, lambda own: own._alone(), kind=("complete",))
-    files: tuple[str, ...] = ()  # kind=file: lists or GraphML; several take turns
+    redraw_every: int | None = read_unless(None, lambda own: own._always_alike())
+    # kind=file: lists or GraphML; several take turns
+    files: tuple[str, ...] = read_by_kind(())
     # kind=file: what the files hold; auto refuses what may be two of them
-    format: str = unread_by("auto", kind=DRAWN)
+    format: str = read_by_kind("auto")
     allow_disconnected: bool = False
     drop: float = 0.0  # probability that what one client sends another in a round is lost
 
     def __post_init__(self) -> None:
         check_types("topology", self)
-        choice("topology", self.kind, (*FAMILIES, "file"))
+        choice("topology", self.kind, tuple(GRAPHS))
         choice("topology.weights", self.weights, tuple(WEIGHTS))
         choice("topology.format", self.format, FORMATS)
         count("topology.degree", self.degree, 1)
@@ -82,7 +83,9 @@ class TopologyConfig:
         said = "topology.files in GraphML, which say it themselves"
         return said if self.files and graphml else None
 
-    def _alone(self) -> str | None:
+    def _always_alike(self) -> str | None:
+        if self.kind == "complete" and not self.directed:
+            return "topology=complete"
         alone = self.kind == "file" and len(self.files) < 2
         return "one graph in topology.files" if alone else None
 
@@ -90,35 +93,31 @@ class TopologyConfig:
 LARGE = 10_000
 """Clients beyond which random graphs are drawn as arrays, which NetworkX draws up to there."""
 
-FAMILIES: Registry[Callable[[TopologyConfig, int, int], nx.Graph | Edges]] = Registry("topology")
-"""`(config, n, seed)` -> a graph on the nodes 0..n-1, as NetworkX has it or as `Edges`; if
-`config.directed` and it is not, one direction of every edge is drawn."""
 
-
-@FAMILIES("regular")
+@FAMILIES("regular", reads=("degree",))
 def regular(config: TopologyConfig, n: int, seed: int) -> Edges:
     _check_degree(config, n)
     own, steps = np.arange(n)[:, None], np.arange(1, config.degree // 2 + 1)
     return _between(own, (own + steps) % n, n, config.directed)
 
 
-FAMILIES("star")(lambda config, n, seed: _between(0, np.arange(1, n), n))
-FAMILIES("line")(lambda config, n, seed: _line(config, n))
+FAMILIES("star", reads=())(lambda config, n, seed: _between(0, np.arange(1, n), n))
+FAMILIES("line", reads=())(lambda config, n, seed: _line(config, n))
 
 
-@FAMILIES("ring")
+@FAMILIES("ring", reads=())
 def ring(config: TopologyConfig, n: int, seed: int) -> Edges:
     own = np.arange(n)
     return _line(config, n) if n < 3 else _between(own, (own + 1) % n, n, config.directed)
 
 
-@FAMILIES("complete")
+@FAMILIES("complete", reads=())
 def complete(config: TopologyConfig, n: int, seed: int) -> Edges:
     _require_room(n**2, config, n)
     return _between(*np.triu_indices(n, 1), n)
 
 
-@FAMILIES("watts_strogatz")
+@FAMILIES("watts_strogatz", reads=("degree", "probability"))
 def watts_strogatz(config: TopologyConfig, n: int, seed: int) -> nx.Graph | Edges:
     _check_degree(config, n)
     degree, p = config.degree, config.probability
@@ -146,7 +145,7 @@ def _none_connected(config: TopologyConfig) -> str:
     )
 
 
-@FAMILIES("erdos_renyi")
+@FAMILIES("erdos_renyi", reads=("probability",))
 def erdos_renyi(config: TopologyConfig, n: int, seed: int) -> nx.Graph | Edges:
     if n <= LARGE:
         return nx.gnp_random_graph(n, config.probability, seed=seed)
@@ -154,7 +153,7 @@ def erdos_renyi(config: TopologyConfig, n: int, seed: int) -> nx.Graph | Edges:
     return random_graph(n, config.probability, np.random.default_rng(seed))
 
 
-@FAMILIES("barabasi_albert")
+@FAMILIES("barabasi_albert", reads=("attachments",))
 def barabasi_albert(config: TopologyConfig, n: int, seed: int) -> nx.Graph:
     require(
         n > config.attachments,

@@ -18,16 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool
 
-from trip_jax.settings import LARGEST, Registry, choice, require
+from trip_jax.settings import LARGEST, Kinds, choice, require
 from trip_jax.settings.declared import check_types
-from trip_jax.settings.idle import unread_by
+from trip_jax.settings.idle import chosen_from, read_by_kind
 from trip_jax.settings.listed import lines_of
 from trip_jax.settings.names import number_of
 from trip_jax.topology.graphs import Neighbourhoods, Topology
 
 Presence = Callable[["Participation", int, int, int], Bool[np.ndarray, "T n"]]
 
-PARTICIPATIONS: Registry[Presence] = Registry("participation.kind")
+PARTICIPATIONS: Kinds[Presence] = Kinds("participation.kind")
 """`(settings, rounds, n, seed)` -> who is there in each round [T, n]."""
 
 
@@ -35,11 +35,13 @@ PARTICIPATIONS: Registry[Presence] = Registry("participation.kind")
 class Participation:
     """Which clients take part in which rounds, as settings."""
 
-    kind: str = "always"
+    kind: str = chosen_from(PARTICIPATIONS, "always")
     # bernoulli: that a client is there, in each round anew
-    probability: float = unread_by(0.8, kind=("always", "trace", "events"))
-    file: str | None = None  # trace: lines "client first last", the rounds in which it is there
-    events: tuple[str, ...] = ()  # events: "join CLIENT ROUND" and "leave CLIENT ROUND"
+    probability: float = read_by_kind(0.8)
+    # trace: lines "client first last", the rounds in which it is there
+    file: str | None = read_by_kind(None)
+    # events: "join CLIENT ROUND" and "leave CLIENT ROUND"
+    events: tuple[str, ...] = read_by_kind(())
     names: ClassVar[Sequence[str] | None] = None  # of the clients, see `among`
 
     def __post_init__(self) -> None:
@@ -74,19 +76,19 @@ class Participation:
         return None if there.all() else there
 
 
-@PARTICIPATIONS("always")
+@PARTICIPATIONS("always", reads=())
 def always(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray:
     return np.ones((rounds, n), bool)
 
 
-@PARTICIPATIONS("bernoulli")
+@PARTICIPATIONS("bernoulli", reads=("probability",))
 def bernoulli(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray:
     """Rounds are drawn one after another, so that more of them leave the first as they are."""
     rng = np.random.default_rng([seed, 9])
     return rng.random((rounds, n)) < settings.probability
 
 
-@PARTICIPATIONS("trace")
+@PARTICIPATIONS("trace", reads=("file",))
 def trace(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray:
     """A client without a line is always there."""
     named, there = set(), np.zeros((rounds, n), bool)
@@ -105,7 +107,7 @@ def trace(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray
     return there
 
 
-@PARTICIPATIONS("events")
+@PARTICIPATIONS("events", reads=("events",))
 def events(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray:
     """Who joins is away before, if it has not left; later events of a client overrule earlier."""
     found = []

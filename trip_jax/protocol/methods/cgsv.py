@@ -22,12 +22,15 @@ from jaxtyping import Float
 
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import matmul
+from trip_jax.protocol.methods.facts import Unit
 from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood, Neighbourhood, cosines, unit
 
 
 @dataclass(frozen=True)
 class CGSV(ByNeighbourhood):
     """A member is worth how well its update points where all of them do."""
+
+    unit = Unit("cosines summed over rounds")
 
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M 1"]:
         directions = unit(near.updates)

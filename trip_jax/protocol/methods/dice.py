@@ -24,12 +24,16 @@ from jaxtyping import Float
 
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import matmul
+from trip_jax.protocol.methods.facts import GAIN, MODELS_AND_REPORT, Costs
 from trip_jax.protocol.methods.neighbourhood import Neighbourhood, OfLinearMixing
 
 
 @dataclass(frozen=True)
 class DICE(OfLinearMixing):
     """A member is worth its update along the gradient."""
+
+    unit = GAIN
+    costs = Costs(gradients=1, n_bytes=MODELS_AND_REPORT)
 
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M U"]:
         slope = jax.jacrev(learner.smooth_utilities)(near.mixed)

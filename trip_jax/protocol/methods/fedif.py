@@ -27,12 +27,16 @@ from jaxtyping import Float
 
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import matmul
+from trip_jax.protocol.methods.facts import MODELS_AND_REPORT, Costs, Unit
 from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood, Neighbourhood, unit
 
 
 @dataclass(frozen=True)
 class FedIF(ByNeighbourhood):
     """A member is worth where its influence lies between the least and the most."""
+
+    unit = Unit("places between a round's least and most influence, summed")
+    costs = Costs(gradients=1, n_bytes=MODELS_AND_REPORT)
 
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M U"]:
         slope = jax.jacrev(learner.smooth_utilities)(near.mixed_before)

@@ -14,6 +14,7 @@ from jax import Array
 from jaxtyping import Float
 
 from trip_jax.learning.learner import Learner
+from trip_jax.protocol.methods.facts import GAIN, MODELS_AND_REPORT, Costs
 from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood, Neighbourhood
 
 
@@ -21,6 +22,8 @@ from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood, Neighbourho
 class Gain(ByNeighbourhood):
     """A member is worth its share of what the round's training brought."""
 
+    unit = GAIN
+    costs = Costs(evaluations=2, n_bytes=MODELS_AND_REPORT)
     evaluated = 2
 
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M U"]:

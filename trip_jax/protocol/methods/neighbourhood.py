@@ -1,6 +1,6 @@
 """What methods share that look at a neighbourhood as a whole, and at no coalition of it."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,6 +13,8 @@ from trip_jax.learning.devices import balanced_map
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import Rule, WeightedMean, coalition_models, members_models
 from trip_jax.protocol.messages import Inbox
+from trip_jax.protocol.methods.facts import MODELS_AND_REPORT, Costs
+from trip_jax.protocol.methods.method import Method
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import Contributions
 from trip_jax.settings.errors import InvalidSetting
@@ -31,7 +33,7 @@ class Neighbourhood:
 
     @property
     def updates(self) -> Float[Array, "M P"]:
-        """Delta_j."""
+        """What training changed, Delta_j = theta_j^(t+1/2) - theta_j^(t)."""
         return self.trained - self.before
 
     @property
@@ -40,11 +42,12 @@ class Neighbourhood:
         return self.shares > 0
 
 
-class ByNeighbourhood(ABC):
-    """A method that is told what each member is worth by `of`."""
+class ByNeighbourhood(Method):
+    """A method that finds what each member is worth from the neighbourhood as a whole, by `of`."""
 
+    reads = ()
+    costs = Costs(n_bytes=MODELS_AND_REPORT)
     evaluated = 1  # models, by a client in a round
-    sends_before = True
 
     @abstractmethod
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M U"]:
@@ -62,7 +65,7 @@ class ByNeighbourhood(ABC):
         models = own.before, sent.before, sent.trained, inbox.own_trained
 
         def work(rows: Any, shared: Any) -> tuple[Array, Array]:
-            """Those of some clients."""
+            """What some clients find of their members, and the utilities of their next models."""
             (before, sent_before, sent_trained, own_trained), data = shared
             local = learner.on(data)
 
@@ -94,7 +97,7 @@ class OfLinearMixing(ByNeighbourhood):
     def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
         if not isinstance(mix, WeightedMean):
             raise InvalidSetting(
-                "contribution.method=second_order and dice take mixtures for weighted means: set "
+                "This contribution.method takes mixtures for weighted means: set "
                 "aggregation=weighted_mean, or contribution.method=trip."
             )
         return super().__call__(inbox, here, mix, learner)

@@ -19,12 +19,14 @@ before training; 4 m bytes to the coordinator, which sees no model.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax.numpy as jnp
 
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import Rule
 from trip_jax.protocol.messages import Inbox
+from trip_jax.protocol.methods.method import Method
 from trip_jax.protocol.methods.trip import ByCoalitions
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import Contributions
@@ -33,6 +35,13 @@ from trip_jax.protocol.state import Contributions
 @dataclass(frozen=True)
 class NetGain(ByCoalitions):
     """A member is worth its Shapley value times the share of the round's gains that lasted."""
+
+    reads = ("estimator", "budget")
+
+    @classmethod
+    def build(cls, settings: Any) -> Method:
+        sampling = settings.estimator, settings.budget, settings.max_coalitions
+        return cls("shapley", "efficient", *sampling)
 
     def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
         found = super().__call__(inbox, here, mix, learner)

@@ -20,12 +20,17 @@ from jaxtyping import Float
 
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import matmul
+from trip_jax.protocol.methods.facts import GAIN, MODELS_AND_REPORT, Costs
 from trip_jax.protocol.methods.neighbourhood import Neighbourhood, OfLinearMixing
 
 
 @dataclass(frozen=True)
 class SecondOrder(OfLinearMixing):
     """A member is worth what a quadratic utility would give it."""
+
+    unit = GAIN
+    # A gradient, and a Hessian-vector product that takes two.
+    costs = Costs(gradients=3, n_bytes=MODELS_AND_REPORT)
 
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M U"]:
         updates = near.shares[:, None] * near.updates

@@ -26,6 +26,7 @@ from jaxtyping import Float
 
 from trip_jax.data.federation import as_seen
 from trip_jax.learning.learner import Learner
+from trip_jax.protocol.methods.facts import REPORT, Costs, Unit
 from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood, Neighbourhood, cosines
 from trip_jax.settings.errors import InvalidSetting
 
@@ -34,6 +35,8 @@ from trip_jax.settings.errors import InvalidSetting
 class ShapFed(ByNeighbourhood):
     """A member is worth how alike its last layer and the next model's are."""
 
+    unit = Unit("cosines summed over rounds")
+    costs = Costs(n_bytes=REPORT)
     sends_before = False
 
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M 1"]:

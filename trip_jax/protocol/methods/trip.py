@@ -11,10 +11,10 @@ What is sent: beside the models of learning, those before training; 4 m bytes to
 which sees no model.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,8 @@ from trip_jax.protocol.aggregation import (
     members_models,
 )
 from trip_jax.protocol.messages import Inbox
+from trip_jax.protocol.methods.facts import COALITIONS, GAIN, MODELS_AND_REPORT, Costs
+from trip_jax.protocol.methods.method import Method
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import Contributions
 from trip_jax.shapley import CoalitionRows, estimate
@@ -40,15 +42,18 @@ from trip_jax.topology import Neighbourhoods
 
 
 @dataclass(frozen=True)
-class ByCoalitions:
+class ByCoalitions(Method):
     """A semivalue of the round's game, whose players swap post- for pre-training models (Eq. 5)."""
+
+    unit = GAIN
+    reads: ClassVar[Sequence[str]] = ("normalization", "semivalue", "estimator", "budget")
+    costs = Costs(evaluations=COALITIONS, n_bytes=MODELS_AND_REPORT)
 
     semivalue: str
     normalization: str
     estimator: str
     budget: int
     max_coalitions: int
-    sends_before = True
 
     def work(
         self,

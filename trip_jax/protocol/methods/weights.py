@@ -16,6 +16,7 @@ from jax import Array
 from jaxtyping import Float
 
 from trip_jax.learning.learner import Learner
+from trip_jax.protocol.methods.facts import REPORT, Costs, Sees, Unit
 from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood, Neighbourhood
 
 
@@ -23,6 +24,9 @@ from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood, Neighbourho
 class Weights(ByNeighbourhood):
     """A member is worth its mixing weight, whatever the utility."""
 
+    unit = Unit("mixing weights summed over rounds")
+    costs = Costs(n_bytes=REPORT)
+    sees = Sees.WEIGHTS
     sends_before = False
 
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M 1"]:

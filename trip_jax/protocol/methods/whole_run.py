@@ -6,6 +6,7 @@ next model alone.
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,14 +22,16 @@ from trip_jax.learning.learner import Learner
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.protocol.aggregation import Rule, aggregate
 from trip_jax.protocol.messages import Inbox
+from trip_jax.protocol.methods.facts import Sees, Told
+from trip_jax.protocol.methods.method import Method
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import Contributions
 from trip_jax.settings.room import GIB, Room, require_room
 
 
 @dataclass(frozen=True)
-class Silent:
-    """Reports nothing in a round."""
+class Silent(Method):
+    """The method of clients that report nothing in a round and evaluate their next model alone."""
 
     sends_before = False
 
@@ -46,24 +49,14 @@ class Silent:
 
 
 @dataclass(frozen=True)
-class WholeRun:
-    """Waits for the end.
+class Beside(Method):
+    """A method whose clients report in a round as another method says.
 
     Attributes:
-        attribute: `(journal, learner, ...) -> Attribution`.
-        planned_bytes: of memory that it takes beside the journal, of the shape (T, n, P) of
-            updates and the budget.
-        budget: coalitions of all clients that it may look at, as its `budget`, drawn by its `key`;
-            None if it looks at none.
         method: what clients report in a round.
-        keeps_updates: whether it sees models; else it looks at reports alone.
     """
 
-    attribute: Callable[..., Attribution]
-    planned_bytes: Callable[[tuple[int, ...], Any], int]
-    budget: int | None = None
-    method: Any = Silent()  # Method
-    keeps_updates: bool = True
+    method: Method
 
     @property
     def sends_before(self) -> bool:
@@ -75,6 +68,38 @@ class WholeRun:
     def n_models(self, work: Any, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
         found: np.ndarray = self.method.n_models(work, n_members)
         return found
+
+
+@dataclass(frozen=True)
+class WholeRun(Beside):
+    """A method that tells contributions when the run is over; its class says what it `sees`.
+
+    Attributes:
+        budget: coalitions of all clients that it may look at, as its `budget`, drawn by its `key`;
+            None if it looks at none.
+    """
+
+    told = Told.AT_THE_END
+
+    method: Method = Silent()
+    budget: int | None = None
+
+    @property
+    def keeps_updates(self) -> bool:
+        """Whether every client's update of every round is kept for it; else reports alone are."""
+        return self.sees is Sees.ALL_MODELS
+
+    @abstractmethod
+    def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
+        """Contributions from what the run has left.
+
+        Args:
+            options: with a budget, those of `attributed`.
+        """
+
+    @abstractmethod
+    def planned_bytes(self, shape: tuple[int, ...]) -> int:
+        """Memory that `attribute` takes beside the journal, of updates [T, n, P] of that shape."""
 
     def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
         found: Contributions = self.method(inbox, here, mix, learner)
@@ -109,21 +134,8 @@ class WholeRun:
 
 
 @dataclass(frozen=True)
-class Keeping:
+class Keeping(Beside):
     """Another method, and every client's update kept beside what it tells."""
-
-    method: Any  # Method
-
-    @property
-    def sends_before(self) -> bool:
-        return bool(self.method.sends_before)
-
-    def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
-        return self.method.work(n_members, batch)
-
-    def n_models(self, work: Any, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
-        found: np.ndarray = self.method.n_models(work, n_members)
-        return found
 
     def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
         return replace(self.method(inbox, here, mix, learner), kept=updates_of(inbox))
@@ -147,7 +159,7 @@ def with_conclusion(
     if (waiting := that_waits(method)) is None:
         return planned
     n_rounds, n, _ = shape
-    conclusion = Journal.planned_bytes(n_rounds, n) + waiting.planned_bytes(shape, waiting.budget)
+    conclusion = Journal.planned_bytes(n_rounds, n) + waiting.planned_bytes(shape)
     there = None if limit is None else Room(limit * GIB, "memory_limit")
     mend = "lower n_clients, training.rounds; who knows better raises memory_limit, in GiB"
     require_room(conclusion, mend, there, planned.held)
@@ -166,6 +178,6 @@ def keeps_updates(method: Any) -> bool:
 
 
 def updates_of(inbox: Inbox) -> Float[Array, "n P"]:
-    """Delta_j, 0 for a client whose model did not arrive."""
+    """What training changed in each client's model; 0 where the model did not arrive."""
     own = inbox.own
     return jnp.where(own.arrived[:, None], own.trained - own.before, 0)

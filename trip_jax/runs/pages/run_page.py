@@ -90,7 +90,7 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
         "unit": unit(run.attrs),
         "meaning": explain(run.attrs),
         "facts": _facts(run, summary),
-        "costs": _costs(summary, meaning.method(run.attrs)),
+        "costs": _costs(summary, meaning.reported_by(run.attrs)),
         "settings": flat(summary.get("config", {})),
         "n": len(listed),
         "all": n,
@@ -276,19 +276,20 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
     if "privacy_epsilon" in run.attrs:
         facts.append(["Guarantee", f"ε = {run.privacy_epsilon:.4g}, δ = {run.privacy_delta:g}"])
     method = meaning.method(run.attrs)
-    scaled = "Normalisation" + " of reports" * (method in meaning.FROM_REPORTS)
+    of_others = meaning.reported_by(run.attrs) != method
+    scaled = "Normalisation" + " of reports" * of_others
     facts += [["Utility", run.contribution_utility], [scaled, run.normalization]]
     if method != meaning.TRIP:
         return [*facts, ["Method", method]]
     return [*facts, ["Semivalue", run.attrs.get("semivalue", "shapley")]]
 
 
-def _costs(summary: Mapping[str, Any], told_by: str) -> list[list[str]]:
+def _costs(summary: Mapping[str, Any], reported_by: str) -> list[list[str]]:
     rows = [
         [f"Seconds of {phase}", f"{seconds:,.1f}"]
         for phase, seconds in summary.get("seconds", {}).items()
     ]
-    of_coalitions = told_by in (meaning.TRIP, *meaning.FROM_REPORTS)
+    of_coalitions = reported_by == meaning.TRIP
     if costs := summary.get("costs"):
         sent, size, each = costs["models_sent"], costs["bytes_sent"], costs["client_and_round"]
         rows += [

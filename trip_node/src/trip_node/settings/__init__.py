@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from math import inf
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from trip_node.settings.errors import InvalidSetting
 
@@ -58,6 +58,53 @@ class Registry(Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._named)
+
+    def reads(self, name: Any, /) -> tuple[str, ...]:
+        """The settings that the object of this name reads: none, since it is given none."""
+        return ()
+
+
+class Kinds(Registry[T]):
+    """A registry of objects that are given the settings of their section, and say which they read.
+
+    An object says so by its attribute `reads`, else whoever adds it does:
+    `@DISTRIBUTIONS("mine", reads=("alpha",))`. Named are fields of the section that only some kinds
+    read (see `read_by_kind`); what another section declares has its section's name and a dot
+    before it. `reads=()` says that it reads none. Settings that every kind reads may be left out.
+    """
+
+    def __init__(self, setting: str):
+        super().__init__(setting)
+        self._reads: dict[str, tuple[str, ...]] = {}
+
+    def __call__(self, name: str, reads: Sequence[str] | None = None) -> Callable[[T], T]:
+        """A decorator that adds an object.
+
+        Raises:
+            InvalidSetting: nobody says which settings the object reads.
+        """
+        add_named = super().__call__(name)
+
+        def add(one: T) -> T:
+            self._reads[name] = self._declared(name, one, reads)
+            return add_named(one)
+
+        return add
+
+    def reads(self, name: Any, /) -> tuple[str, ...]:
+        """The settings that the kind of this name reads, of those that only some kinds read."""
+        return self._reads.get(name, ()) if name in self._named else ()
+
+    def _declared(self, name: str, one: T, reads: Sequence[str] | None) -> tuple[str, ...]:
+        found = getattr(one, "reads", None) if reads is None else reads
+        require(
+            isinstance(found, Sequence)
+            and not isinstance(found, str)
+            and all(isinstance(each, str) for each in found),
+            f"{self.setting}={name} must say which settings it reads, so that the others are "
+            'refused where they change nothing: give reads=("field",), or reads=() for none.',
+        )
+        return tuple(cast(Sequence[str], found))
 
 
 def execution(default: T) -> T:

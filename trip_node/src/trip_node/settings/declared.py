@@ -20,6 +20,7 @@ from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 import numpy as np
 
 from trip_node.settings import count, require
+from trip_node.settings.idle import require_known_reads
 from trip_node.settings.names import number_of
 
 T = TypeVar("T")
@@ -49,7 +50,8 @@ def check_types(section: str, settings: Any) -> None:
         section: its name on the command line; empty for a whole run.
 
     Raises:
-        InvalidSetting: one is of another type, or a number that float32 turns into 0 or infinity.
+        InvalidSetting: one is of another type, or a number that float32 turns into 0 or infinity,
+            or a kind that reads a setting which does not exist.
     """
     declared: Any = type(settings)
     for name, hint in _hints(declared).items():
@@ -62,6 +64,7 @@ def check_types(section: str, settings: Any) -> None:
         held = not isinstance(value, float) or _in_float32(value)
         require(held, f"{setting} must be 0 or of a size from 1.2e-38 to 3.4e38, not {value}.")
         object.__setattr__(settings, name, value)
+    require_known_reads(section, settings)
 
 
 def integer(name: str, value: Any, minimum: int | None = None) -> int:

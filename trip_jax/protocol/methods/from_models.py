@@ -1,0 +1,135 @@
+"""Methods that wait for the models of all rounds: whoever concludes sees every client's updates.
+
+Their equations stand in trip_jax/attribution/, a module each.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from trip_jax.attribution import (
+    Attribution,
+    Journal,
+    by_cascade,
+    by_reconstruction,
+    by_renormalised,
+    by_surrogate,
+    cascade,
+    replay,
+    surrogate,
+    with_reconstruction,
+)
+from trip_jax.learning.learner import Learner
+from trip_jax.protocol.methods.facts import (
+    COALITIONS,
+    COALITIONS_OF_ALL,
+    GAIN,
+    TRIP,
+    UPDATE,
+    Amount,
+    Costs,
+    Sees,
+)
+from trip_jax.protocol.methods.from_reports import OF_UNITS
+from trip_jax.protocol.methods.method import Method
+from trip_jax.protocol.methods.trip import ByCoalitions
+from trip_jax.protocol.methods.whole_run import WholeRun
+
+
+@dataclass(frozen=True)
+class Replay(WholeRun):
+    """A method that follows what a coalition would have become, and evaluates its final models."""
+
+    unit = GAIN
+    reads: ClassVar[Sequence[str]] = ("budget",)
+    costs = Costs(n_bytes=UPDATE, final_evaluations=COALITIONS_OF_ALL)
+    sees = Sees.ALL_MODELS
+    explained = (
+        "It follows what the final model would be if only some had trained. A row sums to what "
+        "the model gained."
+    )
+
+    @classmethod
+    def build(cls, settings: Any) -> Method:
+        return cls(budget=settings.budget)
+
+    def planned_bytes(self, shape: tuple[int, ...]) -> int:
+        return replay.planned_bytes(shape, self._budget)
+
+    @property
+    def _budget(self) -> int:
+        assert self.budget is not None  # for the type checker
+        return self.budget
+
+
+@dataclass(frozen=True)
+class Reconstruction(Replay):
+    """In the replay of a coalition members train as they did in the run."""
+
+    def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
+        return by_reconstruction(journal, learner, **options)
+
+
+@dataclass(frozen=True)
+class Renormalised(Replay):
+    """As in reconstruction, but members mix with members alone, by weights that sum to one."""
+
+    def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
+        return by_renormalised(journal, learner, **options)
+
+
+@dataclass(frozen=True)
+class Surrogate(Replay):
+    """In the replay of a coalition members train as much as the model they start from asks for."""
+
+    def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
+        return by_surrogate(journal, learner, **options)
+
+    def planned_bytes(self, shape: tuple[int, ...]) -> int:
+        return surrogate.planned_bytes(shape, self._budget)
+
+
+@dataclass(frozen=True)
+class TripAndReconstruction(Replay):
+    """The mean of the rows of `trip` and of `reconstruction`, each of length one."""
+
+    unit = OF_UNITS
+    reads = ("normalization", "estimator", "budget")
+    costs = Costs(
+        evaluations=COALITIONS,
+        n_bytes=Amount("4 P m + 4 m", lambda sizes: 4 * sizes.P * sizes.m + 4 * sizes.m),
+        final_evaluations=COALITIONS_OF_ALL,
+    )
+    reports_as = TRIP
+    explained = ""
+
+    @classmethod
+    def build(cls, settings: Any) -> Method:
+        return cls(ByCoalitions.build(settings), settings.budget)
+
+    def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
+        return with_reconstruction(journal, learner, **options)
+
+
+@dataclass(frozen=True)
+class DiceMultiHop(WholeRun):
+    """Updates are followed along all paths of the graph to the gradient of the final model."""
+
+    unit = GAIN
+    reads = ()
+    costs = Costs(n_bytes=UPDATE, final_gradients=1)
+    sees = Sees.ALL_MODELS
+    explained = (
+        "It is how far the final model gets better, to first order, along what training changed "
+        "and others mixed and trained further. A row need not sum to what the model gained."
+    )
+
+    @classmethod
+    def build(cls, settings: Any) -> Method:
+        return cls()
+
+    def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
+        return by_cascade(journal, learner)
+
+    def planned_bytes(self, shape: tuple[int, ...]) -> int:
+        return cascade.planned_bytes(shape)

@@ -1,0 +1,134 @@
+"""What a way to tell contributions is, and the registry of all of them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from trip_jax.learning.learner import Learner
+from trip_jax.protocol.aggregation import Rule
+from trip_jax.protocol.messages import Inbox
+from trip_jax.protocol.methods.facts import PAGE, About, Costs, Sees, Told, Unit
+from trip_jax.protocol.round import Round
+from trip_jax.protocol.state import Contributions
+from trip_jax.settings import Kinds, of_this_package, require
+
+SAID = ("unit", "reads", "costs")
+"""What every class in `METHODS` has to say of itself."""
+
+
+class Method(ABC):
+    """A way to tell contributions; hashable, as frozen dataclasses are.
+
+    Its class says what the settings' checks, results.nc, pages and tables need to know.
+
+    Attributes:
+        unit: what contributions are measured in; `GAIN` for gains in utility.
+        reads: the settings of `contribution` that it reads beside utility, max_coalitions and
+            coalition_batch; all others are refused beside it.
+        costs: what it costs a client.
+        told: when contributions are told.
+        sees: what whoever tells them must see.
+        reports_as: the method by which clients report in each round, if that is another.
+        explained: sentences on what contributions are, for the page of a run. If it is empty, the
+            page refers to the documentation, or quotes the first line of the class's docstring if
+            the class is from outside the package.
+    """
+
+    unit: ClassVar[Unit]
+    reads: ClassVar[Sequence[str]]
+    costs: ClassVar[Costs]
+    told: ClassVar[Told] = Told.EACH_ROUND
+    sees: ClassVar[Sees] = Sees.NEIGHBOURS
+    reports_as: ClassVar[str | None] = None
+    explained: ClassVar[str] = ""
+
+    @classmethod
+    def build(cls, settings: Any) -> "Method":
+        """The method by settings: each of its fields is the setting of the same name.
+
+        Args:
+            settings: a `Contribution`.
+        """
+        names: list[str] = (
+            [one.name for one in fields(cls) if one.init] if is_dataclass(cls) else []
+        )
+        return cls(**{name: getattr(settings, name) for name in names})
+
+    @classmethod
+    def about(cls) -> About:
+        """What readers of a run's numbers need to know of the method."""
+        said = cls.explained or (PAGE if of_this_package(cls) else cls._first_line())
+        return About(cls.unit, cls.told, cls.sees, cls.reports_as or "", said)
+
+    @classmethod
+    def in_words(cls) -> str:
+        """The method in two sentences, for the command line's help."""
+        told = f"Told {cls.told}, from {cls.sees}; measured in {cls.unit.words}."
+        return f"{cls._first_line()} {told}".strip()
+
+    @classmethod
+    def _first_line(cls) -> str:
+        """The first line of the docstring, if a person wrote one."""
+        first = (cls.__doc__ or "").strip().partition("\n")[0]
+        generated = first.startswith(f"{cls.__name__}(")  # by `dataclass`
+        return "" if generated else first
+
+    @property
+    def sends_before(self) -> bool:
+        """Whether it needs models before training, which are sent for it alone."""
+        return True
+
+    @abstractmethod
+    def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
+        """What is evaluated in neighbourhoods of so many members, as a pytree of arrays [G, ...].
+
+        Raises:
+            InvalidSetting: it is too much.
+        """
+
+    @abstractmethod
+    def n_models(self, work: Any, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
+        """How many models are evaluated in a round."""
+
+    @abstractmethod
+    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+        """The contributions that all clients find of their neighbours in a round."""
+
+
+class Methods(Kinds[type[Method]]):
+    """The registry of methods, whose classes say what they are."""
+
+    def __call__(
+        self, name: str, reads: Sequence[str] | None = None
+    ) -> Callable[[type[Method]], type[Method]]:
+        """A decorator that adds a class derived from `Method`.
+
+        Raises:
+            InvalidSetting: it is none, or does not say its unit, what it reads or what it costs.
+        """
+        add_named = super().__call__(name, reads)
+
+        def add(method: Any) -> type[Method]:
+            setting = f"{self.setting}={name}"
+            require(
+                isinstance(method, type) and issubclass(method, Method),
+                f"{setting} must be a class derived from Method, not {method!r}: "
+                "trip_jax.protocol.methods.method has it.",
+            )
+            lacking = [one for one in SAID if not hasattr(method, one)]
+            require(
+                not lacking,
+                f"{setting} must say its {' and '.join(lacking)}: give the class "
+                f"{method.__name__} the attribute{'s' * (len(lacking) > 1)}, as Method explains.",
+            )
+            return add_named(method)
+
+        return add
+
+
+METHODS = Methods("contribution.method")
+"""Classes of `Method`, which say what they are; `build` makes one from the settings."""
