@@ -14,7 +14,6 @@ import numpy as np
 import pandas
 import pytest
 
-import trip_jax.simulation
 from experiments.benchmarks import ceiling
 from experiments.benchmarks.ceiling import operations_an_image
 from experiments.benchmarks.precision import busy_seconds, precision
@@ -43,7 +42,7 @@ def _products(function: Callable[..., Any], *inputs: Any) -> set[str]:
 def test_training_and_evaluation_have_the_precision(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(trip_jax.simulation.prepared, "require_precision", lambda *_: None)
+    monkeypatch.setattr("trip_jax.simulation.simulation.require_precision", lambda *_: None)
     simulation = tiny(precision=name)
     models = simulation.start().models
     clients, keys = np.arange(6), jax.random.split(simulation.root, 6)

@@ -52,6 +52,7 @@ class Config:
     checkpoint: Checkpoint = field(default_factory=Checkpoint, metadata=EXECUTION)
     keep_phi: bool | None = None  # [n, n]; None: of up to `MAX_KEPT` clients
     memory_limit: float | None = execution(None)  # GiB that a run may take; None: what there is
+    keep_programs: bool = execution(True)  # compiled programs, on disk for the next process
     track: str = execution("none")  # who hears of the run while it goes on
     distributed: Distributed = field(default_factory=Distributed, metadata=EXECUTION)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)

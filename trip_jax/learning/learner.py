@@ -46,7 +46,8 @@ class Learner:
         client_batch, evaluation_batch: models in one `vmap`.
         third: the utility beside accuracy and loss, see `columns`.
         equal: whether all clients own equally much, which needs no dealing of work.
-        own: None, or what tells a federation apart from all others, see `Rules`.
+        only_for: None, or the token of the one federation that may use programs compiled for this
+            learner, see `trip_jax.programs.token_of`.
         mechanism: what of its training leaves a client.
     """
 
@@ -59,7 +60,7 @@ class Learner:
     evaluation_batch: int = struct.field(pytree_node=False)
     third: str = struct.field(pytree_node=False, default=UTILITIES[2])
     equal: bool = struct.field(pytree_node=False, default=False)
-    own: object = struct.field(pytree_node=False, default=None)
+    only_for: object = struct.field(pytree_node=False, default=None)
     mechanism: Mechanism = AsTrained()
 
     def on(self, data: ClientData, mechanism: Mechanism | None = None) -> "Learner":

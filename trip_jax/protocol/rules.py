@@ -1,7 +1,7 @@
 """All that may vary in a round, injected into Algorithm 1."""
 
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass, fields
+from typing import Any
 
 import jax
 
@@ -11,7 +11,7 @@ from trip_jax.protocol.channels import Channel, Lossless
 from trip_jax.protocol.contributions import Method
 from trip_jax.protocol.defences import AcceptAll, Audit, Filter
 from trip_jax.protocol.weighing import AsScheduled, Weighing
-from trip_jax.settings import of_this_package, require
+from trip_jax.settings import require
 from trip_jax.settings.declared import instance
 from trip_jax.settings.errors import InvalidSetting
 
@@ -49,11 +49,9 @@ def plays_by_the_graph(rules: "Rules") -> bool:
 class Rules:
     """The rules of a federation; programs under equal rules are traced and compiled once.
 
-    Rules from elsewhere may read what changes between two federations, and may be equal where they
-    do not do the same. A federation with such a rule shares programs with no other.
-
     Attributes:
-        own: None, or what tells such a federation apart from all others.
+        only_for: None, or the token of the one federation that may use programs compiled for these
+            rules, see `trip_jax.programs.token_of`.
         weigh: what a round's weights become, known the state at its start.
         adversary: what liars send and report (D1, D2).
         channel: what becomes of models on their way.
@@ -64,7 +62,7 @@ class Rules:
         audit: what the coordinator makes of reports (C2).
     """
 
-    own: object  # the first that is compared
+    only_for: object  # the first that is compared
     weigh: Weighing
     adversary: Lie
     channel: Channel
@@ -75,17 +73,10 @@ class Rules:
     audit: Audit
 
     def __hash__(self) -> int:
-        return hash(self.own) if self.own else hash(tuple(vars(self).values()))
-
-    def alone(self, *names: str) -> "Rules":
-        """The same without all others, for programs that do not ask for them.
-
-        What differs in other rules alone shares such a program.
-        """
-        return replace(self, **cast(Any, dict.fromkeys(set(NAMES) - set(names))))
+        return hash(self.only_for) if self.only_for else hash(tuple(vars(self).values()))
 
 
-NAMES = tuple(field.name for field in fields(Rules) if field.name != "own")
+NAMES = tuple(field.name for field in fields(Rules) if field.name != "only_for")
 
 
 def require_rules(given: Any) -> dict[str, Any]:
@@ -109,15 +100,3 @@ def require_rules(given: Any) -> dict[str, Any]:
                 f"The rule {name} can't be hashed ({error}): make it a frozen dataclass."
             ) from error
     return rules
-
-
-def are_ours(*rules: object) -> bool:
-    """Whether rules, and the rules that they consist of, were all written here."""
-    return all(
-        of_this_package(rule) and are_ours(*(part for part in vars(rule).values() if is_rule(part)))
-        for rule in rules
-    )
-
-
-def is_rule(part: object) -> bool:
-    return callable(part) or is_dataclass(part)

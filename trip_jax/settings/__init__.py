@@ -1,12 +1,12 @@
 """What settings are made of: named choices, and checks that tell a user what to mend."""
 
 import difflib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from math import inf
 from typing import Generic, TypeVar
 
+from trip_jax import programs
 from trip_jax.settings.errors import InvalidSetting
 
 T = TypeVar("T")
@@ -16,11 +16,6 @@ LARGEST = 2**31 - 1
 
 EXECUTION = {"execution": True}
 """Metadata of fields and sections that change results by no more than rounding."""
-
-
-def of_this_package(one: object) -> bool:
-    """Whether a function, or an object by its class, was written here."""
-    return str(getattr(one, "__module__", type(one).__module__)).startswith("trip_jax.")
 
 
 class Registry(Generic[T]):
@@ -40,9 +35,7 @@ class Registry(Generic[T]):
 
     def __call__(self, name: str) -> Callable[[T], T]:
         def add(one: T) -> T:
-            jax = sys.modules.get("jax")  # without it there are no programs
-            if jax and not of_this_package(one):
-                jax.clear_caches()
+            programs.forget_namesake(one)
             self._named[name] = one
             return one
 

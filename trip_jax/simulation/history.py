@@ -18,6 +18,7 @@ from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.messages import Record, State
 from trip_jax.settings.declared import clients_of
+from trip_jax.simulation.federation import Federation
 from trip_jax.topology import Topology
 
 
@@ -96,6 +97,7 @@ class Result:
     precision: str  # of products in training and evaluation
     message_bytes: tuple[int, int]  # of a model to learn from, and of what tells contributions
     guarantee: Guarantee | None  # of privacy, for the client that took part most often
+    federation: Federation  # what was simulated, its settings and seed included
     broadcast: Outcome | None = None  # what clients find without a coordinator; None: there is one
     # Of a method that draws coalitions when the run is over; those of sampled local contributions
     # are told by `runs.standard_errors`.
