@@ -17,8 +17,8 @@ from jax.sharding import NamedSharding
 from tests.conftest import rarely, tiny
 from trip_jax import Adversary, ClientData, Contribution, Defence, Simulation, cnn, topology
 from trip_jax.config import Training
-from trip_jax.learning.devices import mesh_of, replicated, shapes_of
 from trip_jax.learning.learner import Learner
+from trip_jax.learning.mesh import mesh_of, replicated, shapes_of
 from trip_jax.protocol.algorithm import step
 from trip_jax.protocol.reports import Reports
 from trip_jax.simulation.prepared import _evaluate, _start

@@ -19,9 +19,9 @@ from experiments.benchmarks.ceiling import operations_an_image
 from experiments.benchmarks.precision import busy_seconds, precision
 from tests.conftest import TINY, config_of, tiny
 from trip_jax.data.federation import ClientData
-from trip_jax.learning.devices import PRECISIONS, require_precision
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.models import cnn
+from trip_jax.learning.precision import PRECISIONS, require_precision
 from trip_jax.protocol.aggregation import WeightedMean, aggregate, coalition_models
 from trip_jax.runs.prepare import prepare
 from trip_jax.settings.errors import InvalidSetting

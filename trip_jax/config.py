@@ -1,6 +1,6 @@
 """Every setting of a run: frozen dataclasses that check themselves.
 
-Each stands where it is used. They are the arguments of the Python API and, by cli/schema.py, what
+Each stands where it is used. They are the arguments of the Python API and, by runs/schema.py, what
 Hydra checks configuration files and the command line against. A wrong value raises
 `InvalidSetting`.
 """
@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, fields, replace
 
 from trip_jax.data.partition import Distribution
 from trip_jax.data.sources import DatasetConfig
-from trip_jax.learning.devices import PRECISIONS, Distributed
+from trip_jax.learning.distributed import Distributed
 from trip_jax.learning.models import ModelConfig
+from trip_jax.learning.precision import PRECISIONS
 from trip_jax.learning.privacy import Privacy
 from trip_jax.learning.training import Training
 from trip_jax.protocol.adversaries import Adversary

@@ -14,9 +14,10 @@ from jax.sharding import Mesh
 from jaxtyping import Bool, Float, Int, Key
 
 from trip_jax.data.federation import ClientData, as_seen
-from trip_jax.learning.devices import PRECISIONS, balanced_map
+from trip_jax.learning.device_maps import balanced_map
 from trip_jax.learning.evaluation import evaluate, smooth_utilities, totals
 from trip_jax.learning.model import FlatModel
+from trip_jax.learning.precision import PRECISIONS
 from trip_jax.learning.privacy import AsTrained, Mechanism
 from trip_jax.learning.training import Trained, Training, train_clients
 from trip_jax.learning.utilities import UTILITIES

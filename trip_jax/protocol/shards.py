@@ -22,7 +22,7 @@ from jaxtyping import Bool, Int
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from trip_jax.learning.devices import AXIS
+from trip_jax.learning.mesh import AXIS
 from trip_jax.protocol import mailbox
 from trip_jax.protocol.messages import Liars, Messages, Round, Schedule, Share, Step
 from trip_jax.topology import Arcs, Neighbourhoods

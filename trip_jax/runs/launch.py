@@ -12,7 +12,8 @@ import jax
 from flax.traverse_util import flatten_dict
 
 from trip_jax.config import Config
-from trip_jax.learning.devices import available, join
+from trip_jax.learning.devices import available
+from trip_jax.learning.distributed import join
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.runs.agreement import in_words
 from trip_jax.runs.checkpoints import refuse_changes, remove_checkpoints

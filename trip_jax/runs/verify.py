@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trip_jax.learning.devices import Distributed, available
+from trip_jax.learning.devices import available
+from trip_jax.learning.distributed import Distributed
 from trip_jax.runs.dataset import to_dataset
 from trip_jax.runs.directory import describe_device
 from trip_jax.runs.prepare import prepare

@@ -48,7 +48,7 @@ class Settings:
     memory_limit: float | None = execution(None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)  # arrays have no single truth, and long texts
 class Federation:
     """Clients that learn together: their network, their data, who sends to whom, and how.
 
@@ -75,6 +75,12 @@ class Federation:
             )
         if data.names is not None and topology.names is not None:
             require_alike("The topology", topology.names, "the data", data.names)
+
+    def __repr__(self) -> str:
+        usual, settings = vars(Settings()), vars(self.settings)
+        chosen = [f"{name}={value!r}" for name, value in settings.items() if value != usual[name]]
+        seed = [f"seed={self.settings.seed}"] * (self.settings.seed == usual["seed"])
+        return f"Federation({', '.join([f'n={self.n}', *seed, *chosen])})"
 
     @property
     def n(self) -> int:

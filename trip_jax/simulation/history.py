@@ -75,7 +75,7 @@ class Past:
     timings: list[Timing]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """A run's outcome in NumPy arrays.
 
@@ -103,6 +103,11 @@ class Result:
     # are told by `runs.standard_errors`.
     phi_error: np.ndarray | None = None  # [n, n]
     score_error: np.ndarray | None = None  # [n]
+
+    def __repr__(self) -> str:
+        accuracy = self.accuracy[-1].mean()
+        rounds = len(self.timings)
+        return f"Result({rounds=}, mean_accuracy={accuracy:.3g}, federation={self.federation!r})"
 
     @cached_property
     def scores(self) -> np.ndarray:

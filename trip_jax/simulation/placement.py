@@ -9,8 +9,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jaxtyping import Int
 
-from trip_jax.learning.devices import divided, on_host, placed, replicated
 from trip_jax.learning.learner import Learner
+from trip_jax.learning.mesh import divided, on_host, placed, replicated
 from trip_jax.protocol import algorithm, sharded
 from trip_jax.protocol.algorithm import Programs
 from trip_jax.protocol.messages import Schedule, State

@@ -12,9 +12,9 @@ from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding
 
 from trip_jax.data.federation import ClientData, as_seen
-from trip_jax.learning.devices import placed, replicated, shapes_of
 from trip_jax.learning.learner import Learner, default_batches
 from trip_jax.learning.memory import PlannedMemory, bytes_of, planned_memory, require_least
+from trip_jax.learning.mesh import placed, replicated, shapes_of
 from trip_jax.learning.training import Training
 from trip_jax.learning.utilities import columns
 from trip_jax.programs import forget_older, read_by, token_of
@@ -83,6 +83,9 @@ class Prepared:
         limit = settings.contribution.max_coalitions
         self.placement = place(schedule, self.rules, self.learner, limit)
         self.schedule, self.coalitions = self.placement.schedule, self.placement.coalitions
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(federation={self.federation!r})"
 
     @property
     def n(self) -> int:

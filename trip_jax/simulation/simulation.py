@@ -13,10 +13,11 @@ import numpy as np
 from trip_jax import compilation_cache
 from trip_jax.attribution import Journal, Updates
 from trip_jax.data.federation import ClientData, as_client_data
-from trip_jax.learning.devices import mesh_of, require_precision
 from trip_jax.learning.memory import PlannedMemory
+from trip_jax.learning.mesh import mesh_of
 from trip_jax.learning.model import Model
 from trip_jax.learning.models import as_model
+from trip_jax.learning.precision import require_precision
 from trip_jax.learning.privacy import Guarantee, Privacy
 from trip_jax.learning.training import Training
 from trip_jax.protocol import algorithm
