@@ -20,7 +20,7 @@ from trip_jax.learning.mesh import AXIS
 
 
 def gathered_map(mesh: Mesh, work: Callable[..., Any], *arguments: Any) -> Any:
-    """The results [D, ...] of `work(d, *arguments)` on the d-th device, on all of them.
+    """Run `work(d, *arguments)` on the d-th device; every device gets all results [D, ...].
 
     Args:
         work: must not close over arrays, which would not be known to be on every device.
@@ -70,7 +70,8 @@ def balanced_map(
         return work(jax.tree.map(lambda x: x[mine], rows), shared)
 
     results = gathered_map(mesh, share, order, rows, shared)
-    turn, seat = jnp.divmod(jnp.argsort(order), n_devices)  # in which a row was dealt
+    # The turn in which each row was dealt, and its position in that turn.
+    turn, seat = jnp.divmod(jnp.argsort(order), n_devices)
     device = _seat(turn, seat, n_devices)
     return jax.tree.map(lambda x: x[device, turn], results)
 
@@ -78,7 +79,7 @@ def balanced_map(
 def _evenly_mapped(
     mesh: Mesh, work: Callable[[Any, Any], Any], rows: Any, shared: Any, n_rows: int
 ) -> Any:
-    """Rows in D parts one after another; the last row is worked on again to fill the last ones."""
+    """Map rows in D equal consecutive parts; the last row is repeated to fill the last part."""
     size = -(-n_rows // mesh.size)
 
     def share(d: Array | int, rows: Any, shared: Any) -> Any:
@@ -114,5 +115,5 @@ def equal_parts(cost: Real[np.ndarray, " R"], n_devices: int) -> Int[np.ndarray,
 
 
 def _seat(turn: Any, device: Any, n_devices: int) -> Array:
-    """When in a turn a device is dealt to; also, which device is dealt to then."""
+    """The position of a device in a turn of dealing back and forth; its own inverse."""
     return jnp.where(turn % 2, n_devices - 1 - device, device)

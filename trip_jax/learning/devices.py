@@ -1,4 +1,4 @@
-"""The devices that there are."""
+"""The devices that JAX finds."""
 
 import os
 from contextlib import suppress
@@ -16,7 +16,7 @@ MAX_DEVICES = 256
 
 
 def available(devices: int | str | None = None) -> list[jax.Device]:
-    """All devices, or the first few. A CPU is divided into one a core where JAX still can.
+    """All devices, or the first few; a CPU becomes one device a core unless JAX has started.
 
     Raises:
         InvalidSetting: there are fewer.
@@ -25,7 +25,7 @@ def available(devices: int | str | None = None) -> list[jax.Device]:
     chosen = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
     if chosen < 1:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        with suppress(RuntimeError):  # JAX has started, with one
+        with suppress(RuntimeError):  # JAX has started already, with one device
             wanted = min(max(number or 1, min(cores or 1, MAX_CORES)), MAX_DEVICES)
             jax.config.update("jax_num_cpu_devices", wanted)
     found = all_devices()
@@ -37,7 +37,7 @@ def available(devices: int | str | None = None) -> list[jax.Device]:
 
 
 def all_devices() -> list[jax.Device]:
-    """What JAX finds.
+    """All devices that JAX finds.
 
     Raises:
         InvalidSetting: nothing, or its options can't be read.
@@ -45,7 +45,7 @@ def all_devices() -> list[jax.Device]:
     try:
         refuse_unreadable(os.environ.get("XLA_FLAGS"))
         return jax.devices()
-    except (RuntimeError, AssertionError) as error:  # the latter where none is built in
+    except (RuntimeError, AssertionError) as error:  # the latter: JAX lacks the platform
         wanted = f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
         reason = f": {str(error).splitlines()[0]}" if str(error) else "."
         raise InvalidSetting(

@@ -1,4 +1,4 @@
-"""Models from Flax modules: Linen's, and what makes one of NNX."""
+"""Models from Flax modules of Linen, and from functions that make modules of NNX."""
 
 import sys
 from collections.abc import Callable, Hashable, Sequence

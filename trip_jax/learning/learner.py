@@ -25,7 +25,7 @@ from trip_jax.settings.errors import InvalidSetting
 
 
 def default_batches(backend: str) -> tuple[int, int]:
-    """Clients trained and coalition models evaluated in one `vmap`.
+    """The numbers of clients trained, and of coalition models evaluated, in one `vmap`.
 
     One at a time is fastest on CPU (5,900 against 4,900 samples/s for eight clients; grouped
     convolutions make evaluation ten times slower). Elsewhere enough models to fill the device, and
@@ -36,7 +36,7 @@ def default_batches(backend: str) -> tuple[int, int]:
 
 @struct.dataclass
 class Learner:
-    """Trains and evaluates models [R, P].
+    """Trains and evaluates models [R, P] on the clients' data, divided among devices.
 
     Programs that are given learners of equal settings and shapes are traced and compiled once.
 
@@ -65,7 +65,7 @@ class Learner:
     mechanism: Mechanism = AsTrained()
 
     def on(self, data: ClientData, mechanism: Mechanism | None = None) -> "Learner":
-        """The same with these arrays, as the work of one device is given them."""
+        """The learner with other arrays of data: those that one device is given to work with."""
         return replace(self, data=data, mechanism=mechanism or self.mechanism)
 
     def require_outputs(self) -> None:
@@ -87,7 +87,7 @@ class Learner:
     def train(
         self, models: Float[Array, "R P"], clients: Int[Array, " R"], keys: Key[Array, " R"]
     ) -> Trained:
-        """Train(theta, D_i) of Algorithm 1, as in `train_clients`, and what leaves of it."""
+        """Train(theta, D_i) of Algorithm 1, then the privacy mechanism; see `train_clients`."""
 
         def work(rows: tuple[Array, Array, Array], shared: tuple[Array, Any, Any]) -> Trained:
             (starts, clients, keys), (models, *own) = rows, shared
@@ -145,11 +145,11 @@ class Learner:
             )
 
     def parts(self, mixed: int) -> int:
-        """Parts of the test set that see mixtures of so many models, see `FlatModel.parts`."""
+        """The parts of the test set for mixtures of so many models, see `FlatModel.parts`."""
         return self.model.parts(mixed, len(self.data.test_labels))
 
     def seen(self, models: Float[Array, "R P"], part: Array, parts: int) -> Float[Array, "R Q"]:
-        """What a part of the test set sees of models, on a single device; linear in them."""
+        """First-layer outputs of models on a part of the test set, on one device."""
         rows, _ = _rows_of(part, parts, len(self.data.test_labels))
         examples = as_seen(self.data.test_images[rows])
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
@@ -160,7 +160,7 @@ class Learner:
     def evaluate_seen(
         self, seen: Float[Array, "R Q"], part: Array, parts: int
     ) -> Float[Array, "R 3"]:
-        """What the part adds to `evaluate`, on a single device."""
+        """The share of utilities that a part of the test set adds, from `seen`, on one device."""
         n = len(self.data.test_labels)
         rows, real = _rows_of(part, parts, n)
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
@@ -168,7 +168,7 @@ class Learner:
             return totals(seen, labels, real, predict=predict, third=self.third) / n
 
     def smooth_utilities(self, theta: Float[Array, " P"]) -> Float[Array, " 3"]:
-        """Utilities that have gradients, of one model on a single device."""
+        """Differentiable utilities of one model on the test set, on one device."""
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
             return smooth_utilities(
                 theta,
@@ -180,7 +180,7 @@ class Learner:
 
 
 def _rows_of(part: Array, parts: int, n: int) -> tuple[Int[Array, " B"], Bool[Array, " B"]]:
-    """Which of n examples a part has, and which of them no earlier part had."""
+    """The rows of a part of n test examples, and which of these rows no earlier part has."""
     size = -(-n // parts)
     rows = part * size + jnp.arange(size)
     return jnp.minimum(rows, n - 1), rows < n

@@ -21,7 +21,7 @@ ROWS_AT_ONCE = 16
 
 
 def mesh_of(devices: Any) -> Mesh:
-    """D devices in a line.
+    """A mesh of D devices in a line.
 
     Raises:
         InvalidSetting: they are no devices, or none.
@@ -35,28 +35,28 @@ def mesh_of(devices: Any) -> Mesh:
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """Whole arrays on every device."""
+    """The sharding by which every device has whole arrays."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def divided(mesh: Mesh) -> NamedSharding:
-    """The d-th part of an array's rows on the d-th device."""
+    """The sharding by which the d-th device has the d-th part of an array's rows."""
     return NamedSharding(mesh, PartitionSpec(AXIS))
 
 
 def placed(tree: Any, where: NamedSharding) -> Any:
-    """The same arrays, which all processes have alike, on the devices."""
+    """Arrays put on devices; in a run of several processes all must have the same arrays."""
     return _placed(tree, where)
 
 
 @partial(jax.jit, static_argnames="where")
 def _placed(tree: Any, where: NamedSharding) -> Any:
-    # Not by device_put, which takes no keys to devices of other processes.
+    # device_put does not send random keys to devices of other processes.
     return lax.with_sharding_constraint(tree, where)
 
 
 def on_host(rows: Array, mesh: Mesh) -> np.ndarray:
-    """Divided rows [R, P] as all processes get them; a few at a time, where there are several."""
+    """Rows [R, P] that are divided among devices, collected in the memory of every process."""
     if not mesh.is_multi_process:
         return np.asarray(rows)
     found = np.empty(rows.shape, rows.dtype)
@@ -69,7 +69,7 @@ def on_host(rows: Array, mesh: Mesh) -> np.ndarray:
 
 @partial(jax.jit, static_argnames="mesh")
 def _some_of_each(rows: Array, start: Array, mesh: Mesh) -> Array:
-    """Rows [D, few, P] of every device, on all of them."""
+    """A few rows of each device, from `start` on, as one array [D, few, P] on every device."""
 
     def share(rows: Array, start: Array) -> Array:
         padded = jnp.pad(rows, [(0, ROWS_AT_ONCE), *[(0, 0)] * (rows.ndim - 1)])
@@ -82,7 +82,7 @@ def _some_of_each(rows: Array, start: Array, mesh: Mesh) -> Array:
 
 
 def shapes_of(program: Any, mesh: Mesh, *arguments: Any) -> Any:
-    """What a compiled function gives, whole on every device, in shapes that take no memory."""
+    """The shapes of a compiled function's results, as whole arrays on every device."""
     return jax.tree.map(
         lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=replicated(mesh)),
         program.eval_shape(*arguments),

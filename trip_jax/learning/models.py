@@ -79,7 +79,7 @@ class MLP(nn.Module):
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The clients' network."""
+    """The settings of the clients' network."""
 
     kind: str = "mlp"
     hidden: tuple[int, ...] = (64,)  # widths of the dense hidden layers; the cnn takes one
@@ -152,7 +152,7 @@ def cnn(
 
 
 def fast_form(backend: str) -> Form:
-    """The form of the CNN for the numbers of models that are taken at once there."""
+    """The form of the CNN that is fastest on a backend, with its default batches of models."""
     return "direct" if backend == "cpu" else "shifts"
 
 
@@ -175,7 +175,7 @@ def mlp(n_classes: int | None = None, hidden: Sequence[int] = (64,)) -> Model:
 
 @lru_cache(maxsize=32)
 def _split(network: MLP) -> Split | None:
-    """The first dense layer, and a perceptron with one hidden layer less."""
+    """A perceptron split into its first dense layer and a perceptron of one hidden layer less."""
     if not network.hidden:
         return None
     width, *others = network.hidden
@@ -222,5 +222,5 @@ def _widths(name: str, widths: Sequence[int]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=32)
 def _ours(network: nn.Module) -> Model:
-    """The same model for equal networks, so that federations share programs."""
+    """The model of a network of this package, the same one for all equal networks."""
     return replace(from_flax(network), ours=True)

@@ -1,4 +1,4 @@
-"""What a run has been: its rounds, what they took, and what came of them."""
+"""What a run leaves: the time that its rounds took, its state up to a round, and its result."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +42,7 @@ class Timing:
 
 
 class Clock:
-    """Programs that take note of the seconds of their last calls.
+    """The programs of a round, timed: the seconds of their last calls are kept.
 
     Attributes:
         programs: to be called instead; they wait until their results are there.
@@ -62,13 +62,13 @@ class Clock:
         return results
 
     def timing(self) -> Timing:
-        """Of the last round."""
+        """The seconds that the last round took, by phase."""
         return Timing(**cast(Any, self._seconds))
 
 
 @dataclass(frozen=True)
 class Past:
-    """A run up to the end of some round: enough to go on."""
+    """A run up to the end of some round, with all that is needed to go on from there."""
 
     state: State
     records: Sequence[Record]

@@ -138,7 +138,7 @@ class Prepared:
         return keeps_updates(self.rules.contribute)
 
     def keeping_updates(self) -> Self:
-        """The same federation, whose results tell a `Journal` beside what its method tells."""
+        """The same federation, whose runs keep every client's updates for a `Journal`."""
         keeping = {"contribute": Keeping(self.rules.contribute)}
         return self._changed(rules={**self.federation.settings.rules, **keeping})
 
@@ -196,7 +196,7 @@ class Prepared:
         return read_by("coordinate", self.rules), self.schedule.public
 
     def compile(self, state: State) -> Programs:
-        """The three programs of a round for the shapes of this federation."""
+        """Compile the three programs of a round for the shapes of this federation."""
         arrived, reports = np.ones(self.n, bool), Reports.none(self.schedule.arcs.client.shape[1])
         trained = state.models, arrived
         reported = state.phi, reports, state.round, state.earlier_phi
@@ -208,7 +208,7 @@ class Prepared:
         )
 
     def plan(self) -> tuple[Programs, PlannedMemory | None]:
-        """The programs of a run, and the memory that it takes; InvalidSetting if there is less."""
+        """Compile a run's programs and plan its memory; raises InvalidSetting if there is less."""
         shapes: State = shapes_of(_start, mesh := self.learner.mesh, *self._starting)
         models, placement = shapes.models, self.placement
         there = jax.ShapeDtypeStruct(models.shape, models.dtype, sharding=placement.models)
@@ -223,13 +223,13 @@ class Prepared:
         return programs, with_conclusion(planned, self.rules.contribute, shape, limit)
 
     def _record_bytes(self, programs: Programs, state: State) -> int:
-        """What all rounds leave behind, but for updates."""
+        """The bytes of the records of all rounds, without updates."""
         shapes = (partial(_shapes_of_results, program) for program in vars(programs).values())
         _, record = algorithm.step(Programs(*shapes), state)
         return self.training.rounds * bytes_of(replace(record, kept=None))
 
     def on_its_data(self, programs: Programs) -> Programs:
-        """Programs that are given the arrays of this federation."""
+        """Compiled programs bound to the arrays of this federation: they take a state alone."""
         return Programs(
             learn=partial(programs.learn, *self.learning),
             assess=partial(programs.assess, *self.assessing),
@@ -242,7 +242,7 @@ class Prepared:
 
 
 def _learner(federation: Federation, mesh: Mesh) -> Learner:
-    """What trains and evaluates the models, before the initial model is drawn."""
+    """The learner of a federation, before its initial model is drawn."""
     data, settings = replace(federation.data, names=None), federation.settings
     training, contribution = settings.training, settings.contribution
     examples = as_seen(data.images[:1])

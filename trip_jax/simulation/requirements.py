@@ -1,4 +1,4 @@
-"""Rules and methods that a federation can't follow together."""
+"""Checks that the rules and the contribution method of a federation fit together."""
 
 import jax
 

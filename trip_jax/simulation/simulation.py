@@ -1,4 +1,4 @@
-"""The rounds of a federation: timed, to the last or one that diverges."""
+"""A federation that can be run, round after round, up to its result."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -139,7 +139,7 @@ class Simulation(Prepared):
         on_start: Callable[[PlannedMemory | None], None] | None = None,
         on_part: Callable[[float], None] | None = None,
     ) -> Result:
-        """All rounds from the start, or from where an earlier run was.
+        """Run all rounds from the start, or from where an earlier run ended.
 
         Args:
             observer: hears of the run while it goes on, and may end it after a round.
@@ -196,7 +196,7 @@ class Simulation(Prepared):
         return result
 
     def _timing(self, t: int, clock: Clock) -> Timing:
-        """What round t took, and how much work it was."""
+        """The seconds of round t by phase, and how much work it was."""
         samples = int(np.asarray(self.data.sizes).sum()) * self.training.local_epochs
         coalitions = int(self.coalitions[self.topology.graph_of(t)])
         return replace(clock.timing(), samples=samples, coalitions=coalitions)
@@ -237,10 +237,11 @@ class Simulation(Prepared):
             return replace(result, broadcast=self._without_coordinator(result.records))
         if (method := that_waits(self.rules.contribute)) is None:
             return result
-        if len(result.timings) < self.training.rounds:  # more than it is worth
+        if len(result.timings) < self.training.rounds:  # of a part, telling is not worth its time
             return replace(result, phi=np.full((self.n, self.n), np.nan, np.float32))
         journal = Journal.of(result.records, self.topology, self.learner)
-        key = jax.random.fold_in(self.root, self.n + 1)  # training and truths fold in 0 to n
+        # Training and the truths take the keys 0 to n.
+        key = jax.random.fold_in(self.root, self.n + 1)
         told = method.conclude(journal, self.learner, key, hears.on_part)
         column = self.rules.utility
 
@@ -255,16 +256,16 @@ class Simulation(Prepared):
         )
 
     def _guarantee(self, rounds: int) -> Guarantee | None:
-        """What holds after so many rounds for the client that took part in most of them."""
+        """The privacy guarantee, after so many rounds, of the client that took part in most."""
         present = self.topology.present
         most = rounds if present is None else int(present[:rounds].sum(axis=0).max())
         return self.learner.mechanism.guarantee(most, self.federation.settings.privacy.delta)
 
     def _without_coordinator(self, records: Record) -> Outcome:
-        """What clients find from their reports of all rounds."""
+        """The contributions that clients find by themselves, without a coordinator."""
         assert self.broadcast
         reported = np.array(records.reported)
-        for t, arrived in enumerate(np.asarray(records.arrived)):  # of other models nothing is told
+        for t, arrived in enumerate(np.asarray(records.arrived)):  # nothing is told of lost models
             reported[t][np.asarray(self.topology.at(t).lost(jnp.asarray(~arrived)))] = 0
         shares = np.asarray(records.shares)
         return self.broadcast(self.topology, reported, shares, self.rules.audit, self.seed)
@@ -272,7 +273,7 @@ class Simulation(Prepared):
     def _records(
         self, past: Past | None, planned: PlannedMemory | None, folder: Path | None
     ) -> list[Record] | FiledRounds:
-        """Those of the rounds before, to be added to."""
+        """The records of the rounds before, to which those of this run are added."""
         before = past.records if past else []
         if isinstance(before, FiledRounds):
             return before
