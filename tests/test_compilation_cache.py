@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -118,6 +119,18 @@ def test_a_folder_that_cannot_be_used_costs_a_notice(
     with pytest.warns(Notice, match=r"Compiled programs are not kept: .*programs"):
         cache.use()
     assert chosen() is None
+
+
+def test_a_folder_that_fails_later_costs_the_compilation_alone(home: Path) -> None:
+    """As where the disk is full, or the folder is removed and its name taken."""
+    cache.use()
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    folder = Path(chosen())
+    assert jax.jit(lambda x: 2 * x + 1)(3.0) == 7 and len(list(folder.glob("*-cache"))) == 1
+    shutil.rmtree(folder)
+    folder.write_text("")
+    with pytest.warns(UserWarning, match=r"Error (reading|writing) persistent compilation cache"):
+        assert jax.jit(lambda x: 2 * x + 2)(3.0) == 8
 
 
 def test_what_was_cut_off_and_the_oldest_of_too_many_go(

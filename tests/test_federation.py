@@ -90,7 +90,7 @@ def test_functions_in_an_observers_place_work_with_a_warning() -> None:
         return len(rounds) % 2 == 1
 
     with pytest.warns(DeprecationWarning, match="Functions on_round.* give a tj.Observer"):
-        assert len(simulation.run(on_round).timings) == 1  # type: ignore[arg-type]
+        assert len(simulation.run(on_round).timings) == 1
     with pytest.warns(DeprecationWarning, match="deprecated"):
         assert len(simulation.run(on_round=on_round, on_start=lambda _: None).timings) == 2
     assert rounds == [1, 1, 2]

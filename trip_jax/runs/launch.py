@@ -44,7 +44,7 @@ def run(
     config: Config,
     folder: str | os.PathLike[str],
     name: str = "run",
-    observer: Observer | None = None,
+    observer: Observer | Callable[..., Any] | None = None,
     *,
     on_begun: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
@@ -55,7 +55,8 @@ def run(
     Args:
         name: what the run is called in its title.
         observer: hears of the run while it goes on, in the first of several processes; it may end
-            the run after a round, which is then interrupted.
+            the run after a round, which is then interrupted. A function stands for its `on_begun`,
+            which is deprecated.
         on_begun: deprecated; a method of an observer in place of a function.
 
     Returns:
@@ -68,7 +69,7 @@ def run(
     """
     instance("config", config, Config, "give tj.Config(...)")
     folder = path_of("folder", folder)
-    observer = as_observer(observer, "on_begun", on_begun=on_begun)
+    hears = as_observer(observer, "on_begun", on_begun=on_begun)
     join(config.distributed)
     available(config.devices)
     if jax.process_index() != 0:
@@ -79,11 +80,11 @@ def run(
         if over := _over(config, folder):
             return over
         with given_up(folder):
-            return _run_alone_or_first(config, folder, name, tracker, observer)
+            return _run_alone_or_first(config, folder, name, tracker, hears)
 
 
 class _Beside(Observer):
-    """In another process than the first, which prints and writes: takes part in its decisions."""
+    """Decides with the first process, which prints and writes, when a run ends or is saved."""
 
     def __init__(self, simulation: Simulation, interruption: Interruption):
         self._simulation, self._interruption = simulation, interruption

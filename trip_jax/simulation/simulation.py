@@ -130,7 +130,7 @@ class Simulation(Prepared):
 
     def run(
         self,
-        observer: Observer | None = None,
+        observer: Observer | Callable[..., Any] | None = None,
         *,
         past: Past | None = None,
         updates: Path | None = None,
@@ -142,7 +142,8 @@ class Simulation(Prepared):
         """Run all rounds from the start, or from where an earlier run ended.
 
         Args:
-            observer: hears of the run while it goes on, and may end it after a round.
+            observer: hears of the run while it goes on, and may end it after a round. A function
+                stands for its `on_round`, which is deprecated.
             past: of a run of the same federation, to go on from.
             updates: the folder where a method that waits for the end keeps updates, and kept those
                 of `past`; a temporary one if None.
