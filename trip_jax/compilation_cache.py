@@ -37,7 +37,7 @@ _ENTRY, _USED = "-cache", "-atime"
 """Ends of JAX's names for a program, and for when it was used; it writes the second last."""
 
 _chosen: dict[str, Path] = {}
-"""The folder that this process has told JAX, as `folder`; empty if there is none."""
+"""The `folder` that this process has told JAX, or the one that it has `refused`; else empty."""
 
 
 def use(wanted: bool = True) -> None:
@@ -55,8 +55,14 @@ def use(wanted: bool = True) -> None:
         if ours:
             _set(None)
         return
-    folder = (Path(given).expanduser() if given else _home() / "trip_jax" / "programs") / _kind()
-    if folder == ours or _chosen.get("refused") == folder:
+    with suppress(RuntimeError):  # the user has no home, and names no folder
+        chosen = Path(given).expanduser() if given else _home() / "trip_jax" / "programs"
+        _use(chosen.absolute() / _kind())
+
+
+def _use(folder: Path) -> None:
+    """Tell JAX to keep programs in a folder, or say why it can't be used; each of them once."""
+    if folder in _chosen.values():
         return
     if (reason := _unusable(folder)) is None:
         _tidy(folder)
@@ -67,7 +73,7 @@ def use(wanted: bool = True) -> None:
         f"Compiled programs are not kept: {reason}. Mend it, name another folder with {VARIABLE}, "
         f"or set {VARIABLE}=off.",
         Notice,
-        stacklevel=3,
+        stacklevel=4,
     )
 
 
@@ -111,7 +117,7 @@ def _unusable(folder: Path) -> str | None:
         if not os.access(folder, os.W_OK | os.X_OK):
             return f"{folder} can't be written to"
         return _shared(folder.resolve(strict=True))
-    except (OSError, RuntimeError) as error:  # the latter: a loop of links, no home
+    except (OSError, RuntimeError) as error:  # the latter: a loop of links
         return f"{folder} can't be used ({getattr(error, 'strerror', None) or error})"
 
 
