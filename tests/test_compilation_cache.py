@@ -126,7 +126,7 @@ def test_a_folder_that_fails_later_costs_the_compilation_alone(home: Path) -> No
     cache.use()
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     folder = Path(chosen())
-    assert jax.jit(lambda x: 2 * x + 1)(3.0) == 7 and len(list(folder.glob("*-cache"))) == 1
+    assert jax.jit(lambda x: 2 * x + 1)(3.0) == 7 and list(folder.glob("jit__lambda*-cache"))
     shutil.rmtree(folder)
     folder.write_text("")
     with pytest.warns(UserWarning, match=r"Error (reading|writing) persistent compilation cache"):

@@ -106,8 +106,8 @@ def _what_it_makes(make: Callable[..., Any]) -> Hashable | None:
 def _what_it_does(function: Any) -> Hashable:
     """The code of a function and the values that are bound to it; of another object, itself."""
     if isinstance(function, partial):
-        bound = function.args, tuple(sorted(function.keywords.items()))
-        return _what_it_does(function.func), bound, repr(bound)
+        given = function.args, tuple(sorted(function.keywords.items()))
+        return _what_it_does(function.func), given, repr(given)
     if not isinstance(function, FunctionType):
         return cast(Hashable, function)
     bound = (

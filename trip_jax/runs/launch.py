@@ -227,8 +227,8 @@ def _run_alone_or_first(
         reporting.past = past
         tracked.start(title, flatten_dict(asdict(config.calibrated()), sep="."), done)
         try:
-            files = {"updates": folder / UPDATES, "rounds": folder / ROUNDS}
-            result = simulation.run(reporting, past=past, **files)
+            updates, records = folder / UPDATES, folder / ROUNDS
+            result = simulation.run(reporting, past=past, updates=updates, rounds=records)
         except Diverged as error:
             if error.result is None:
                 raise
