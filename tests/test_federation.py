@@ -1,7 +1,6 @@
 """A federation is one frozen value, which results carry; one observer hears of a run."""
 
 import json
-import pickle
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 from typing import Any
@@ -69,15 +68,6 @@ def test_a_federation_is_frozen_and_says_what_it_is() -> None:
     assert result.federation is honest.federation
     assert "n=6, seed=0, training=Training(rounds=1" in repr(result)
     assert "Defence(c1=False, c2=True" in repr(lying) and len(repr(result)) < 1000
-
-
-def test_results_may_be_sent_between_processes() -> None:
-    """A pool that runs seeds side by side sends them back; the model's functions stay behind."""
-    result = tiny(**ROUND, seed=2).run()
-    sent = pickle.loads(pickle.dumps(result))
-    np.testing.assert_array_equal(sent.phi, result.phi)
-    assert sent.federation.settings == result.federation.settings
-    assert repr(sent) == repr(result)
 
 
 def test_one_observer_hears_of_a_run() -> None:

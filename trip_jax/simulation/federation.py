@@ -82,10 +82,6 @@ class Federation:
         seed = [f"seed={self.settings.seed}"] * (self.settings.seed == usual["seed"])
         return f"Federation({', '.join([f'n={self.n}', *seed, *chosen])})"
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What another process is sent of it: all but the model, since functions can't be sent."""
-        return vars(self) | {"model": None}
-
     @property
     def n(self) -> int:
         """How many clients there are."""
