@@ -32,7 +32,7 @@ from jax._src.lru_cache import LRUCache
 
 import trip_jax.cli.run
 from tests import reference as ref
-from trip_jax import topology
+from trip_jax import programs, topology
 from trip_jax.config import Adversary, Config, Contribution, Defence, Training
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.model import Model
@@ -46,7 +46,8 @@ from trip_jax.protocol.state import Record, State
 from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.runs import figures
 from trip_jax.runs.schema import CONF, config_from, register
-from trip_jax.simulation import Simulation, prepared
+from trip_jax.simulation import Simulation
+from trip_jax.simulation.observer import Observer
 
 # Compilation takes most of the tests' time: programs are kept for other tests, in all of pytest's
 # processes, and for the commands that they start; and compiled with little effort, as they run for
@@ -96,7 +97,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # modules and tests stay
-    prepared.MAX_PROGRAMS = 4_000  # smaller ones than those of users
+    programs.MAX_PROGRAMS = 4_000  # smaller ones than those of users
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -163,7 +164,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 @pytest.fixture
 def fresh_programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing that is changed for a test hides behind programs of others, or stays in them."""
-    monkeypatch.setattr(prepared, "MAX_PROGRAMS", 10**6)  # none are forgotten within a test
+    monkeypatch.setattr(programs, "MAX_PROGRAMS", 10**6)  # none are forgotten within a test
     jax.clear_caches()
     yield
     jax.clear_caches()
@@ -324,6 +325,13 @@ def tiny(
         training=training,
         **settings,
     )
+
+
+class Hearing(Observer):
+    """An observer whose methods are functions."""
+
+    def __init__(self, **methods: Callable[..., object]):
+        vars(self).update(methods)
 
 
 def layers(simulation: Simulation, row: jax.Array) -> ref.Params:

@@ -17,8 +17,8 @@ from jax.sharding import NamedSharding
 from tests.conftest import rarely, tiny
 from trip_jax import Adversary, ClientData, Contribution, Defence, Simulation, cnn, topology
 from trip_jax.config import Training
-from trip_jax.learning.devices import mesh_of, replicated, shapes_of
 from trip_jax.learning.learner import Learner
+from trip_jax.learning.mesh import mesh_of, replicated, shapes_of
 from trip_jax.protocol.algorithm import step
 from trip_jax.protocol.reports import Reports
 from trip_jax.simulation.prepared import _evaluate, _start
@@ -93,7 +93,7 @@ def test_every_program_of_ws100_lowers_for_accelerators_and_asks_no_host(
 ) -> None:
     backend = {"cuda": "gpu"}.get(platform, platform)
     monkeypatch.setattr(jax, "default_backend", lambda: backend)  # that choices follow
-    monkeypatch.setattr("trip_jax.simulation.prepared.require_precision", lambda *_: None)
+    monkeypatch.setattr("trip_jax.simulation.simulation.require_precision", lambda *_: None)
     simulation = ws100(n, **settings)
     assert simulation.learner.client_batch == 128
     for name, (program, given) in programs_of(simulation).items():
@@ -115,7 +115,7 @@ def test_every_program_of_ws100_compiles_for_a_tpu_of_16_gib(
     tpu = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2")
     mesh = mesh_of(tpu.devices[:1])
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-    monkeypatch.setattr("trip_jax.simulation.prepared.require_precision", lambda *_: None)
+    monkeypatch.setattr("trip_jax.simulation.simulation.require_precision", lambda *_: None)
 
     def there(one: Any) -> Any:
         """The same where it is on the TPU, as a shape."""

@@ -19,6 +19,7 @@ from tests import asynchronous_reference as events
 from tests.conftest import (
     TINY,
     Command,
+    Hearing,
     Trajectory,
     follow,
     layers,
@@ -301,7 +302,7 @@ def test_goes_on_bit_for_bit() -> None:
     """From a state as checkpoints keep it."""
     settings: dict[str, Any] = ASYNCHRONOUS | {"trust": "own", "channel": "top_k"}
     pasts: list[Past] = []
-    whole = tiny(WORLD, **settings).run(lambda past: pasts.append(past))
+    whole = tiny(WORLD, **settings).run(Hearing(on_round=pasts.append))
     at_three = Past(pasts[2].state, pasts[2].records[:3], pasts[2].timings[:3])
     kept = jax.tree.map(np.array, arrays_of(at_three.state))
     rest = tiny(WORLD, **settings).run(past=replace(at_three, state=state_of(kept)))

@@ -16,7 +16,9 @@ import pytest
 
 from tests.conftest import config_of, rarely, tiny, tiny_data
 from trip_jax import Adversary, Contribution, Defence, load_run
-from trip_jax.learning.devices import MAX_CORES, balanced_map, mesh_of, replicated
+from trip_jax.learning.device_maps import balanced_map
+from trip_jax.learning.devices import MAX_CORES
+from trip_jax.learning.mesh import mesh_of, replicated
 from trip_jax.runs.launch import run
 from trip_jax.truth.shapley_value import centralised_truth, decentralised_truth
 

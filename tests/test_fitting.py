@@ -9,7 +9,7 @@ import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 import trip_jax
-from tests.conftest import tiny
+from tests.conftest import Hearing, tiny
 from trip_jax import InvalidSetting
 from trip_jax.config import Training
 from trip_jax.runs.fitting import fits
@@ -28,7 +28,9 @@ def federation() -> trip_jax.Simulation:
 @pytest.fixture(scope="module")
 def past(federation: trip_jax.Simulation) -> Past:
     pasts: list[Past] = []
-    federation.run(lambda past: bool(pasts.append(past)) or len(past.records) == 1)
+    federation.run(
+        Hearing(on_round=lambda past: bool(pasts.append(past)) or len(past.records) == 1)
+    )
     return pasts[0]
 
 

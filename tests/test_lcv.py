@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests import reference as ref
-from trip_jax.learning.devices import mesh_of
 from trip_jax.learning.learner import Learner
+from trip_jax.learning.mesh import mesh_of
 from trip_jax.protocol.aggregation import WeightedMean, aggregate
 from trip_jax.protocol.coordinator import trace
 from trip_jax.protocol.defences import FilterByAccuracy

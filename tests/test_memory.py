@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import trip_jax.learning.memory
-from tests.conftest import TINY, Command, tiny
+from tests.conftest import TINY, Command, Hearing, tiny
 from trip_jax import Config, Contribution, InvalidSetting, Training, mlp
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.settings import LARGEST
@@ -118,7 +118,8 @@ def test_who_knows_better_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidSetting, match=r"this machine allows 0\.0 MiB"):
         tiny()
     planned: list[PlannedMemory | None] = []
-    tiny(memory_limit=1e6).run(on_start=planned.append, on_round=lambda _: True)
+    heard = Hearing(on_start=planned.append, on_round=lambda _: True)
+    tiny(memory_limit=1e6).run(heard)
     assert planned[0] and 0 < planned[0].rounds < planned[0].total < GIB * 1e6
 
 

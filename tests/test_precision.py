@@ -14,15 +14,14 @@ import numpy as np
 import pandas
 import pytest
 
-import trip_jax.simulation
 from experiments.benchmarks import ceiling
 from experiments.benchmarks.ceiling import operations_an_image
 from experiments.benchmarks.precision import busy_seconds, precision
 from tests.conftest import TINY, config_of, tiny
 from trip_jax.data.federation import ClientData
-from trip_jax.learning.devices import PRECISIONS, require_precision
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.models import cnn
+from trip_jax.learning.precision import PRECISIONS, require_precision
 from trip_jax.protocol.aggregation import WeightedMean, aggregate, coalition_models
 from trip_jax.runs.prepare import prepare
 from trip_jax.settings.errors import InvalidSetting
@@ -43,7 +42,7 @@ def _products(function: Callable[..., Any], *inputs: Any) -> set[str]:
 def test_training_and_evaluation_have_the_precision(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(trip_jax.simulation.prepared, "require_precision", lambda *_: None)
+    monkeypatch.setattr("trip_jax.simulation.simulation.require_precision", lambda *_: None)
     simulation = tiny(precision=name)
     models = simulation.start().models
     clients, keys = np.arange(6), jax.random.split(simulation.root, 6)

@@ -17,6 +17,7 @@ from tests import reference as ref
 from tests.conftest import (
     TINY,
     Command,
+    Hearing,
     away_of,
     follow,
     oracle_inputs,
@@ -192,7 +193,7 @@ def test_who_is_away_spends_nothing() -> None:
 
 def test_a_run_that_is_cut_off_tells_what_it_has_spent() -> None:
     training = Training(rounds=2, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0.5)
-    result = tiny(WORLD, privacy=DP, training=training).run(on_round=lambda past: True)
+    result = tiny(WORLD, privacy=DP, training=training).run(Hearing(on_round=lambda past: True))
     assert result.guarantee == Gaussian(DP.clip, DP.noise).guarantee(1, DP.delta)
 
 

@@ -1,19 +1,24 @@
 """Programs are compiled once a process, never taken for others', and their memory is foreseen."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from flax import linen as nn
+from flax import nnx
 
 from tests.conftest import rarely, tiny
+from trip_jax import programs
 from trip_jax.config import Adversary, Config, Defence
 from trip_jax.learning.from_flax import from_flax
-from trip_jax.learning.models import MLP
+from trip_jax.learning.model import Model
+from trip_jax.learning.models import MLP, mlp
 from trip_jax.runs.launch import run
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.simulation import Simulation, prepared
+from trip_jax.simulation import Simulation
 
 LIES = {"adversary": Adversary("d1d2", fraction=0.4), "defence": Defence(c1=True, c2=True)}
 
@@ -48,7 +53,7 @@ def test_the_next_federation_of_the_same_shapes_compiles_nothing(settings: dict[
 
 @pytest.mark.usefixtures("fresh_programs")
 def test_programs_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared, "MAX_PROGRAMS", 0)
+    monkeypatch.setattr(programs, "MAX_PROGRAMS", 0)
     assert all(run_counting_work(tiny())[1] >= 9 for _ in range(2))
 
 
@@ -61,6 +66,63 @@ def test_another_model_of_the_same_shapes_is_another_program() -> None:
     phi = plain.run().phi
     np.testing.assert_array_equal(lists.run().phi, phi)
     assert (tiny(model=from_flax(Smooth(3, (6,)))).run().phi != phi).any()
+
+
+class Network(nn.Module):
+    """A user's own network of Linen."""
+
+    width: float = 6
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return nn.Dense(3)(nn.tanh(nn.Dense(int(self.width))(x.reshape(len(x), -1))))
+
+
+class NnxNetwork(nnx.Module):
+    """A user's own network of NNX."""
+
+    def __init__(self, width: int, rngs: nnx.Rngs):
+        self.first, self.last = nnx.Linear(9, width, rngs=rngs), nnx.Linear(width, 3, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.last(nnx.tanh(self.first(x.reshape(len(x), -1))))
+
+
+def network_of_nnx(width: int) -> Model:
+    return from_flax(lambda rngs: NnxNetwork(width, rngs))
+
+
+@pytest.mark.usefixtures("fresh_programs")
+@pytest.mark.parametrize("model", [lambda: from_flax(Network()), lambda: network_of_nnx(6)])
+def test_equal_modules_of_users_share_programs(model: Callable[[], Model]) -> None:
+    """Of federations that differ in seed the second compiles nothing, to the same result."""
+    phi, work = run_counting_work(tiny(model=model(), seed=0))
+    assert work >= 9
+    again, none = run_counting_work(tiny(model=model(), seed=1))
+    assert none == 0 and (again != phi).any()
+    np.testing.assert_array_equal(tiny(model=model(), seed=0).run().phi, phi)
+
+
+def test_modules_that_differ_are_other_models() -> None:
+    linen = from_flax(Network(4))
+    assert linen is from_flax(Network(4))
+    assert linen is not from_flax(Network(5)) and linen is not from_flax(Network(4.0))
+    assert network_of_nnx(4) is network_of_nnx(4) is not network_of_nnx(5)
+
+    def drawn_otherwise(rngs: nnx.Rngs) -> NnxNetwork:
+        rngs.params()  # the structure is the same, the initial parameters are not
+        return NnxNetwork(4, rngs)
+
+    assert from_flax(drawn_otherwise) is not network_of_nnx(4)
+
+
+def test_functions_of_users_share_programs_with_no_other_federation() -> None:
+    """They may read what changes: a model is not what it was when they compare equal."""
+    plain, factor = mlp(3, (6,)), [1.0]
+    own = Model(plain.init, lambda params, x: factor[0] * plain.apply(params, x))
+    first = tiny(model=own).run().phi
+    factor[0] = 0.5
+    assert (tiny(model=own).run().phi != first).any()
 
 
 def test_memory_that_is_not_enough_is_said_in_a_sentence(

@@ -18,7 +18,7 @@ import pytest
 import xarray
 
 import trip_jax
-from tests.conftest import TINY, Command, Once, config_of, tiny
+from tests.conftest import TINY, Command, Hearing, Once, config_of, tiny
 from trip_jax import Adversary, ChannelConfig, Contribution, Defence, InvalidSetting
 from trip_jax.config import Training
 from trip_jax.runs.launch import run
@@ -98,7 +98,9 @@ def test_going_on_from_any_round_gives_the_same(settings: dict[str, Any], tmp_pa
     federation = tiny(graphs, training=training, **settings)
     pasts: list[Past] = []
     updates = tmp_path / "updates"
-    expected = federation.run(lambda past: pasts.append(replace_lists(past)), updates=updates)
+    expected = federation.run(
+        Hearing(on_round=lambda past: pasts.append(replace_lists(past))), updates=updates
+    )
     checkpoints = RunCheckpoints(tmp_path, trip_jax.Config(), federation)
     for past in pasts[:-1]:
         checkpoints.save(past)

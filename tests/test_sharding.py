@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import config_of, rarely, tiny, tiny_data
+from tests.conftest import Hearing, config_of, rarely, tiny, tiny_data
 from tests.test_devices import told_by
 from trip_jax import Adversary, Contribution, Defence, InvalidSetting, load_run, topology
 from trip_jax.learning.models import mlp
@@ -219,7 +219,7 @@ def test_what_needs_all_models_is_refused(settings: dict[str, Any]) -> None:
 def test_a_run_goes_on_however_its_models_were_divided(parts: bool) -> None:
     first = tiny(devices=FOUR, shard_models=parts)
     pasts: list[Past] = []
-    first.run(on_round=lambda past: pasts.append(past) or True)
+    first.run(Hearing(on_round=lambda past: pasts.append(past) or True))
     (past,) = pasts
     past = replace(past, state=first.placement.collected(past.state))
     then = tiny(devices=FOUR, shard_models=not parts).run(past=past)

@@ -7,7 +7,7 @@ import numpy as np
 import psutil
 from jax import monitoring
 
-from tests.conftest import tiny, tiny_data
+from tests.conftest import Hearing, tiny, tiny_data
 from trip_jax import Config, Defence
 from trip_jax.config import Adversary, Checkpoint, Training
 from trip_jax.runs.resume import RunCheckpoints
@@ -41,7 +41,7 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
 
     monitoring.register_event_duration_secs_listener(count)
     try:
-        result = simulation.run(measure)
+        result = simulation.run(Hearing(on_round=measure))
     finally:
         monitoring.unregister_event_duration_listener(count)
     assert len(result.timings) == ROUNDS == 100 * len(used)

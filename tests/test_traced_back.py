@@ -92,7 +92,7 @@ def test_rows_are_of_clients(clients: Any) -> None:
 
 
 def test_large_federations_keep_no_phi_unless_asked() -> None:
-    with patch("trip_jax.simulation.prepared.MAX_KEPT", 5):
+    with patch("trip_jax.simulation.federation.MAX_KEPT", 5):
         assert tiny().start().phi is None
         assert tiny(keep_phi=True).start().phi is not None
         with pytest.raises(InvalidSetting, match=r"surrogate .* set keep_phi=true"):

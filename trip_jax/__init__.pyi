@@ -35,6 +35,7 @@ from .settings.errors import Diverged as Diverged
 from .settings.errors import InvalidSetting as InvalidSetting
 from .simulation import Simulation as Simulation
 from .simulation.history import Result as Result
+from .simulation.observer import Observer as Observer
 from .truth.shapley_value import GroundTruth as GroundTruth
 from .truth.shapley_value import centralised_truth as centralised_truth
 from .truth.shapley_value import decentralised_truth as decentralised_truth

@@ -1,6 +1,6 @@
 """Every setting of a run: frozen dataclasses that check themselves.
 
-Each stands where it is used. They are the arguments of the Python API and, by cli/schema.py, what
+Each stands where it is used. They are the arguments of the Python API and, by runs/schema.py, what
 Hydra checks configuration files and the command line against. A wrong value raises
 `InvalidSetting`.
 """
@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, fields, replace
 
 from trip_jax.data.partition import Distribution
 from trip_jax.data.sources import DatasetConfig
-from trip_jax.learning.devices import PRECISIONS, Distributed
+from trip_jax.learning.distributed import Distributed
 from trip_jax.learning.models import ModelConfig
+from trip_jax.learning.precision import PRECISIONS
 from trip_jax.learning.privacy import Privacy
 from trip_jax.learning.training import Training
 from trip_jax.protocol.adversaries import Adversary
@@ -52,6 +53,7 @@ class Config:
     checkpoint: Checkpoint = field(default_factory=Checkpoint, metadata=EXECUTION)
     keep_phi: bool | None = None  # [n, n]; None: of up to `MAX_KEPT` clients
     memory_limit: float | None = execution(None)  # GiB that a run may take; None: what there is
+    keep_programs: bool = execution(True)  # compiled programs, on disk for the next process
     track: str = execution("none")  # who hears of the run while it goes on
     distributed: Distributed = field(default_factory=Distributed, metadata=EXECUTION)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)

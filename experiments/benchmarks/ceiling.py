@@ -10,7 +10,7 @@ import optax
 from jax import Array, lax
 
 from trip_jax.data.federation import as_seen
-from trip_jax.learning.devices import PRECISIONS
+from trip_jax.learning.precision import PRECISIONS
 from trip_jax.simulation import Simulation
 
 PRODUCTS = 8  # one after another, so that starting them costs little

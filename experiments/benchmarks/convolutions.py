@@ -27,9 +27,9 @@ from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.report import Report
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.convolution import FORMS
-from trip_jax.learning.devices import mesh_of
 from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.learner import Learner, default_batches
+from trip_jax.learning.mesh import mesh_of
 from trip_jax.learning.model import Model
 from trip_jax.learning.models import CNN, fast_form
 from trip_jax.learning.training import Training

@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,13 @@ from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import compose_config
 from experiments.harness.report import Report
 from experiments.paper.measures import yardsticks
-from trip_jax.learning.devices import PRECISIONS, available, require_precision
+from trip_jax.learning.devices import available
+from trip_jax.learning.precision import PRECISIONS, require_precision
 from trip_jax.protocol.algorithm import step
 from trip_jax.runs.prepare import describe, prepare
 from trip_jax.simulation import Simulation
 from trip_jax.simulation.history import Clock, Past, Result, Timing
+from trip_jax.simulation.observer import Observer
 from trip_jax.truth.metrics import cosine_distance
 
 TERA = 1e12
@@ -74,7 +75,7 @@ def precision(arguments: Sequence[str]) -> None:
         simulation, _ = prepare(replace(config, precision=name))
         past = Past(simulation.start(), [], [])
         began = time.perf_counter()
-        result = simulation.run(partial(_say, name), past=past)
+        result = simulation.run(_Said(name), past=past)
         whole = time.perf_counter() - began - result.compile_seconds
         first = first or result
         ceiling = matmul_ceiling(name, device)
@@ -154,8 +155,14 @@ def _scores(result: Result, float32: Result) -> dict[str, float]:
     }
 
 
-def _say(name: str, past: Past) -> None:
-    print(f"{name}: a round in {past.timings[-1].seconds:.1f} s", flush=True)
+class _Said(Observer):
+    """Prints how long each round took."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def on_round(self, past: Past) -> None:
+        print(f"{self._name}: a round in {past.timings[-1].seconds:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

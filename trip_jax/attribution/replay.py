@@ -18,9 +18,9 @@ from jax import Array, lax
 from jaxtyping import Bool, Float
 
 from trip_jax.attribution.journal import Journal, block_width
-from trip_jax.learning.devices import replicated
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
+from trip_jax.learning.mesh import replicated
 from trip_jax.settings import require
 from trip_jax.shapley import game_values
 from trip_jax.shapley.sampling import draw, estimate, require_budget

@@ -29,6 +29,7 @@ from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.runs.started import note_start, start_of
 from trip_jax.runs.sweep import FAILED, FAILURE, read_job, write_table
 from trip_jax.settings.errors import Interrupted, InvalidSetting
+from trip_jax.simulation.observer import Observer
 
 USAGE = """\
 trip-jax run [+experiment=NAME] [GROUP=CHOICE ...] [SETTING=VALUE ...] [-m]
@@ -65,12 +66,8 @@ def _hydra_main(settings: DictConfig) -> float:
         if not config.resume:  # what was begun by an earlier version goes on
             refuse_idle(config, hydra_config.overrides.task, hydra_config.mode != RunMode.RUN)
         folder = _folder(config, folder, hydra_config)
-
-        def on_begun() -> None:
-            _save_settings(settings, hydra_config, folder)
-            note_start(folder, config)
-
-        summary = run(config, folder, name, on_begun)
+        begun = _NotesStart(settings, hydra_config, folder, config)
+        summary = run(config, folder, name, begun)
     except Interrupted as end:  # of a sweep, too
         where = hydra_config.sweep.dir
         of_sweep = f" Give it hydra.sweep.dir={where}." if hydra_config.mode != RunMode.RUN else ""
@@ -88,6 +85,18 @@ def _hydra_main(settings: DictConfig) -> float:
         else:
             Folders.give_up()
     return summary["final_accuracy"]["mean"]
+
+
+class _NotesStart(Observer):
+    """Writes the settings, and when the run began, to its directory."""
+
+    def __init__(self, settings: DictConfig, hydra_config: Any, folder: Path, config: Config):
+        self._given = settings, hydra_config, folder
+        self._folder, self._config = folder, config
+
+    def on_begun(self) -> None:
+        _save_settings(*self._given)
+        note_start(self._folder, self._config)
 
 
 def _note_failure(error: BaseException, settings: DictConfig, hydra_config: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
@@ -118,12 +120,13 @@ def _draw(available: int, size: int | None, setting: str, seed: list[int]) -> np
 @DATASETS("digits", reads=())
 def _digits(config: DatasetConfig) -> Arrays:
     """The 1,797 8x8 digits that scikit-learn embeds; 500 of a fixed shuffle are the test split."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    order = np.random.default_rng(0).permutation(len(digits.target))
-    images = np.round(digits.images[order, :, :, None] * (255 / 16)).astype(np.uint8)
-    labels = digits.target[order].astype(np.int32)
+    found = find_spec("sklearn")
+    assert found and found.origin
+    # Its own reader of the same file imports all of scikit-learn, which takes a second or more.
+    table = np.loadtxt(Path(found.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")
+    order = np.random.default_rng(0).permutation(len(table))
+    images = np.round(table[order, :-1].reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
+    labels = table[order, -1].astype(np.int32)
     return images[:-500], labels[:-500], images[-500:], labels[-500:]
 
 

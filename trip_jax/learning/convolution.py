@@ -22,13 +22,13 @@ from jax import Array, lax
 from jaxtyping import Float
 
 Form = Literal["shifts", "direct"]
-PARTS = 4  # of a minibatch, in the gradient of a kernel
+PARTS = 4  # a minibatch is divided into so many where the gradient of a kernel is computed
 Images: TypeAlias = Float[Array, "B H W C"]
 Padding: TypeAlias = tuple[tuple[int, int], tuple[int, int]]
 
 
 def by_shifts(x: Images, kernel: Float[Array, "3 3 C F"]) -> Float[Array, "B H W F"]:
-    """SAME convolution."""
+    """A SAME convolution as one matrix product of nine shifted copies of the images."""
     b, h, w, c = x.shape
     padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     patches = [padded[:, i : i + h, j : j + w] for i in range(3) for j in range(3)]
@@ -40,7 +40,7 @@ def by_shifts(x: Images, kernel: Float[Array, "3 3 C F"]) -> Float[Array, "B H W
 def direct(
     x: Images, kernel: Float[Array, "K L C F"], padding: Padding = ((1, 1), (1, 1))
 ) -> Float[Array, "B H2 W2 F"]:
-    """Convolution of images with so many rows and columns of zeros around them."""
+    """XLA's own convolution of images that are padded with so many rows and columns of zeros."""
     if (channels := x.shape[3]) > 1 and channels % 2:  # takes twice to four times as long
         x = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, 1)))
         kernel = jnp.pad(kernel, ((0, 0), (0, 0), (0, 1), (0, 0)))
@@ -67,7 +67,7 @@ def _direct_backward(
 
 
 def _gradient_of_kernel(x: Array, slope: Array, padding: Padding) -> Array:
-    """Channels as a batch of images, examples as their channels, and the slope as the kernel.
+    """The gradient of the kernel: a convolution with channels as images, examples as channels.
 
     A part of the examples at a time: sums over all leave the cache, and take half as long again.
     """
@@ -84,7 +84,7 @@ direct.defvjp(_direct_forward, _direct_backward)
 
 
 def pooled_by_reshape(x: Images) -> Float[Array, "B H//2 W//2 C"]:
-    """A last odd row or column is dropped."""
+    """2x2 max-pooling by a reshape; a last odd row or column is dropped."""
     b, h, w, c = x.shape
     even = x[:, : h // 2 * 2, : w // 2 * 2]
     return even.reshape(b, h // 2, 2, w // 2, 2, c).max(axis=(2, 4))
@@ -92,7 +92,7 @@ def pooled_by_reshape(x: Images) -> Float[Array, "B H//2 W//2 C"]:
 
 @jax.custom_vjp
 def pooled(x: Images) -> Float[Array, "B H//2 W//2 C"]:
-    """The same by `reduce_window`, twice as fast forward, whose own gradient is slow."""
+    """2x2 max-pooling by `reduce_window`, twice as fast forward, with a gradient of ours."""
     return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
 
 
@@ -102,7 +102,7 @@ def _pooled_forward(x: Array) -> tuple[Array, tuple[Array, Array]]:
 
 
 def _pooled_backward(seen: tuple[Array, Array], slope: Array) -> tuple[Array]:
-    """Divided among all that are the largest."""
+    """The gradient of 2x2 max-pooling, divided equally among all entries that are the largest."""
     x, most = seen
     (_, height, width, _), (_, rows, columns, _) = x.shape, most.shape
     even = x[:, : 2 * rows, : 2 * columns]

@@ -47,7 +47,7 @@ def totals(
     predict: Callable[[Array, int], Array],
     third: str = UTILITIES[2],
 ) -> Float[Array, "R 3"]:
-    """The sums of `evaluate` over real examples, of what they see of models.
+    """Utilities of models summed over some test examples, from the outputs of their first layers.
 
     Args:
         predict: `FlatModel.predict_seen`.
@@ -63,7 +63,7 @@ def totals(
 def _of_examples(
     logits: Float[Array, "B classes"], labels: Int32[Array, " B"], third: str
 ) -> tuple[Array, Array, Array]:
-    """All three utilities [B] of each example."""
+    """Accuracy, loss and a third utility [B] of each example."""
     log_p = jax.nn.log_softmax(logits.T, axis=0)  # classes first: reductions are vectorised
     true = jnp.take_along_axis(log_p, labels[None], axis=0)[0]
     classes = jnp.arange(len(log_p))[:, None]

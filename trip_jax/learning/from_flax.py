@@ -1,8 +1,9 @@
-"""Models from Flax modules: Linen's, and what makes one of NNX."""
+"""Models from Flax modules of Linen, and from functions that make modules of NNX."""
 
 import sys
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Hashable, Sequence
+from functools import cache, lru_cache, partial
+from types import FunctionType
 from typing import Any, cast
 
 import jax
@@ -22,6 +23,10 @@ def from_flax(module: nn.Module | Callable[..., Any]) -> Model:
     Its parameters are trained and averaged. It is given no key, so that Dropout must be
     deterministic, and may keep nothing else, as BatchNorm does.
 
+    Equal modules give the same model, whose programs are compiled once. Linen modules are equal if
+    their class and fields are, those of NNX if their structure and the function that makes them
+    are. So what a module computes must follow from these, not from variables that change.
+
     Args:
         module: of Linen; or a function of `nnx.Rngs` that makes a module of NNX, such as
             `lambda rngs: Network(rngs=rngs)`, so that it can be drawn by seed.
@@ -30,7 +35,7 @@ def from_flax(module: nn.Module | Callable[..., Any]) -> Model:
         InvalidSetting: it is neither; by `Simulation`, it has more than parameters.
     """
     if isinstance(module, nn.Module):
-        return _from_linen(module)
+        return _same_for_equal(_from_linen, module, _written_out(module))
     if nnx := sys.modules.get("flax.nnx"):
         require(
             not isinstance(module, nnx.Module),
@@ -42,7 +47,75 @@ def from_flax(module: nn.Module | Callable[..., Any]) -> Model:
         "from_flax takes a Linen module, or a function of nnx.Rngs that makes one of NNX, not "
         f"{module.__name__ if isinstance(module, type) else told(module)}.",
     )
-    return _from_nnx(module)
+    return _same_for_equal(_from_nnx, module, _what_it_makes(module))
+
+
+def _same_for_equal(build: Callable[[Any], Model], module: Any, key: Hashable | None) -> Model:
+    """The model of a module, the same one for all modules of an equal key; None equals no other."""
+    if key is None:
+        return build(module)
+    return _built(build, _Keyed(module, key))
+
+
+class _Keyed:
+    """A module that is told apart from others by a key in place of itself."""
+
+    def __init__(self, module: Any, key: Hashable):
+        self.module, self.key = module, key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Keyed) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+@lru_cache(maxsize=32)
+def _built(build: Callable[[Any], Model], keyed: _Keyed) -> Model:
+    return build(keyed.module)
+
+
+def _written_out(module: nn.Module) -> Hashable | None:
+    """A Linen module and its text, which tells 1 from 1.0 and True; None if it can't be hashed."""
+    try:
+        hash(module)
+    except TypeError:
+        return None
+    return module, repr(module)
+
+
+def _what_it_makes(make: Callable[..., Any]) -> Hashable | None:
+    """The structure of the NNX module that a function makes, and what the function is.
+
+    Returns:
+        None where they can't be compared, as of a function that fails: `Simulation` tells why.
+    """
+    from flax import nnx
+
+    structures: list[Any] = []
+    try:
+        jax.eval_shape(
+            lambda key: structures.append(nnx.split(make(nnx.Rngs(key)))[0]), jax.random.key(0)
+        )
+        hash(key := (*structures, *map(repr, structures), _what_it_does(make)))
+    except Exception:
+        return None
+    return key
+
+
+def _what_it_does(function: Any) -> Hashable:
+    """The code of a function and the values that are bound to it; of another object, itself."""
+    if isinstance(function, partial):
+        given = function.args, tuple(sorted(function.keywords.items()))
+        return _what_it_does(function.func), given, repr(given)
+    if not isinstance(function, FunctionType):
+        return cast(Hashable, function)
+    bound = (
+        tuple(cell.cell_contents for cell in function.__closure__ or ()),
+        function.__defaults__,
+        tuple(sorted((function.__kwdefaults__ or {}).items())),
+    )
+    return function.__code__, function.__module__, bound, repr(bound)
 
 
 def _from_linen(module: nn.Module) -> Model:

@@ -14,9 +14,10 @@ from jax.sharding import Mesh
 from jaxtyping import Bool, Float, Int, Key
 
 from trip_jax.data.federation import ClientData, as_seen
-from trip_jax.learning.devices import PRECISIONS, balanced_map
+from trip_jax.learning.device_maps import balanced_map
 from trip_jax.learning.evaluation import evaluate, smooth_utilities, totals
 from trip_jax.learning.model import FlatModel
+from trip_jax.learning.precision import PRECISIONS
 from trip_jax.learning.privacy import AsTrained, Mechanism
 from trip_jax.learning.training import Trained, Training, train_clients
 from trip_jax.learning.utilities import UTILITIES
@@ -24,7 +25,7 @@ from trip_jax.settings.errors import InvalidSetting
 
 
 def default_batches(backend: str) -> tuple[int, int]:
-    """Clients trained and coalition models evaluated in one `vmap`.
+    """The numbers of clients trained, and of coalition models evaluated, in one `vmap`.
 
     One at a time is fastest on CPU (5,900 against 4,900 samples/s for eight clients; grouped
     convolutions make evaluation ten times slower). Elsewhere enough models to fill the device, and
@@ -35,7 +36,7 @@ def default_batches(backend: str) -> tuple[int, int]:
 
 @struct.dataclass
 class Learner:
-    """Trains and evaluates models [R, P].
+    """Trains and evaluates models [R, P] on the clients' data, divided among devices.
 
     Programs that are given learners of equal settings and shapes are traced and compiled once.
 
@@ -46,7 +47,8 @@ class Learner:
         client_batch, evaluation_batch: models in one `vmap`.
         third: the utility beside accuracy and loss, see `columns`.
         equal: whether all clients own equally much, which needs no dealing of work.
-        own: None, or what tells a federation apart from all others, see `Rules`.
+        only_for: None, or the token of the one federation that may use programs compiled for this
+            learner, see `trip_jax.programs.token_of`.
         mechanism: what of its training leaves a client.
     """
 
@@ -59,11 +61,11 @@ class Learner:
     evaluation_batch: int = struct.field(pytree_node=False)
     third: str = struct.field(pytree_node=False, default=UTILITIES[2])
     equal: bool = struct.field(pytree_node=False, default=False)
-    own: object = struct.field(pytree_node=False, default=None)
+    only_for: object = struct.field(pytree_node=False, default=None)
     mechanism: Mechanism = AsTrained()
 
     def on(self, data: ClientData, mechanism: Mechanism | None = None) -> "Learner":
-        """The same with these arrays, as the work of one device is given them."""
+        """The learner with other arrays of data: those that one device is given to work with."""
         return replace(self, data=data, mechanism=mechanism or self.mechanism)
 
     def require_outputs(self) -> None:
@@ -85,7 +87,7 @@ class Learner:
     def train(
         self, models: Float[Array, "R P"], clients: Int[Array, " R"], keys: Key[Array, " R"]
     ) -> Trained:
-        """Train(theta, D_i) of Algorithm 1, as in `train_clients`, and what leaves of it."""
+        """Train(theta, D_i) of Algorithm 1, then the privacy mechanism; see `train_clients`."""
 
         def work(rows: tuple[Array, Array, Array], shared: tuple[Array, Any, Any]) -> Trained:
             (starts, clients, keys), (models, *own) = rows, shared
@@ -143,11 +145,11 @@ class Learner:
             )
 
     def parts(self, mixed: int) -> int:
-        """Parts of the test set that see mixtures of so many models, see `FlatModel.parts`."""
+        """The parts of the test set for mixtures of so many models, see `FlatModel.parts`."""
         return self.model.parts(mixed, len(self.data.test_labels))
 
     def seen(self, models: Float[Array, "R P"], part: Array, parts: int) -> Float[Array, "R Q"]:
-        """What a part of the test set sees of models, on a single device; linear in them."""
+        """First-layer outputs of models on a part of the test set, on one device."""
         rows, _ = _rows_of(part, parts, len(self.data.test_labels))
         examples = as_seen(self.data.test_images[rows])
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
@@ -158,7 +160,7 @@ class Learner:
     def evaluate_seen(
         self, seen: Float[Array, "R Q"], part: Array, parts: int
     ) -> Float[Array, "R 3"]:
-        """What the part adds to `evaluate`, on a single device."""
+        """The share of utilities that a part of the test set adds, from `seen`, on one device."""
         n = len(self.data.test_labels)
         rows, real = _rows_of(part, parts, n)
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
@@ -166,7 +168,7 @@ class Learner:
             return totals(seen, labels, real, predict=predict, third=self.third) / n
 
     def smooth_utilities(self, theta: Float[Array, " P"]) -> Float[Array, " 3"]:
-        """Utilities that have gradients, of one model on a single device."""
+        """Differentiable utilities of one model on the test set, on one device."""
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
             return smooth_utilities(
                 theta,
@@ -178,7 +180,7 @@ class Learner:
 
 
 def _rows_of(part: Array, parts: int, n: int) -> tuple[Int[Array, " B"], Bool[Array, " B"]]:
-    """Which of n examples a part has, and which of them no earlier part had."""
+    """The rows of a part of n test examples, and which of these rows no earlier part has."""
     size = -(-n // parts)
     rows = part * size + jnp.arange(size)
     return jnp.minimum(rows, n - 1), rows < n

@@ -18,7 +18,7 @@ Shape = Array | jax.ShapeDtypeStruct
 
 @dataclass(frozen=True)
 class PlannedMemory:
-    """Bytes at the peak of a run: of this process on a CPU, else of each device.
+    """Bytes that a run takes at its peak: of this process on a CPU, else of each device.
 
     Attributes:
         rounds: what rounds take, on a CPU beyond what is held.
@@ -53,9 +53,11 @@ class PlannedMemory:
         return f"{size(self.rounds)} for rounds{then}{noted}, {where}{disk}"
 
 
-LARGE_SHARE = 1 / 32  # of the memory: compiling programs twice takes a few seconds
+LARGE_SHARE = 1 / 32
+"""A federation whose models take this share of the memory is planned before any of it exists."""
+
 FILED = 2**30
-"""Bytes of all records of a run, beyond which they are kept in files."""
+"""Records of a run that take more bytes than this are kept in files."""
 
 LARGE = "n_clients, the model's widths"
 WORKED_ON = "training.local_epochs, .batch_size, .client_batch, contribution.coalition_batch"
@@ -71,7 +73,7 @@ def require_least(models: int, phi: int, mesh: Mesh, limit: float | None) -> boo
     Returns:
         whether they are so large that all should be planned before any of it exists.
     """
-    needed = 4 * (3 * models + 2 * phi)  # last, next and trained; last and next
+    needed = 4 * (3 * models + 2 * phi)  # models: last, next and trained; phi: last and next
     if _on_cpu(mesh):
         needed *= len(mesh.local_devices)
     without = ", or set keep_phi=false" * (2 * phi > 3 * models)
@@ -87,7 +89,7 @@ def planned_memory(
     limit: float | None,
     beside: int = 0,
 ) -> PlannedMemory | None:
-    """The compiler's own plan of memory, None where it tells nothing.
+    """The memory that compiled programs take by the compiler's own plan; None where it has none.
 
     It is the largest of what phases read, write and use in between, with what waits for later ones.
 
@@ -107,7 +109,7 @@ def planned_memory(
         return None
     train, contribute, coordinate = map(_used, plans)
     of_models, of_phi = 4 * models.size, 4 * phi.size if phi is not None else 0
-    waiting = (of_phi, of_phi + of_models, 3 * of_models)  # last, next and trained
+    waiting = (of_phi, of_phi + of_models, 3 * of_models)  # models: last, next and trained
     on_each = max(map(sum, zip((train, contribute, coordinate), waiting, strict=True))) + beside
     copies = len(mesh.local_devices) if _on_cpu(mesh) else 1
     planned = PlannedMemory(int(copies * on_each), _held(mesh), records=records)
@@ -126,7 +128,7 @@ def _held(mesh: Mesh) -> int:
 def _require(
     needed: int, settings: str, mesh: Mesh, limit: float | None, otherwise: str = ""
 ) -> float:
-    """What there is."""
+    """The bytes that there are; refuses a need that exceeds them, and says what to lower."""
     there = of_device(mesh.local_devices[0]) if limit is None else Room(limit * GIB, "memory_limit")
     unless = " (each device holds all models unless shard_models=true)"
     devices = (", devices" * _on_cpu(mesh) + unless) * (mesh.size > 1)
@@ -136,7 +138,7 @@ def _require(
 
 
 def bytes_of(tree: Any) -> int:
-    """That the arrays of a tree take, or those of such shapes."""
+    """The bytes of all arrays of a tree, or of arrays of such shapes."""
     return sum(math.prod(one.shape) * one.dtype.itemsize for one in jax.tree.leaves(tree))
 
 

@@ -19,7 +19,7 @@ from trip_jax.settings.errors import InvalidSetting
 Params = Any  # a pytree of arrays
 
 SEEN = 2**14
-"""Numbers that a first layer makes of a part of the examples: a cache holds mixtures of so few."""
+"""First-layer outputs of a part of the examples: so few that a CPU's cache holds mixtures."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Model:
     def in_shapes(
         self, shape: Sequence[int], dtype: Any = jnp.float32, sharding: Any = None
     ) -> "FlatModel":
-        """The same where theta^(0) is a shape alone, which takes no memory.
+        """The model as vectors before theta^(0) is drawn: a shape stands for it.
 
         Args:
             shape, dtype: of an example, as the model is given it.
@@ -119,7 +119,7 @@ class Model:
 
     @contextmanager
     def noting(self, shape: Sequence[int], dtype: Any) -> Iterator[None]:
-        """Say of errors within which examples the model was given."""
+        """Add to errors that a model raises which examples it was given."""
         given = f"examples {list(shape)} of {jnp.dtype(dtype)}"
         try:
             yield
@@ -146,13 +146,13 @@ class FlatModel:
     dtype: Any = struct.field(pytree_node=False)
 
     def drawn(self, key: Key[Array, ""]) -> "FlatModel":
-        """The same with theta^(0), where it was a shape alone."""
+        """The model with theta^(0) drawn by a key, where a shape stood for it."""
         examples = jnp.zeros((1, *self.shape), self.dtype)
-        params = jax.jit(self.model.init)(key, examples)  # as one program
+        params = jax.jit(self.model.init)(key, examples)  # as one program, not many
         return replace(self, theta=ravel_pytree(params)[0])
 
     def draw(self, key: Key[Array, ""]) -> Float[Array, " P"]:
-        """Other initial parameters."""
+        """Initial parameters drawn by another key, as one vector."""
         params = self.model.init(key, jnp.zeros((1, *self.shape), self.dtype))
         return ravel_pytree(params)[0]
 
@@ -171,13 +171,13 @@ class FlatModel:
         return _logits(learn(self.unravel(row), examples), len(examples))
 
     def seen(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Float[Array, " Q"]:
-        """All that logits for these examples depend on, of a model with a split; linear in it."""
+        """First-layer outputs and all other parameters, as a vector that is linear in the model."""
         split = cast(Split, self.model.split)
         first, others = split.divide(self.unravel(row))
         return jnp.concatenate([ravel_pytree(others)[0], split.first(first, examples).ravel()])
 
     def predict_seen(self, seen: Float[Array, " Q"], n_examples: int) -> Array:
-        """Logits of what `seen` gives, or of a mixture of it."""
+        """Logits from a vector of `seen`, or from a mixture of such vectors."""
         split, (_, others) = cast(Split, self.model.split), self.divided
         size = _size(others)
         hidden = seen[size:].reshape(n_examples, -1)
@@ -185,13 +185,13 @@ class FlatModel:
 
     @property
     def divided(self) -> tuple[Params, Params]:
-        """The parameters of the first layer, and all others, of a model with a split; shapes."""
+        """The shapes of the first layer's parameters, and of all others."""
         split = cast(Split, self.model.split)
         theta = jax.ShapeDtypeStruct(self.theta.shape, jnp.float32)
         return jax.eval_shape(lambda row: split.divide(self.unravel(row)), theta)
 
     def parts(self, mixed: int, n_examples: int) -> int:
-        """In how many parts examples are best shown to mixtures of so many models by `seen`.
+        """The best number of parts of the examples for mixtures that `seen` evaluates.
 
         Returns:
             0 where it is best not to: the first layer takes fewer products than mixing it.
@@ -211,7 +211,7 @@ def _size(params: Params) -> int:
 
 
 def _unravelling(params: Params) -> Callable[[Array], Params]:
-    """From a vector to parameters of these shapes."""
+    """The function that makes parameters of these shapes of a vector."""
     found: list[Callable[[Array], Params]] = []
 
     def ravel(params: Params) -> Array:
@@ -224,7 +224,7 @@ def _unravelling(params: Params) -> Callable[[Array], Params]:
 
 
 def _logits(found: Any, n_examples: int) -> Float[Array, "B C"]:
-    """What a model gives, in float32; refused while it is traced, before anything runs."""
+    """The logits of a model in float32; other outputs are refused while the model is traced."""
     given = f"{found.dtype}{list(found.shape)}" if isinstance(found, Array) else told(found)
     require(
         isinstance(found, Array)

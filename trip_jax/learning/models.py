@@ -83,7 +83,7 @@ MODELS: Kinds[Callable[["ModelConfig", Sequence[int], int], Model]] = Kinds("mod
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The clients' network."""
+    """The settings of the clients' network."""
 
     kind: str = chosen_from(MODELS, "mlp")
     # widths of the dense hidden layers; the cnn takes one
@@ -154,7 +154,7 @@ def cnn(
 
 
 def fast_form(backend: str) -> Form:
-    """The form of the CNN for the numbers of models that are taken at once there."""
+    """The form of the CNN that is fastest on a backend, with its default batches of models."""
     return "direct" if backend == "cpu" else "shifts"
 
 
@@ -177,7 +177,7 @@ def mlp(n_classes: int | None = None, hidden: Sequence[int] = (64,)) -> Model:
 
 @lru_cache(maxsize=32)
 def _split(network: MLP) -> Split | None:
-    """The first dense layer, and a perceptron with one hidden layer less."""
+    """A perceptron split into its first dense layer and a perceptron of one hidden layer less."""
     if not network.hidden:
         return None
     width, *others = network.hidden
@@ -224,5 +224,5 @@ def _widths(name: str, widths: Sequence[int]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=32)
 def _ours(network: nn.Module) -> Model:
-    """The same model for equal networks, so that federations share programs."""
+    """The model of a network of this package, the same one for all equal networks."""
     return replace(from_flax(network), ours=True)

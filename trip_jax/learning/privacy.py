@@ -55,7 +55,7 @@ class Mechanism(Protocol):
     def __call__(
         self, before: Float[Array, "R P"], trained: Float[Array, "R P"], keys: Key[Array, " R"]
     ) -> Float[Array, "R P"]:
-        """Models after training as they go on, row by row.
+        """The models that clients send and keep after training, row by row.
 
         Args:
             before, trained: theta^(t), and what training made of it.
@@ -63,12 +63,12 @@ class Mechanism(Protocol):
         """
 
     def guarantee(self, rounds: int, delta: float) -> Guarantee | None:
-        """What holds for a client that has taken part in so many rounds; None: nothing."""
+        """The guarantee of a client that took part in so many rounds; None if there is none."""
 
 
 @struct.dataclass
 class AsTrained:
-    """Models leave as they are."""
+    """A mechanism that sends models as they were trained, without privacy."""
 
     def __call__(
         self, before: Float[Array, "R P"], trained: Float[Array, "R P"], keys: Key[Array, " R"]
@@ -107,7 +107,7 @@ class Gaussian:
 
 
 def noise_of(epsilon: float, delta: float, rounds: int) -> float:
-    """The noise, in clips, by which so many rounds spend epsilon."""
+    """The noise, as a multiple of the clipping norm, with which so many rounds spend epsilon."""
     with np.errstate(divide="ignore"):
         return 2 * sqrt(rounds) * float(_accountant().get_sigma_gaussian(epsilon, delta))
 
@@ -129,7 +129,7 @@ PRIVACIES: Kinds[Callable[["Privacy", int], Mechanism]] = Kinds("privacy.kind")
 
 @dataclass(frozen=True)
 class Privacy:
-    """What of a client's training leaves it, as settings."""
+    """The settings that say what of a client's training leaves the client."""
 
     kind: str = chosen_from(PRIVACIES, "none")
     # L2 norm that an update has at most
@@ -155,7 +155,7 @@ class Privacy:
         return f"privacy.epsilon={self.epsilon}, which finds it" if self.epsilon else None
 
     def build(self, rounds: int) -> Mechanism:
-        """What clients send instead of what they have trained, in a run of so many rounds.
+        """The mechanism by which clients alter what they trained, for a run of so many rounds.
 
         Raises:
             InvalidSetting: the accountant is not installed.

@@ -29,7 +29,7 @@ def accuracy(log_p: Array, labels: Array, true: Array) -> Array:
 
 
 def loss(log_p: Array, labels: Array, true: Array) -> Array:
-    """Negative cross-entropy."""
+    """The negative cross-entropy of the true class, in nats."""
     return true
 
 
@@ -60,7 +60,7 @@ def terms(utility: str) -> tuple[str, ...]:
 
 
 def require_utility(setting: str, utility: str) -> None:
-    """Refuse what is no utility, and no mixture."""
+    """Refuse a name that is neither a utility nor a mixture of utilities."""
     for name in terms(utility):
         choice(setting, name, tuple(OF_EXAMPLES))
     twice = len(set(terms(utility))) < len(terms(utility))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array, lax
 
-from trip_jax.learning.devices import AXIS
+from trip_jax.learning.mesh import AXIS
 from trip_jax.protocol.messages import Messages
 
 Step = tuple[tuple[int, int], ...]

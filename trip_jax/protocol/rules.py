@@ -1,7 +1,7 @@
 """The rules of Algorithm 1: everything in a round that settings or users can replace."""
 
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass, fields
+from typing import Any
 
 import jax
 
@@ -11,7 +11,7 @@ from trip_jax.protocol.channels import Channel, Lossless
 from trip_jax.protocol.contributions import Method
 from trip_jax.protocol.defences import AcceptAll, Audit, Filter
 from trip_jax.protocol.weighing import AsScheduled, Weighing
-from trip_jax.settings import of_this_package, require
+from trip_jax.settings import require
 from trip_jax.settings.declared import instance
 from trip_jax.settings.errors import InvalidSetting
 
@@ -49,11 +49,9 @@ def plays_by_the_graph(rules: "Rules") -> bool:
 class Rules:
     """The rules of a federation; programs under equal rules are traced and compiled once.
 
-    Rules from elsewhere may read what changes between two federations, and may be equal where they
-    do not do the same. A federation with such a rule shares programs with no other.
-
     Attributes:
-        own: None, or what tells such a federation apart from all others.
+        only_for: None, or the token of the one federation that may use programs compiled for these
+            rules, see `trip_jax.programs.token_of`.
         weigh: sets the mixing weights of a round, from those of the graph and the state.
         adversary: what liars train, send and report (D1, D2).
         channel: transmits models, and may change them.
@@ -64,7 +62,7 @@ class Rules:
         audit: corrects reports for the coordinator (C2).
     """
 
-    own: object  # the first that is compared
+    only_for: object  # the first that is compared
     weigh: Weighing
     adversary: Lie
     channel: Channel
@@ -83,17 +81,10 @@ class Rules:
         return self.channel.plain_learning and self.adversary.plain_learning
 
     def __hash__(self) -> int:
-        return hash(self.own) if self.own else hash(tuple(vars(self).values()))
-
-    def alone(self, *names: str) -> "Rules":
-        """Only the named rules, for a program that reads no others.
-
-        Federations that differ in other rules alone share such a program.
-        """
-        return replace(self, **cast(Any, dict.fromkeys(set(NAMES) - set(names))))
+        return hash(self.only_for) if self.only_for else hash(tuple(vars(self).values()))
 
 
-NAMES = tuple(field.name for field in fields(Rules) if field.name != "own")
+NAMES = tuple(field.name for field in fields(Rules) if field.name != "only_for")
 
 
 def require_rules(given: Any) -> dict[str, Any]:
@@ -120,16 +111,3 @@ def require_rules(given: Any) -> dict[str, Any]:
     if "adversary" in rules:
         require_lie("The rule adversary", rules["adversary"])
     return rules
-
-
-def are_ours(*rules: object) -> bool:
-    """Whether rules, and the rules that they consist of, are all defined in this package."""
-    return all(
-        of_this_package(rule) and are_ours(*(part for part in vars(rule).values() if is_rule(part)))
-        for rule in rules
-    )
-
-
-def is_rule(part: object) -> bool:
-    """Whether an attribute of a rule is a rule itself, rather than a number or a name."""
-    return callable(part) or is_dataclass(part)

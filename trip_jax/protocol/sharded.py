@@ -10,8 +10,9 @@ from typing import Any
 import jax
 from jax import Array, lax
 
-from trip_jax.learning.devices import mesh_of, replicated, sharded_map
+from trip_jax.learning.device_maps import sharded_map
 from trip_jax.learning.learner import Learner
+from trip_jax.learning.mesh import mesh_of, replicated
 from trip_jax.protocol import algorithm
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.round import Timetable

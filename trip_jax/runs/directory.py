@@ -26,7 +26,7 @@ from trip_jax.runs.dataset import to_dataset
 from trip_jax.runs.lock import locked
 from trip_jax.runs.meaning import unit
 from trip_jax.runs.own_files import refuse_links, remove_files
-from trip_jax.runs.provenance import git_revision, versions
+from trip_jax.runs.provenance import federation_settings, git_revision, versions
 from trip_jax.runs.round_log import RoundLog
 from trip_jax.settings.declared import instance, path_of, seed_of
 from trip_jax.settings.errors import InvalidSetting
@@ -55,8 +55,10 @@ def save_run(
 
     Args:
         title: a sentence that says what was run.
-        settings: that the result depends on, by name; kept in results.nc.
-        about: further entries of summary.json; `seed` is kept in results.nc, too.
+        settings: further settings that the result depends on, by name. They are kept with those of
+            `Simulation` in results.nc and, as `settings`, in summary.json.
+        about: further entries of summary.json; `seed` is kept in results.nc, too, and is that of
+            the simulation unless it is given.
 
     Returns:
         what summary.json says.
@@ -69,8 +71,7 @@ def save_run(
     instance("result", result, Result, "Simulation.run gives one")
     instance("federation", federation, Federation, "tj.distribute gives one")
     instance("title", title, str, "say what was run")
-    if "seed" in about:
-        about["seed"] = seed_of(about["seed"])
+    about["seed"] = seed_of(about.get("seed", result.federation.settings.seed))
     try:
         json.dumps([settings, about])
     except (TypeError, ValueError) as error:
@@ -84,7 +85,9 @@ def save_run(
                 raise InvalidSetting(
                     f"{folder} holds {name} already: choose another directory, or remove it."
                 )
-        return write_run(folder, result, federation, title=title, settings=settings, **about)
+        told = federation_settings(result) | {"seed": about["seed"]} | dict(settings or {})
+        about = {"settings": told, **about}
+        return _write(folder, result, federation, title, told, about)
 
 
 def write_run(
@@ -96,7 +99,21 @@ def write_run(
     settings: Mapping[str, Any] | None = None,
     **about: Any,
 ) -> dict[str, Any]:
-    """As `save_run`, over an earlier part of the same run."""
+    """Write the result of a configured run, over an earlier part of the same run.
+
+    Args: as for `save_run`, but that settings and seed are kept as they are given alone.
+    """
+    return _write(folder, result, federation, title, settings, about)
+
+
+def _write(
+    folder: Path,
+    result: Result,
+    federation: Federation,
+    title: str,
+    settings: Mapping[str, Any] | None,
+    about: Mapping[str, Any],
+) -> dict[str, Any]:
     (folder / "summary.json").unlink(missing_ok=True)  # not to vouch for files of two runs
     records = replace(result.records, kept=None)
     with RoundLog(folder, wave=result.topology.wave) as log:
@@ -107,7 +124,7 @@ def write_run(
     data.attrs |= {"settings": json.dumps(settings)} if settings else {}
     with whole(folder / "results.nc") as path:
         data.to_netcdf(path, engine="h5netcdf")
-    summary = {"title": title, "status": "finished"} | about | summarise(result)
+    summary = {"title": title, "status": "finished"} | dict(about) | summarise(result)
     summary["score_unit"] = {"words": unit(data.attrs), "symbol": data.score.attrs["units"]}
     if "score_error" in data:
         summary["score_errors"] = data.score_error.values.tolist()

@@ -12,7 +12,8 @@ import jax
 from flax.traverse_util import flatten_dict
 
 from trip_jax.config import Config
-from trip_jax.learning.devices import available, join
+from trip_jax.learning.devices import available
+from trip_jax.learning.distributed import join
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.runs.agreement import in_words
 from trip_jax.runs.checkpoints import refuse_changes, remove_checkpoints
@@ -33,7 +34,9 @@ from trip_jax.runs.taken import given_up, refuse_taken
 from trip_jax.settings.declared import instance, path_of
 from trip_jax.settings.errors import Diverged, Interrupted, InvalidSetting
 from trip_jax.settings.plurals import counted
+from trip_jax.simulation import Simulation
 from trip_jax.simulation.history import Past
+from trip_jax.simulation.observer import Observer, as_observer
 from trip_jax.tracking import TRACKERS, Tracked, Tracker
 
 
@@ -41,7 +44,9 @@ def run(
     config: Config,
     folder: str | os.PathLike[str],
     name: str = "run",
-    on_begun: Callable[[], None] = lambda: None,
+    observer: Observer | Callable[..., Any] | None = None,
+    *,
+    on_begun: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Carry a configured run out and write its directory.
 
@@ -49,7 +54,10 @@ def run(
 
     Args:
         name: what the run is called in its title.
-        on_begun: called before the first round, once nothing is left to refuse.
+        observer: hears of the run while it goes on, in the first of several processes; it may end
+            the run after a round, which is then interrupted. A function stands for its `on_begun`,
+            which is deprecated.
+        on_begun: deprecated; a method of an observer in place of a function.
 
     Returns:
         what summary.json says.
@@ -61,32 +69,103 @@ def run(
     """
     instance("config", config, Config, "give tj.Config(...)")
     folder = path_of("folder", folder)
+    hears = as_observer(observer, "on_begun", on_begun=on_begun)
     join(config.distributed)
     available(config.devices)
-    if jax.process_index() == 0:
-        tracker = TRACKERS[config.track](folder)
-        with locked(folder):
-            refuse_taken(folder, config)
-            if over := _over(config, folder):
-                return over
-            with given_up(folder):
-                return _run_alone_or_first(config, folder, name, tracker, on_begun)
+    if jax.process_index() != 0:
+        return _run_beside(config)
+    tracker = TRACKERS[config.track](folder)
+    with locked(folder):
+        refuse_taken(folder, config)
+        if over := _over(config, folder):
+            return over
+        with given_up(folder):
+            return _run_alone_or_first(config, folder, name, tracker, hears)
+
+
+class _Beside(Observer):
+    """Decides with the first process, which prints and writes, when a run ends or is saved."""
+
+    def __init__(self, simulation: Simulation, interruption: Interruption):
+        self._simulation, self._interruption = simulation, interruption
+
+    def on_round(self, past: Past) -> bool:
+        ends, due = anyone(self._interruption.asked, False)
+        ends &= int(past.state.round) < self._simulation.training.rounds
+        if ends or due:
+            self._simulation.placement.collected(past.state)  # for the first, which saves it
+        return ends
+
+
+def _run_beside(config: Config) -> dict[str, Any]:
+    """The work of a process that is not the first."""
     simulation, _ = prepare(config)
-    rounds = config.training.rounds
-    with Interruption("the round") as interruption:  # the first process prints and writes
+    with Interruption("the round") as interruption:
         past = shared(None, simulation)
-
-        def on_round(past: Past) -> bool:
-            ends, due = anyone(interruption.asked, False)
-            ends &= int(past.state.round) < rounds
-            if ends or due:
-                simulation.placement.collected(past.state)  # for the first, which saves it
-            return ends
-
-        result = simulation.run(on_round, past=past)
-    if (int(past.state.round) if past else 0) + len(result.timings) < rounds:
+        result = simulation.run(_Beside(simulation, interruption), past=past)
+    done = int(past.state.round) if past else 0
+    if done + len(result.timings) < config.training.rounds:
         raise Interrupted("interrupted: the first process says what is kept.")
     return summarise(result)
+
+
+class _Reporting(Observer):
+    """Writes, prints, tracks and saves what a run does, and ends it where it is interrupted.
+
+    Args:
+        observer: hears of all of it, too.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        folder: Path,
+        observer: Observer,
+        checkpoints: RunCheckpoints,
+        log: RoundLog,
+        progress: RoundProgress,
+        tracked: Tracked,
+        interruption: Interruption,
+    ):
+        self._simulation, self._folder, self._observer = simulation, folder, observer
+        self._checkpoints, self._log, self._progress = checkpoints, log, progress
+        self._tracked, self._interruption = tracked, interruption
+        self.past: Past | None = None  # up to the last round that this process has run
+
+    def on_start(self, planned: PlannedMemory | None) -> None:
+        if planned:
+            print(f"memory planned: {planned}", flush=True)
+        if self._simulation.keeps_updates:
+            method = f"contribution.method={self._simulation.contribution.method}"
+            print(f"{method}: WHO TELLS CONTRIBUTIONS SEES ALL MODELS OF ALL ROUNDS", flush=True)
+        self._progress.begin()
+        self._observer.on_start(planned)
+
+    def on_round(self, past: Past) -> bool:
+        self.past = past
+        done, rounds = len(past.records), self._simulation.training.rounds
+        news = done - 1, past.records[-1], past.timings[-1]
+        self._log.write(*news)
+        self._progress.report(*news)
+        self._tracked.round(done, numbers_of(*news[1:]))
+        more = done < rounds or self._simulation.keeps_updates
+        asked = bool(self._observer.on_round(past)) or self._interruption.asked
+        ends, due = anyone(asked, self._checkpoints.due(past) and more)
+        ends &= done < rounds
+        if ends or due:
+            self._checkpoints.save(past)
+        return ends
+
+    def on_part(self, share: float) -> None:
+        self._progress.conclude(share)
+        self._observer.on_part(share)
+        if self._interruption.asked:
+            assert self.past
+            self._checkpoints.save(self.past)
+            raise Interrupted(
+                f"interrupted when {share:.0%} of contributions were told, which is kept in "
+                f"{self._folder}: the same command with resume=auto goes on."
+            )
 
 
 def _over(config: Config, folder: Path) -> dict[str, Any] | None:
@@ -115,7 +194,7 @@ def _clear(folder: Path) -> None:
 
 
 def _run_alone_or_first(
-    config: Config, folder: Path, name: str, tracker: Tracker, on_begun: Callable[[], None]
+    config: Config, folder: Path, name: str, tracker: Tracker, observer: Observer
 ) -> dict[str, Any]:
     began = time.perf_counter()
     simulation, federation = prepare(config)
@@ -132,10 +211,9 @@ def _run_alone_or_first(
     if past:
         print(f"going on after round {len(past.records)} in {folder}", flush=True)
     else:
-        on_begun()
+        observer.on_begun()
     past = shared(past, simulation)
     done = len(past.records) if past else 0
-    pasts = [past] if past else []  # the last
     stopped: Diverged | Interrupted | None = None
     with (
         Tracked(tracker, config.track) as tracked,
@@ -143,43 +221,14 @@ def _run_alone_or_first(
         RoundProgress(rounds, config.n_clients, done) as progress,
         Interruption("the round") as interruption,
     ):
-
-        def on_round(past: Past) -> bool:
-            pasts[:] = [past]
-            news = len(past.records) - 1, past.records[-1], past.timings[-1]
-            log.write(*news)
-            progress.report(*news)
-            tracked.round(len(past.records), numbers_of(*news[1:]))
-            more = len(past.records) < rounds or simulation.keeps_updates
-            ends, due = anyone(interruption.asked, checkpoints.due(past) and more)
-            ends &= len(past.records) < rounds
-            if ends or due:
-                checkpoints.save(past)
-            return ends
-
-        def on_part(share: float) -> None:
-            progress.conclude(share)
-            if interruption.asked:
-                checkpoints.save(pasts[0])
-                raise Interrupted(
-                    f"interrupted when {share:.0%} of contributions were told, which is kept in "
-                    f"{folder}: the same command with resume=auto goes on."
-                )
-
-        def on_start(planned: PlannedMemory | None) -> None:
-            if planned:
-                print(f"memory planned: {planned}", flush=True)
-            if simulation.keeps_updates:
-                method = f"contribution.method={config.contribution.method}"
-                print(
-                    f"{method}: WHO TELLS CONTRIBUTIONS SEES ALL MODELS OF ALL ROUNDS", flush=True
-                )
-            progress.begin()
-
+        reporting = _Reporting(
+            simulation, folder, observer, checkpoints, log, progress, tracked, interruption
+        )
+        reporting.past = past
         tracked.start(title, flatten_dict(asdict(config.calibrated()), sep="."), done)
         try:
-            files = folder / UPDATES, folder / ROUNDS
-            result = simulation.run(on_round, on_start, past, *files, on_part)
+            updates, records = folder / UPDATES, folder / ROUNDS
+            result = simulation.run(reporting, past=past, updates=updates, rounds=records)
         except Diverged as error:
             if error.result is None:
                 raise

@@ -4,7 +4,7 @@ import hashlib
 import json
 import platform
 import subprocess
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from trip_jax.simulation import Simulation
+from trip_jax.simulation.history import Result
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "networkx", "hydra-core")
 
@@ -36,6 +37,34 @@ def result_settings(config: Any, prefix: str = "") -> dict[str, Any]:
         else:
             settings[prefix + field.name] = value
     return settings
+
+
+def federation_settings(result: Result) -> dict[str, Any]:
+    """The settings of a run from Python by their names in a configuration, and what else differs.
+
+    Data and graphs are told by the first digits of their SHA-256, rules by their text.
+    """
+    federation = result.federation
+    settings = replace(federation.settings, defence=federation.defence)
+    given = result_settings(replace(settings, rules={}))
+    del given["rules"], given["seed"]
+    rules = {f"rules.{name}": _in_text(rule) for name, rule in settings.rules.items()}
+    hashes = {"data": arrays_hash(federation.data), "topology": arrays_hash(federation.topology)}
+    return {
+        "n_clients": federation.n,
+        "seed": settings.seed,
+        **given,
+        **rules,
+        "model.parameters": int(result.models.shape[1]),
+        **{f"{name}.sha256": found[:12] for name, found in hashes.items()},
+    }
+
+
+def _in_text(rule: Any) -> str:
+    """A rule by its fields, or by its name where its text is the place of an object in memory."""
+    if is_dataclass(rule):
+        return repr(rule)
+    return f"{getattr(rule, '__module__', '')}.{getattr(rule, '__qualname__', type(rule).__name__)}"
 
 
 def json_hash(value: Any) -> str:

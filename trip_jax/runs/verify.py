@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trip_jax.learning.devices import Distributed, available
+from trip_jax.learning.devices import available
+from trip_jax.learning.distributed import Distributed
 from trip_jax.runs.dataset import to_dataset
 from trip_jax.runs.directory import describe_device
 from trip_jax.runs.prepare import prepare
@@ -16,6 +17,8 @@ from trip_jax.runs.reading import load_run
 from trip_jax.runs.resume import RunCheckpoints
 from trip_jax.runs.schema import config_of_run
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.simulation.history import Past
+from trip_jax.simulation.observer import Observer
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def verify(folder: Path) -> Verdict:
     # Right after it a model diverged, or updates of the rounds before it are gone.
     if past and (len(past.records) == last or simulation.keeps_updates):
         past = None
-    result = simulation.run(lambda past: len(past.records) == last, past=past)
+    result = simulation.run(_Until(last), past=past)
     again = to_dataset(result, federation, kept.data.attrs.get("title", ""))
     differences = {
         str(name): _difference(values.values, again[name].values)
@@ -82,6 +85,16 @@ def verify(folder: Path) -> Verdict:
         differences={name: most for name, most in differences.items() if most},
         changed=[name for name in now if was.get(name) != now[name]],
     )
+
+
+class _Until(Observer):
+    """Ends a run after so many rounds."""
+
+    def __init__(self, rounds: int):
+        self._rounds = rounds
+
+    def on_round(self, past: Past) -> bool:
+        return len(past.records) == self._rounds
 
 
 def _difference(was: Any, now: Any) -> float:

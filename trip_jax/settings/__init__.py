@@ -3,6 +3,7 @@
 from trip_node.settings import (
     EXECUTION,
     LARGEST,
+    LISTENERS,
     Kinds,
     Registry,
     above_zero,
@@ -20,6 +21,7 @@ from trip_node.settings import (
 __all__ = [
     "EXECUTION",
     "LARGEST",
+    "LISTENERS",
     "Kinds",
     "Registry",
     "above_zero",

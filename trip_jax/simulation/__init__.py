@@ -1,5 +1,5 @@
-"""A federation ready to run (`prepared`), its rounds (`simulation`, `rounds`), and what they were
-(`history`)."""
+"""Federations (`federation`) on their devices (`prepared`), their rounds (`simulation`, `rounds`),
+and the results of these (`history`)."""
 
 from trip_jax.simulation.simulation import Simulation
 

@@ -1,4 +1,4 @@
-"""What a run has been: its rounds, what they took, and what came of them."""
+"""What a run leaves: the time that its rounds took, its state up to a round, and its result."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +18,7 @@ from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.state import Record, State
 from trip_jax.settings.declared import clients_of
+from trip_jax.simulation.federation import Federation
 from trip_jax.topology import Topology
 
 
@@ -41,7 +42,7 @@ class Timing:
 
 
 class Clock:
-    """Programs that take note of the seconds of their last calls.
+    """The programs of a round, timed: the seconds of their last calls are kept.
 
     Attributes:
         programs: to be called instead; they wait until their results are there.
@@ -61,20 +62,20 @@ class Clock:
         return results
 
     def timing(self) -> Timing:
-        """Of the last round."""
+        """The seconds that the last round took, by phase."""
         return Timing(**cast(Any, self._seconds))
 
 
 @dataclass(frozen=True)
 class Past:
-    """A run up to the end of some round: enough to go on."""
+    """A run up to the end of some round, with all that is needed to go on from there."""
 
     state: State
     records: Sequence[Record]
     timings: list[Timing]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """A run's outcome in NumPy arrays.
 
@@ -96,11 +97,17 @@ class Result:
     precision: str  # of products in training and evaluation
     message_bytes: tuple[int, int]  # of a model to learn from, and of what tells contributions
     guarantee: Guarantee | None  # of privacy, for the client that took part most often
+    federation: Federation  # what was simulated, its settings and seed included
     broadcast: Outcome | None = None  # what clients find without a coordinator; None: there is one
     # Of a method that draws coalitions when the run is over; those of sampled local contributions
     # are told by `runs.standard_errors`.
     phi_error: np.ndarray | None = None  # [n, n]
     score_error: np.ndarray | None = None  # [n]
+
+    def __repr__(self) -> str:
+        accuracy = self.accuracy[-1].mean()
+        rounds = len(self.timings)
+        return f"Result({rounds=}, mean_accuracy={accuracy:.3g}, federation={self.federation!r})"
 
     @cached_property
     def scores(self) -> np.ndarray:

@@ -9,8 +9,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jaxtyping import Int
 
-from trip_jax.learning.devices import divided, on_host, placed, replicated
 from trip_jax.learning.learner import Learner
+from trip_jax.learning.mesh import divided, on_host, placed, replicated
 from trip_jax.protocol import algorithm, sharded
 from trip_jax.protocol.algorithm import Programs
 from trip_jax.protocol.methods.trip import ByCoalitions
@@ -24,7 +24,7 @@ from trip_jax.topology.graphs import Topology
 
 
 class Placement(ABC):
-    """How the programs of a round, and a state, are laid out.
+    """Which devices hold which models of a state, and the programs of a round for that.
 
     Attributes:
         schedule: of all clients.
@@ -55,7 +55,7 @@ class Placement(ABC):
 
 
 class OnAll(Placement):
-    """Every device has all models."""
+    """The placement in which every device has all models."""
 
     programs = Programs(algorithm.learn, algorithm.assess, algorithm.coordinate)
 
@@ -76,7 +76,7 @@ class OnAll(Placement):
 
 
 class Divided(Placement):
-    """Every device has the models of its own clients."""
+    """The placement in which each device has the models of a part of the clients."""
 
     programs = Programs(sharded.learn, sharded.assess, algorithm.coordinate)
 
@@ -85,7 +85,7 @@ class Divided(Placement):
         parts = divide(schedule, self._mesh.size)
         graphs = parts.timetable.topology.graphs
         *shape, self.n_held, _ = graphs.mask.shape  # [D, G, b, M]
-        # A device's part of a graph is to the method as a graph of its own.
+        # The method treats the part of a graph that a device has as a graph of its own.
         graphs = jax.tree.map(lambda field: field.reshape(-1, *field.shape[2:]), graphs)
         topology = replace(parts.timetable.topology, graphs=graphs)
         work, n_models = _work(rules, topology, learner)
@@ -115,7 +115,7 @@ class Divided(Placement):
 
 
 def _work(rules: Rules, topology: Topology, learner: Learner) -> tuple[Any, Int[np.ndarray, " G"]]:
-    """What the method prepares for each graph, and how many models a round then evaluates."""
+    """What the contribution method prepares for each graph, and the models a round evaluates."""
     method, n_members = rules.contribute, np.asarray(topology.graphs.mask).sum(axis=-1)
     given = n_members, learner.evaluation_batch
     plays = method.method if isinstance(method, Keeping | WholeRun) else method

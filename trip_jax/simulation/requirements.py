@@ -1,38 +1,42 @@
-"""Rules and methods that a federation can't follow together."""
-
-from typing import Any
+"""Checks that the rules and the contribution method of a federation fit together."""
 
 import jax
 
 from trip_jax.attribution.replay import samples
 from trip_jax.protocol.aggregation import WeightedMean
+from trip_jax.protocol.broadcast import Broadcast
 from trip_jax.protocol.methods.whole_run import Keeping, WholeRun
 from trip_jax.protocol.reporting import require_for_broadcast
-from trip_jax.protocol.rules import follows_the_graph, require_plain_exchange
+from trip_jax.protocol.rules import Rules, follows_the_graph, require_plain_exchange
 from trip_jax.protocol.weighing import ByPhi
 from trip_jax.settings import require
+from trip_jax.simulation.federation import Federation
 
 
-def require_that_fits(federation: Any) -> None:
+def require_that_fits(
+    federation: Federation, rules: Rules, broadcast: Broadcast | None, shards_models: bool
+) -> None:
     """Refuse rules that ask for what is not kept or not at hand, or that no method can follow.
 
     Args:
-        federation: `Prepared`, but for where its models are.
+        rules: of the federation.
+        broadcast: how reports reach the clients; None: they go to a coordinator.
+        shards_models: whether each of several devices holds a part of the models.
 
     Raises:
         InvalidSetting: with what to set instead.
     """
-    rules, topology, keeps_phi = federation.rules, federation.topology, federation.keeps_phi
+    settings, topology, keeps_phi = federation.settings, federation.topology, federation.keeps_phi
     require(
         keeps_phi or not isinstance(rules.weigh, ByPhi),
         "Weights that follow contributions need all of them: set keep_phi=true or trust=none.",
     )
-    if federation.broadcast:
-        federation.broadcast.who_lies(federation.n, federation.seed)
+    if broadcast:
+        broadcast.who_lies(federation.n, settings.seed)
         require_for_broadcast(rules, topology, keeps_phi)
     told = rules.contribute
-    method = f"contribution.method={federation.contribution.method}"
-    if federation.shards_models:
+    method = f"contribution.method={settings.contribution.method}"
+    if shards_models:
         plain = follows_the_graph(rules) and topology.wave is None
         require(
             plain and not isinstance(told, Keeping | WholeRun),
@@ -55,7 +59,7 @@ def require_that_fits(federation: Any) -> None:
         f"{method} follows clients from round to round: set schedule=synchronous.",
     )
     defence = federation.defence
-    honest = federation.adversary.kind == "none" and not (defence.c1 or defence.c2)
+    honest = settings.adversary.kind == "none" and not (defence.c1 or defence.c2)
     require(honest, f"{method} is of honest federations: leave out adversary and defence.")
     alone = jax.process_count() == 1
     require(alone, f"{method} concludes in one process: leave out distributed.")

@@ -1,4 +1,4 @@
-"""The records of a run's rounds in files: those of many clients are more than memory holds."""
+"""The records of rounds kept in files, for runs whose records exceed the memory."""
 
 import json
 import math
@@ -25,18 +25,17 @@ FILES = re.compile(rf"{re.escape(TABLE)}|({'|'.join(FIELDS)})\.bin")
 
 
 class FiledRounds(Sequence[Record]):
-    """Records, of which a file a field has those of all rounds, one after another.
+    """The records of a run in one file for each field, round after round.
 
-    What is read of them is mapped, and so takes no memory that is wanted elsewhere.
+    Files are memory-mapped where they are read, so that they take no memory that others need.
 
     Args:
         folder: of the files; None: a temporary one, which goes when this object does.
-        n_rounds: that the folder holds of an interrupted run; what follows is dropped.
-
+        n_rounds: rounds of an interrupted run that the folder holds; what follows is dropped.
         size: bytes of all rounds that are to come.
 
     Raises:
-        InvalidSetting: the folder lacks one of them, or its disk room for more.
+        InvalidSetting: the folder lacks one of these rounds, or its disk room for more.
     """
 
     def __init__(self, folder: Path | None = None, n_rounds: int = 0, size: int = 0):
@@ -68,7 +67,7 @@ class FiledRounds(Sequence[Record]):
             ) from error
 
     def append(self, record: Record) -> None:
-        """Write those of the next round.
+        """Write the record of the next round.
 
         Raises:
             InvalidSetting: they can't be written.
@@ -104,7 +103,7 @@ class FiledRounds(Sequence[Record]):
         return jax.tree.map(lambda rounds: rounds[t], self.stacked())
 
     def stacked(self) -> Record:
-        """Those of all rounds, fields [T, ...]."""
+        """The records of all rounds as one, whose fields have a leading axis T."""
         mapped: dict[str, Any] = {
             name: np.memmap(self._path(name), dtype, "r", shape=(len(self), *shape))
             for name, (dtype, shape) in self._fields.items()
@@ -124,7 +123,7 @@ class FiledRounds(Sequence[Record]):
 
 
 def _fields_of(table: dict[str, Any]) -> dict[str, tuple[str, list[int]]]:
-    """Types and shapes as a file tells them, which may come from elsewhere; raises ValueError."""
+    """The types and shapes that a file of fields tells; raises ValueError if it is damaged."""
     if not isinstance(table, dict) or not table.keys() <= set(FIELDS):
         raise ValueError(f"{TABLE} names what is no field of a record")
     for dtype, shape in table.values():

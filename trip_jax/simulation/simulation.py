@@ -1,57 +1,164 @@
-"""The rounds of a federation: timed, to the last or one that diverges."""
+"""A federation that can be run, round after round, up to its result."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from trip_jax import compilation_cache
 from trip_jax.attribution import Journal, Updates
+from trip_jax.data.federation import ClientData, as_client_data
 from trip_jax.learning.memory import PlannedMemory
-from trip_jax.learning.privacy import Guarantee
+from trip_jax.learning.mesh import mesh_of
+from trip_jax.learning.model import Model
+from trip_jax.learning.models import as_model
+from trip_jax.learning.precision import require_precision
+from trip_jax.learning.privacy import Guarantee, Privacy
+from trip_jax.learning.training import Training
 from trip_jax.protocol import algorithm
+from trip_jax.protocol.adversaries import Adversary
+from trip_jax.protocol.aggregation import Aggregation
 from trip_jax.protocol.broadcast import Outcome
+from trip_jax.protocol.contributions import Contribution
+from trip_jax.protocol.defences import Defence
+from trip_jax.protocol.exchange import ChannelConfig
 from trip_jax.protocol.methods.whole_run import that_waits
-from trip_jax.protocol.state import Record
+from trip_jax.protocol.reporting import ProtocolConfig
+from trip_jax.protocol.rules import require_rules
+from trip_jax.protocol.state import Record, State
+from trip_jax.protocol.weighing import Trust
 from trip_jax.settings import require
+from trip_jax.settings.declared import instance, named, seed_of
 from trip_jax.settings.errors import Diverged
-from trip_jax.simulation.history import Clock, Past, Result
-from trip_jax.simulation.prepared import Prepared
+from trip_jax.simulation.federation import Federation, Settings
+from trip_jax.simulation.history import Clock, Past, Result, Timing
+from trip_jax.simulation.observer import Observer, as_observer
+from trip_jax.simulation.prepared import Prepared, as_defence
 from trip_jax.simulation.rounds import FiledRounds, stacked
+from trip_jax.topology import Topology
 
 
 class Simulation(Prepared):
-    __doc__ = Prepared.__doc__
+    """A federation that can be run.
+
+    Args:
+        model: the clients' network, or its name in `MODELS`; a Linen module is taken, too.
+        data: their examples and the shared test set.
+        topology: who sends to whom.
+        adversary: who lies and how, or its kind alone.
+        aggregation: how models are mixed, or its kind alone.
+        channel: what becomes of models on their way, or its kind alone.
+        trust: how mixing weights follow contributions, or its kind alone.
+        privacy: what of a client's training leaves it, or its kind alone.
+        protocol: how reports reach whoever traces them, or its kind alone.
+        rules: fields of `Rules` that stand for what the settings before them say.
+        seed: decides the initial model, minibatch order, sampled coalitions, the liars and their
+            fakes.
+        devices: that share the work; JAX's first if None. Their number changes results by no more
+            than rounding.
+        precision: of the matrix products in training and evaluation, see `Learner`. Averages and
+            the coordinator are float32 throughout; XLA's own convolutions, which `cnn` takes on a
+            CPU alone, choose for themselves below float32.
+        shard_models: whether each of several devices holds a part of the models in place of all.
+        keep_phi: whether contributions [n, n] are kept, or scores alone, with contributions to
+            chosen clients on demand; None: of up to `MAX_KEPT` clients.
+        memory_limit: GiB that may be taken, of this process on a CPU, else of each device; None:
+            what there is.
+        keep_programs: whether compiled programs are kept on disk for the next process, see
+            `trip_jax.compilation_cache`.
+
+    Attributes:
+        federation: all of this that results depend on, as one frozen value.
+
+    Raises:
+        InvalidSetting: too many coalitions, too few to sample, topology and data of different n or
+            names, a precision that the devices do not have, or models that do not fit into memory.
+    """
+
+    def __init__(
+        self,
+        model: Model | str,
+        data: ClientData,
+        topology: Topology,
+        *,
+        training: Training = Training(),
+        contribution: Contribution = Contribution(),
+        adversary: Adversary | str = Adversary(),
+        defence: Defence = Defence(),
+        aggregation: Aggregation | str = Aggregation(),
+        channel: ChannelConfig | str = ChannelConfig(),
+        trust: Trust | str = Trust(),
+        privacy: Privacy | str = Privacy(),
+        protocol: ProtocolConfig | str = ProtocolConfig(),
+        rules: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        devices: Sequence[jax.Device] | None = None,
+        precision: str = "float32",
+        shard_models: bool = False,
+        keep_phi: bool | None = None,
+        memory_limit: float | None = None,
+        keep_programs: bool = True,
+    ):
+        compilation_cache.use(keep_programs)
+        data = as_client_data(data)
+        settings = Settings(
+            training=instance("training", training, Training, "give tj.Training(...)"),
+            contribution=instance(
+                "contribution", contribution, Contribution, "give tj.Contribution(...)"
+            ),
+            adversary=named("adversary", adversary, Adversary),
+            defence=as_defence(defence),
+            aggregation=named("aggregation", aggregation, Aggregation),
+            channel=named("channel", channel, ChannelConfig),
+            trust=named("trust", trust, Trust),
+            privacy=named("privacy", privacy, Privacy),
+            protocol=named("protocol", protocol, ProtocolConfig),
+            rules=require_rules(rules),
+            seed=seed_of(seed),
+            precision=precision,
+            shard_models=shard_models,
+            keep_phi=keep_phi,
+            memory_limit=memory_limit,
+        )
+        instance("topology", topology, Topology, "tj.topology.build makes one from a graph")
+        mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
+        require_precision(precision, mesh.devices.flat[0])
+        super().__init__(Federation(as_model(model, data), data, topology, settings), mesh)
 
     def run(
         self,
-        on_round: Callable[[Past], bool | None] | None = None,
-        on_start: Callable[[PlannedMemory | None], None] | None = None,
+        observer: Observer | Callable[..., Any] | None = None,
+        *,
         past: Past | None = None,
         updates: Path | None = None,
         rounds: Path | None = None,
+        on_round: Callable[[Past], bool | None] | None = None,
+        on_start: Callable[[PlannedMemory | None], None] | None = None,
         on_part: Callable[[float], None] | None = None,
     ) -> Result:
-        """All rounds from the start, or from where an earlier run was.
+        """Run all rounds from the start, or from where an earlier run ended.
 
         Args:
-            on_round: called after each round; the run ends there if it returns True.
-            on_start: called before the first round with the `planned_memory`.
+            observer: hears of the run while it goes on, and may end it after a round. A function
+                stands for its `on_round`, which is deprecated.
             past: of a run of the same federation, to go on from.
             updates: the folder where a method that waits for the end keeps updates, and kept those
                 of `past`; a temporary one if None.
             rounds: likewise the folder where records are kept that are large.
-            on_part: called at the end of such a run with the share of its contributions that are
-                told, which may take longer than its rounds.
+            on_round, on_start, on_part: deprecated; methods of an observer in place of functions.
 
         Raises:
             Diverged: a model is no longer finite; the error carries what came before.
             InvalidSetting: rounds take more memory than there is.
         """
-        mesh, began = self.learner.mesh, time.perf_counter()
+        functions: Any = {"on_round": on_round, "on_start": on_start, "on_part": on_part}
+        hears = as_observer(observer, "on_round", **functions)
+        began = time.perf_counter()
         programs, planned = self.plan()
         compile_seconds = time.perf_counter() - began
         timings = list(past.timings) if past else []
@@ -66,81 +173,102 @@ class Simulation(Prepared):
         if past:
             state = self.placement.placed(past.state)
         kept = Updates(updates, len(records)) if self.keeps_updates else None
-        if on_start:
-            on_start(planned)
-
-        def result() -> Result:
-            of_rounds = stacked(records)
-            return Result(
-                phi=None if state.phi is None else np.asarray(state.phi),
-                initial=initial,
-                models=self.placement.collected(state).models,
-                records=replace(of_rounds, kept=kept) if kept is not None else of_rounds,
-                topology=self.topology,
-                contribution=self.contribution,
-                liars=self.liars,
-                timings=timings,
-                compile_seconds=compile_seconds,
-                n_devices=mesh.size,
-                planned_bytes=planned.total if planned else None,
-                precision=self.learner.precision,
-                message_bytes=self.rules.channel.message_bytes(self.learner.model),
-                guarantee=self._guarantee(len(records)),
-            )
-
-        def concluded(result: Result) -> Result:
-            if self.broadcast:
-                return replace(result, broadcast=self._without_coordinator(result.records))
-            if (method := that_waits(self.rules.contribute)) is None:
-                return result
-            if len(result.timings) < self.training.rounds:  # more than it is worth
-                return replace(result, phi=np.full((self.n, self.n), np.nan, np.float32))
-            journal = Journal.of(result.records, self.topology, self.learner)
-            key = jax.random.fold_in(self.root, self.n + 1)  # training and truths fold in 0 to n
-            told = method.conclude(journal, self.learner, key, on_part)
-            column = self.rules.utility
-
-            def of_utility(values: np.ndarray | None) -> np.ndarray | None:
-                return None if values is None else values[..., column].astype(np.float32)
-
-            return replace(
-                result,
-                phi=of_utility(told.phi),
-                phi_error=of_utility(told.error),
-                score_error=of_utility(told.score_error),
-            )
-
+        hears.on_start(planned)
         clock = Clock(self.on_its_data(programs))
-        samples = int(np.asarray(self.data.sizes).sum()) * self.training.local_epochs
+        diverged: int | None = None
         for t in range(int(state.round), self.training.rounds):
-            new_state, record = algorithm.step(clock.programs, state)
-            if kept is not None:
-                new_updates, record = np.asarray(record.kept), replace(record, kept=None)
+            next_state, record = algorithm.step(clock.programs, state)
+            new_updates, record = np.asarray(record.kept), replace(record, kept=None)
             record = jax.tree.map(np.array, record)  # copies, not to hold on to device arrays
             if (diverged := record.diverged(self.liars)) is not None:
-                whose = self.names[diverged] if self.names else diverged
-                raise Diverged(t, whose, concluded(result()) if records else None)
-            state = new_state
+                break
+            state = next_state
             if kept is not None:
                 kept.keep(t, new_updates)
             records.append(record)
-            coalitions = int(self.coalitions[self.topology.graph_of(t)])
-            timings.append(replace(clock.timing(), samples=samples, coalitions=coalitions))
-            if on_round and on_round(Past(state, records, timings)):
+            timings.append(self._timing(t, clock))
+            if hears.on_round(Past(state, records, timings)):
                 break
-        return concluded(result())
+        result: Result | None = None
+        if timings or diverged is None:
+            result = self._result(state, records, timings, initial, compile_seconds, planned, kept)
+            result = self._concluded(result, hears)
+        if diverged is not None:
+            raise Diverged(t, self.names[diverged] if self.names else diverged, result)
+        assert result
+        return result
+
+    def _timing(self, t: int, clock: Clock) -> Timing:
+        """The seconds of round t by phase, and how much work it was."""
+        samples = int(np.asarray(self.data.sizes).sum()) * self.training.local_epochs
+        coalitions = int(self.coalitions[self.topology.graph_of(t)])
+        return replace(clock.timing(), samples=samples, coalitions=coalitions)
+
+    def _result(
+        self,
+        state: State,
+        records: Sequence[Record],
+        timings: list[Timing],
+        initial: np.ndarray,
+        compile_seconds: float,
+        planned: PlannedMemory | None,
+        kept: Updates | None,
+    ) -> Result:
+        """The rounds up to a state, before a method that waits for the end has told anything."""
+        of_rounds = stacked(records)
+        return Result(
+            phi=None if state.phi is None else np.asarray(state.phi),
+            initial=initial,
+            models=self.placement.collected(state).models,
+            records=replace(of_rounds, kept=kept) if kept is not None else of_rounds,
+            topology=self.topology,
+            contribution=self.contribution,
+            liars=self.liars,
+            timings=timings,
+            compile_seconds=compile_seconds,
+            n_devices=self.learner.mesh.size,
+            planned_bytes=planned.total if planned else None,
+            precision=self.learner.precision,
+            message_bytes=self.rules.channel.message_bytes(self.learner.model),
+            guarantee=self._guarantee(len(records)),
+            federation=self.federation,
+        )
+
+    def _concluded(self, result: Result, hears: Observer) -> Result:
+        """The result with what is told when the rounds are over."""
+        if self.broadcast:
+            return replace(result, broadcast=self._without_coordinator(result.records))
+        if (method := that_waits(self.rules.contribute)) is None:
+            return result
+        if len(result.timings) < self.training.rounds:  # of a part, telling is not worth its time
+            return replace(result, phi=np.full((self.n, self.n), np.nan, np.float32))
+        journal = Journal.of(result.records, self.topology, self.learner)
+        # Training and the truths take the keys 0 to n.
+        key = jax.random.fold_in(self.root, self.n + 1)
+        told = method.conclude(journal, self.learner, key, hears.on_part)
+        column = self.rules.utility
+
+        def of_utility(values: np.ndarray | None) -> np.ndarray | None:
+            return None if values is None else values[..., column].astype(np.float32)
+
+        return replace(
+            result,
+            phi=of_utility(told.phi),
+            phi_error=of_utility(told.error),
+            score_error=of_utility(told.score_error),
+        )
 
     def _guarantee(self, rounds: int) -> Guarantee | None:
-        """What holds after so many rounds for the client that took part in most of them."""
+        """The privacy guarantee, after so many rounds, of the client that took part in most."""
         present = self.topology.present
         most = rounds if present is None else int(present[:rounds].sum(axis=0).max())
-        return self.learner.mechanism.guarantee(most, self.privacy.delta)
+        return self.learner.mechanism.guarantee(most, self.federation.settings.privacy.delta)
 
     def _without_coordinator(self, records: Record) -> Outcome:
-        """What clients find from their reports of all rounds."""
+        """The contributions that clients find by themselves, without a coordinator."""
         assert self.broadcast
         reported = np.array(records.reported)
-        for t, arrived in enumerate(np.asarray(records.arrived)):  # of other models nothing is told
+        for t, arrived in enumerate(np.asarray(records.arrived)):  # nothing is told of lost models
             reported[t][np.asarray(self.topology.at(t).lost(jnp.asarray(~arrived)))] = 0
         shares = np.asarray(records.shares)
         return self.broadcast(self.topology, reported, shares, self.rules.audit, self.seed)
@@ -148,7 +276,7 @@ class Simulation(Prepared):
     def _records(
         self, past: Past | None, planned: PlannedMemory | None, folder: Path | None
     ) -> list[Record] | FiledRounds:
-        """Those of the rounds before, to be added to."""
+        """The records of the rounds before, to which those of this run are added."""
         before = past.records if past else []
         if isinstance(before, FiledRounds):
             return before

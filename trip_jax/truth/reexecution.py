@@ -21,7 +21,7 @@ from jax.sharding import Mesh
 from jaxtyping import Bool, Float, Int, Key
 
 from trip_jax.data.federation import ClientData
-from trip_jax.learning.devices import equal_parts, sharded_map
+from trip_jax.learning.device_maps import equal_parts, sharded_map
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys

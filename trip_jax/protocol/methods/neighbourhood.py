@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
-from trip_jax.learning.devices import balanced_map
+from trip_jax.learning.device_maps import balanced_map
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import Rule, WeightedMean, coalition_models, members_models
 from trip_jax.protocol.messages import Inbox

@@ -22,7 +22,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
-from trip_jax.learning.devices import gathered_map
+from trip_jax.learning.device_maps import gathered_map
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import (

@@ -12,7 +12,7 @@ import numpy as np
 from trip_jax.runs.labels import column, labels
 from trip_jax.runs.meaning import explain, unit
 from trip_jax.runs.pages import WEB
-from trip_jax.runs.pages.settings import flat
+from trip_jax.runs.pages.settings import settings_of
 from trip_jax.runs.reading import Run, existing, load_run
 from trip_jax.runs.scores import shares
 from trip_jax.settings.errors import InvalidSetting
@@ -73,7 +73,7 @@ class Comparison:
     def settings(self) -> dict[str, list[str]]:
         """What differs between the runs: a value a run, "–" where it has none."""
         of_runs = [
-            dict(flat(run.summary.get("config", {})))
+            dict(settings_of(run.summary))
             | {"status": run.summary.get("status", "finished"), "rounds": run.data.sizes["round"]}
             for run in self.runs
         ]

@@ -11,7 +11,7 @@ from trip_jax.runs.labels import labels, names_of
 from trip_jax.runs.layout import MAX_DETAILED, arcs_of, drawn_round, positions
 from trip_jax.runs.meaning import at_the_end, explain, unit
 from trip_jax.runs.pages import WEB
-from trip_jax.runs.pages.settings import flat
+from trip_jax.runs.pages.settings import settings_of
 from trip_jax.runs.propagation import retraced, shares
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.topology.files import GraphFile
@@ -91,7 +91,7 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
         "meaning": explain(run.attrs),
         "facts": _facts(run, summary),
         "costs": _costs(summary, meaning.reported_by(run.attrs)),
-        "settings": flat(summary.get("config", {})),
+        "settings": settings_of(summary),
         "n": len(listed),
         "all": n,
         "clients": listed.tolist() if len(listed) < n else None,
@@ -261,7 +261,7 @@ LABELS = {"topology": "Graph"}
 
 def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
     """The settings that matter, for the page's head."""
-    settings = dict(flat(summary.get("config", {})))
+    settings = dict(settings_of(summary))
     named = {"Seed": "seed", "Data": "dataset.name", "Weights": "topology.weights"}
     facts = [[label, settings[name]] for label, name in named.items() if name in settings]
     kinds = [(name.removesuffix(".kind"), name) for name in settings if name.endswith(".kind")]

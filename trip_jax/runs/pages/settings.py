@@ -5,6 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 
+def settings_of(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The settings that summary.json holds, of a configured run or of one from Python."""
+    return flat(summary.get("config") or summary.get("settings") or {})
+
+
 def flat(settings: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
     """Nested settings by their full names, values as a command line takes them."""
     found: list[tuple[str, str]] = []

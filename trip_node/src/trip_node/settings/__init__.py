@@ -1,7 +1,6 @@
 """What settings are made of: named choices, and checks that tell a user what to mend."""
 
 import difflib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from math import inf
@@ -18,6 +17,9 @@ EXECUTION = {"execution": True}
 """Metadata of fields and sections that change results by no more than rounding."""
 
 
+LISTENERS: list[Callable[[object], None]] = []
+"""Functions that are called with every object which a registry is about to add."""
+
 PACKAGES = ("trip_node.", "trip_jax.")
 
 
@@ -30,8 +32,7 @@ class Registry(Generic[T]):
     """The objects that a setting may name.
 
     Called with a name it is a decorator that adds one: `@SEMIVALUES("banzhaf")`. A name that is
-    there already is given to the newer object: programs are traced anew after an object from
-    outside this package is added.
+    there already is given to the newer object.
 
     Args:
         setting: its full name, for messages.
@@ -43,9 +44,8 @@ class Registry(Generic[T]):
 
     def __call__(self, name: str) -> Callable[[T], T]:
         def add(one: T) -> T:
-            jax = sys.modules.get("jax")  # without it there are no programs
-            if jax and not of_this_package(one):
-                jax.clear_caches()
+            for hear in LISTENERS:
+                hear(one)
             self._named[name] = one
             return one
 
