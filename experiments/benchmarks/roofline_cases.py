@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import jax
@@ -93,14 +93,18 @@ class Program:
     amount: int
     passes: int
 
+    @cached_property
+    def _traced(self) -> Any:
+        return self.function.trace(*self.given)
+
     def counts(self, platform: str) -> Counts:
         """As lowered for a platform, which need not be here: operations in place of kernels."""
-        lowered = self.function.trace(*self.given).lower(lowering_platforms=(platform,))
+        lowered = self._traced.lower(lowering_platforms=(platform,))
         return counted(lowered.as_text("hlo"), self.passes)
 
     def compiled(self) -> tuple[Callable[[], Any], Counts]:
         """The work on this machine's device: FLOP as lowered, launches and bytes of its kernels."""
-        lowered = self.function.lower(*self.given)
+        lowered = self._traced.lower()
         compiled = lowered.compile()
         asked = counted(lowered.as_text("hlo"), self.passes)
         kernels = counted(compiled.as_text(), self.passes)

@@ -13,6 +13,7 @@ from jax import Array, lax
 from jax.sharding import NamedSharding
 
 from trip_jax.data.federation import ClientData, as_client_data, as_seen
+from trip_jax.learning.batches import default_batches
 from trip_jax.learning.devices import (
     mesh_of,
     placed,
@@ -20,7 +21,7 @@ from trip_jax.learning.devices import (
     require_precision,
     shapes_of,
 )
-from trip_jax.learning.learner import Learner, default_batches
+from trip_jax.learning.learner import Learner
 from trip_jax.learning.memory import PlannedMemory, bytes_of, planned_memory, require_least
 from trip_jax.learning.model import Model
 from trip_jax.learning.models import as_model
@@ -134,10 +135,11 @@ class Prepared:
         self.root, init_key, key = placed(
             tuple(jax.random.split(jax.random.key(seed), 3)), replicated(mesh)
         )
-        client_batch, coalition_batch = default_batches(jax.default_backend())
+        flat = model.in_shapes(image.shape[1:], image.dtype, replicated(mesh))
+        client_batch, coalition_batch = default_batches(mesh, flat, data.test_images)
         utilities = columns(contribution.utility)
         self.learner = Learner(
-            model.in_shapes(image.shape[1:], image.dtype, replicated(mesh)),
+            flat,
             jax.device_put(data, replicated(mesh)),
             replace(training, rounds=1, client_batch=None),
             mesh,
