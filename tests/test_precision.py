@@ -18,7 +18,7 @@ import trip_jax.simulation
 from experiments.benchmarks import ceiling
 from experiments.benchmarks.ceiling import operations_an_image
 from experiments.benchmarks.idle import busy_seconds
-from experiments.benchmarks.precision import precision
+from experiments.precision import precision
 from tests.conftest import TINY, config_of, tiny
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.devices import PRECISIONS, require_precision

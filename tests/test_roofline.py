@@ -12,11 +12,11 @@ import pytest
 from jax import lax
 from jax.errors import JaxRuntimeError
 
-from experiments.benchmarks import roofline as command
+from experiments import roofline as command
 from experiments.benchmarks import roofline_check, timing
 from experiments.benchmarks.program_counts import Counts, counted
-from experiments.benchmarks.roofline import Peaks, roofline
 from experiments.benchmarks.roofline_cases import Case, Program, Sizes, program_of
+from experiments.roofline import Peaks, roofline
 from trip_jax.settings.errors import InvalidSetting
 
 TINY = Sizes(image=(8, 8, 1), samples=5 * 8, batch=4, tested=6, channels=(2, 3), hidden=4)

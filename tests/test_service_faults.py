@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="pip install trip-jax[serve]")
 
-from experiments.benchmarks.service_load import load
+from experiments.service_load import load
 from tests.test_connections import serving
 from tests.test_ledger import CHANGES
 from tests.test_service import (

@@ -23,8 +23,8 @@ import pandas
 from jax import Array, lax
 
 from experiments.benchmarks.ceiling import matmul_ceiling, pass_ceiling
-from experiments.benchmarks.convolutions import BATCH_SIZE, N_CLASSES, SHAPES
 from experiments.benchmarks.timing import spread, timed
+from experiments.convolutions import BATCH_SIZE, N_CLASSES, SHAPES
 from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.report import Report

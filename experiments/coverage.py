@@ -30,7 +30,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from experiments.benchmarks.coverage_games import judging_games, real_games
-from experiments.benchmarks.estimators import MAX_PLAYERS, OURS, TabulatedGame
+from experiments.estimators import MAX_PLAYERS, OURS, TabulatedGame
 from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import Arrays, read, write
