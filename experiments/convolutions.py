@@ -33,7 +33,6 @@ from trip_jax.learning.learner import Learner
 from trip_jax.learning.model import Model
 from trip_jax.learning.models import CNN, fast_form
 from trip_jax.learning.training import Training
-from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.plurals import counted
 
 SHAPES = {"fashion_mnist": (28, 28, 1), "cifar10": (32, 32, 3)}
@@ -45,8 +44,7 @@ def convolutions(arguments: Sequence[str]) -> None:
     """Measure, print and write."""
     request = Request("convolutions", arguments, ("dataset", "clients", "repeats", "out"))
     n, repeats = request.number("clients", 8, least=1), request.number("repeats", 3, least=1)
-    if request.overrides:
-        raise InvalidSetting(f"There is no setting {request.overrides[0].partition('=')[0]} here.")
+    request.refuse_overrides()
     backend = jax.default_backend()
     rows: list[dict[str, Any]] = []
     for dataset in request.among("dataset", tuple(SHAPES)):

@@ -52,8 +52,7 @@ COLUMNS = ["coverage", "least", "error", "bias", "claimed"]
 def coverage(arguments: Sequence[str]) -> None:
     """Judge every estimator, or take what was kept; write the report."""
     request = Request("coverage", arguments, SETTINGS)
-    if request.overrides:
-        raise InvalidSetting(f"There are {', '.join(SETTINGS)}, not {request.overrides[0]!r}.")
+    request.refuse_overrides()
     (scale,) = request.among("scale", ("smoke", "cpu"), "cpu")
     smoke = scale == "smoke"
     players = request.numbers("players", *((6,) if smoke else (8, 12)))

@@ -93,8 +93,7 @@ class Peaks:
 def roofline(arguments: Sequence[str]) -> None:
     """Measure or count, print and write."""
     request = Request("roofline", arguments, NAMES)
-    if request.overrides:
-        raise InvalidSetting(f"There is no setting {request.overrides[0].partition('=')[0]} here.")
+    request.refuse_overrides()
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # PyTorch needs memory, too
     deadline = Deadline(request.seconds("budget", "480s") or 0)
     device, names = available()[0], tuple(PRECISIONS)

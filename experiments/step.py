@@ -49,8 +49,7 @@ def step(arguments: Sequence[str]) -> None:
     request = Request("step", arguments, SETTINGS)
     dataset = request.one("dataset", "fashion_mnist")
     repeats = request.number("repeats", 5, least=1)
-    if request.overrides:
-        raise InvalidSetting(f"There is no setting {request.overrides[0].partition('=')[0]} here.")
+    request.refuse_overrides()
     if dataset not in SHAPES:
         raise InvalidSetting(f"dataset must be one of {', '.join(SHAPES)}, not {dataset}.")
     device = jax.local_devices()[0]

@@ -61,7 +61,7 @@ class Request:
         names: Collection[str],
         fixed: Mapping[str, str] | None = None,
     ):
-        self.experiment = experiment
+        self.experiment, self._names = experiment, names
         self._given: dict[str, str] = {}
         self._defaults: dict[str, str] = {}  # of the settings of its own that were looked up
         self.overrides: tuple[str, ...] = ()
@@ -79,6 +79,14 @@ class Request:
                 raise InvalidSetting(f"{name} takes one value here, not {value!r}.")
             else:
                 self.overrides += (argument,)
+
+    def refuse_overrides(self) -> None:
+        """Refuse settings of runs, for an experiment that configures none."""
+        for override in self.overrides:
+            name = override.lstrip("+").partition("=")[0]
+            raise InvalidSetting(
+                f"There is no setting {name} here: there are {', '.join(self._names)}."
+            )
 
     def one(self, name: str, default: str) -> str:
         """A setting that takes a single value."""

@@ -78,7 +78,7 @@ def evaluation_bytes(model: FlatModel, test_images: Array | jax.ShapeDtypeStruct
     return max(_touched(program.jaxpr))
 
 
-def _touched(jaxpr: Jaxpr) -> Iterator[int]:
+def _touched(jaxpr: Any) -> Iterator[int]:
     """Bytes of each operation of a program, and of all programs in it."""
     for equation in jaxpr.eqns:
         arrays = [one.aval for one in (*equation.invars, *equation.outvars)]

@@ -43,8 +43,25 @@ class Silent:
         return Contributions(nothing, nothing, learner.evaluate(models))
 
 
+class Around:
+    """A method that has clients report in a round as another one, its `method`, does."""
+
+    method: Any  # Method
+
+    @property
+    def sends_before(self) -> bool:
+        return bool(self.method.sends_before)
+
+    def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
+        return self.method.work(n_members, batch)
+
+    def n_models(self, work: Any, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
+        found: np.ndarray = self.method.n_models(work, n_members)
+        return found
+
+
 @dataclass(frozen=True)
-class WholeRun:
+class WholeRun(Around):
     """Waits for the end.
 
     Attributes:
@@ -62,17 +79,6 @@ class WholeRun:
     budget: int | None = None
     method: Any = Silent()  # Method
     keeps_updates: bool = True
-
-    @property
-    def sends_before(self) -> bool:
-        return bool(self.method.sends_before)
-
-    def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
-        return self.method.work(n_members, batch)
-
-    def n_models(self, work: Any, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
-        found: np.ndarray = self.method.n_models(work, n_members)
-        return found
 
     def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
         found: Contributions = self.method(inbox, here, mix, learner)
@@ -107,21 +113,10 @@ class WholeRun:
 
 
 @dataclass(frozen=True)
-class Keeping:
+class Keeping(Around):
     """Another method, and every client's update kept beside what it tells."""
 
     method: Any  # Method
-
-    @property
-    def sends_before(self) -> bool:
-        return bool(self.method.sends_before)
-
-    def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
-        return self.method.work(n_members, batch)
-
-    def n_models(self, work: Any, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
-        found: np.ndarray = self.method.n_models(work, n_members)
-        return found
 
     def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
         return replace(self.method(inbox, here, mix, learner), kept=updates_of(inbox))
