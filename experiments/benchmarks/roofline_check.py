@@ -1,4 +1,7 @@
-"""Whether a device computes what a CPU did, whose results are kept beside this file."""
+"""Whether a device computes what a CPU did, whose results are kept beside this file.
+
+    python -m experiments.benchmarks.roofline_check     # keeps those of this device instead
+"""
 
 from pathlib import Path
 
