@@ -7,13 +7,13 @@ from pathlib import Path
 import pandas
 import pytest
 
-from experiments.benchmarks import convolutions as timed
-from experiments.benchmarks import step as profile
+from experiments import convolutions as timed
+from experiments import step as profile
 from experiments.benchmarks import timing
-from experiments.benchmarks.convolutions import convolutions
-from experiments.benchmarks.scaling import scaling
-from experiments.benchmarks.step import step
 from experiments.benchmarks.timing import OURS, compared
+from experiments.convolutions import convolutions
+from experiments.scaling import scaling
+from experiments.step import step
 from trip_jax.settings.errors import Interrupted, InvalidSetting
 
 

@@ -9,13 +9,13 @@ import pandas
 import pytest
 import xarray
 
-from experiments.beyond.asynchrony import asynchrony, times_mean_gain, traced_late
-from experiments.beyond.broadcast import broadcast
-from experiments.beyond.compression import SIZES, compression
-from experiments.beyond.incentives import TRUSTS, incentives
-from experiments.beyond.participation import participation
-from experiments.beyond.privacy import METHODS, privacy
-from experiments.beyond.responses import responses, surrogate
+from experiments.asynchrony import asynchrony, times_mean_gain, traced_late
+from experiments.broadcast import broadcast
+from experiments.compression import SIZES, compression
+from experiments.incentives import TRUSTS, incentives
+from experiments.participation import participation
+from experiments.privacy import METHODS, privacy
+from experiments.responses import responses, surrogate
 from trip_jax.attribution import Journal, weights_times_mean_gain
 from trip_jax.attribution.surrogate import fitted_response
 

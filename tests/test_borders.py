@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 import pytest
 
-from experiments.benchmarks.borders import borders
+from experiments.borders import borders
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.shapley.borders import border_coalitions, border_values, n_border_coalitions

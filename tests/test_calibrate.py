@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from experiments.benchmarks import calibrate
+from experiments import calibrate
 from tests.conftest import SIZES, Once, tiny, tiny_data
 from trip_jax import Contribution, Defence, Federation, Training, load_run, save_run
 from trip_jax.protocol.coordinator import trace

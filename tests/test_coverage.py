@@ -9,7 +9,8 @@ import pandas
 import pytest
 from scipy import stats
 
-from experiments.benchmarks.coverage import (
+from experiments.benchmarks.coverage_games import judging_games
+from experiments.coverage import (
     ALLOWED,
     _found,
     _judged_rounds,
@@ -17,8 +18,7 @@ from experiments.benchmarks.coverage import (
     coverage,
     judged,
 )
-from experiments.benchmarks.coverage_games import judging_games
-from experiments.benchmarks.estimators import OURS, TabulatedGame
+from experiments.estimators import OURS, TabulatedGame
 from tests.conftest import Once
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import ESTIMATORS, game_values

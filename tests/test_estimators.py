@@ -11,7 +11,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from experiments.benchmarks.estimators import (
+from experiments.estimators import (
     OURS,
     TabulatedGame,
     compare_estimators,

@@ -19,15 +19,14 @@ import pandas
 import pytest
 from PIL import Image
 
-from experiments.benchmarks.benchmark import benchmark
-from experiments.benchmarks.retraining_speed import retraining_speed
-from experiments.beyond.methods import methods
+from experiments.benchmark import benchmark
 from experiments.harness import kept_runs
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import Arrays, compose_config, read, write
 from experiments.harness.progress import ExecutionProgress
 from experiments.harness.report import Report
 from experiments.harness.study import setting_of
+from experiments.methods import methods
 from experiments.paper import cells, tables
 from experiments.paper.attributions import BEST, METHODS, NULLS, Attributed
 from experiments.paper.cells import SCALES, Cell, CellStudy
@@ -35,9 +34,10 @@ from experiments.paper.drawn_truths import rows_over_draws
 from experiments.paper.measures import NULLS_OF_FEDAVG, TRIP, trip_rows, yardsticks
 from experiments.paper.paper_values import DISTRIBUTIONS, TABLE_1, TABLE_2, TOPOLOGIES
 from experiments.paper.tables import draw_distances, draw_scatter
-from experiments.paper.topologies import BEYOND_THE_PAPER, topologies
 from experiments.paper.verdicts import HEADINGS, summary, verdict
-from experiments.paper.vs_shapley import vs_shapley
+from experiments.retraining_speed import retraining_speed
+from experiments.topologies import BEYOND_THE_PAPER, topologies
+from experiments.vs_shapley import vs_shapley
 from tests import reference as ref
 from tests.conftest import Once
 from trip_jax import Config, Contribution

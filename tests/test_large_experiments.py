@@ -14,13 +14,9 @@ import pandas
 import pytest
 from scipy import stats
 
-from experiments.harness.command_line import run_as_command
-from experiments.harness.kept_runs import KeptRun, compose_config, read
-from experiments.harness.statistics import bootstrap, interval_over_seeds, pearson, spearman
-from experiments.paper import client_removal as removal
-from experiments.paper import rescoring
-from experiments.paper.client_removal import client_removal
-from experiments.paper.correlation import (
+from experiments import client_removal as removal
+from experiments.client_removal import client_removal
+from experiments.correlation import (
     class_excess,
     correlation,
     explained,
@@ -28,7 +24,11 @@ from experiments.paper.correlation import (
     residuals,
     without,
 )
-from experiments.paper.dishonest import detection, dishonest
+from experiments.dishonest import detection, dishonest
+from experiments.harness.command_line import run_as_command
+from experiments.harness.kept_runs import KeptRun, compose_config, read
+from experiments.harness.statistics import bootstrap, interval_over_seeds, pearson, spearman
+from experiments.paper import rescoring
 from experiments.paper.small_world import SmallWorldStudy
 from tests.conftest import Once
 from trip_jax import Adversary, Defence

@@ -16,9 +16,9 @@ import numpy as np
 import pandas
 import pytest
 
+from experiments.client_removal import HIGHEST, LOWEST
 from experiments.harness.command_line import run_as_command
 from experiments.paper.__main__ import paper
-from experiments.paper.client_removal import HIGHEST, LOWEST
 from experiments.paper.queue import page
 from experiments.paper.queue.merge import merge
 from experiments.paper.queue.order import Queue
@@ -33,7 +33,7 @@ from experiments.paper.queue.records import (
 from experiments.paper.queue.unit import RESULT, Row, Unit, rows
 from experiments.paper.queue.work import TWO_CORES, Work
 from experiments.paper.queue.working import Worker
-from experiments.paper.topologies import topologies
+from experiments.topologies import topologies
 from tests.conftest import Once
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.checkpoints import Checkpoints

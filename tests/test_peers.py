@@ -8,12 +8,12 @@ import numpy as np
 import pandas
 import pytest
 
-from experiments.benchmarks import peers as measured
-from experiments.benchmarks.benchmark import benchmark
-from experiments.benchmarks.estimators import pydvl_rows, random_games
-from experiments.benchmarks.peers import PEERS, first_model, peers
+from experiments import peers as measured
+from experiments.benchmark import benchmark
+from experiments.estimators import pydvl_rows, random_games
 from experiments.frameworks.environments import ENVIRONMENTS, NotInstalled, environment
 from experiments.harness.kept_runs import compose_config
+from experiments.peers import PEERS, first_model, peers
 from trip_jax.runs.prepare import prepare
 from trip_jax.settings.errors import InvalidSetting
 

@@ -16,7 +16,8 @@ import pytest
 
 from experiments.benchmarks import ceiling
 from experiments.benchmarks.ceiling import operations_an_image
-from experiments.benchmarks.precision import busy_seconds, precision
+from experiments.benchmarks.idle import busy_seconds
+from experiments.precision import precision
 from tests.conftest import TINY, config_of, tiny
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.learner import Learner

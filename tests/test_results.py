@@ -8,23 +8,22 @@ from pathlib import Path
 import pandas
 from PIL import Image
 
-from experiments.benchmarks import benchmark, peers, scaling, step
-from experiments.benchmarks.borders import asked
-from experiments.benchmarks.coverage import SETTINGS
-from experiments.beyond import responses
-from experiments.beyond.asynchrony import AsynchronyStudy
-from experiments.beyond.broadcast import SETTINGS as OF_BROADCAST
-from experiments.beyond.compression import CompressionStudy
-from experiments.beyond.incentives import IncentiveStudy
-from experiments.beyond.methods import MethodStudy
-from experiments.beyond.participation import ParticipationStudy
-from experiments.beyond.stability import StabilityStudy
+from experiments import benchmark, peers, responses, roofline, scaling, step
+from experiments.asynchrony import AsynchronyStudy
+from experiments.borders import asked
+from experiments.broadcast import SETTINGS as OF_BROADCAST
+from experiments.compression import CompressionStudy
+from experiments.coverage import SETTINGS
 from experiments.harness.command_line import Request
 from experiments.harness.report import Report
+from experiments.incentives import IncentiveStudy
+from experiments.methods import MethodStudy
 from experiments.paper.cells import CellStudy
 from experiments.paper.paper_values import DISTRIBUTIONS, TOPOLOGIES
 from experiments.paper.small_world import SmallWorldStudy
-from experiments.paper.topologies import BEYOND_THE_PAPER
+from experiments.participation import ParticipationStudy
+from experiments.stability import StabilityStudy
+from experiments.topologies import BEYOND_THE_PAPER
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 FILES = RESULTS / "files"
@@ -70,6 +69,8 @@ def report_of(command: str) -> Report:
         request.one("dataset", "fashion_mnist")
         request.number("repeats", 5)
         return Report.of(request, FILES)
+    elif experiment == "roofline":
+        return Report.of(Request(experiment, arguments, roofline.NAMES), FILES)
     elif experiment == "broadcast":
         return Report.of(Request(experiment, arguments, OF_BROADCAST), FILES)
     elif experiment == "coverage":

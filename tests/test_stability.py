@@ -6,11 +6,11 @@ import numpy as np
 import pandas
 import pytest
 
-from experiments.beyond.stability import ERROR, TRUTH, StabilityStudy, compared, phi_of, stability
 from experiments.paper.attributions import METHODS
 from experiments.paper.cells import Cell
 from experiments.paper.drawn_truths import by_sampling
 from experiments.paper.measures import yardsticks
+from experiments.stability import ERROR, TRUTH, StabilityStudy, compared, phi_of, stability
 from tests.conftest import Once
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.truth.metrics import cosine_distance

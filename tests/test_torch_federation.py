@@ -12,13 +12,13 @@ pytest.importorskip("torch", reason="pip install trip-jax[bench]")
 
 import torch
 
-from experiments.benchmarks import benchmark as throughput
+from experiments import benchmark as throughput
+from experiments.benchmark import benchmark
 from experiments.benchmarks import timing
-from experiments.benchmarks.benchmark import benchmark
-from experiments.benchmarks.retraining_speed import retraining_speed
 from experiments.benchmarks.torch_federation import TorchFederation
 from experiments.benchmarks.unbatched import Unbatched
 from experiments.harness.kept_runs import compose_config
+from experiments.retraining_speed import retraining_speed
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.prepare import prepare
 from trip_jax.settings.errors import InvalidSetting

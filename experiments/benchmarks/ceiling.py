@@ -49,14 +49,18 @@ def fastest_of_five(work: Callable[[], Any]) -> float:
     return min(seconds[1:])
 
 
-def pass_ceiling(device: jax.Device) -> float:
-    """Bytes a second, read and written, of passes over an array as large as a layer's."""
+def pass_ceiling(device: jax.Device, numbers: int = PASSED) -> float:
+    """Bytes a second, read and written, of passes over an array, unless told as large as a layer's.
+
+    Args:
+        numbers: in the array; more than its caches hold tell what a device's memory can.
+    """
 
     @jax.jit
     def passes(x: Array) -> Array:
         return lax.fori_loop(0, PASSES, lambda _, y: 0.5 * y + 1, x)
 
-    array = jax.device_put(jnp.zeros(PASSED), device)
+    array = jax.device_put(jnp.zeros(numbers), device)
     seconds = fastest_of_five(lambda: jax.block_until_ready(passes(array)))
     return PASSES * 2 * array.nbytes / seconds
 

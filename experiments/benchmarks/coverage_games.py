@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 
 import trip_jax as tj
-from experiments.benchmarks.estimators import TabulatedGame, lcv_games
+from experiments.estimators import TabulatedGame, lcv_games
 from trip_jax.attribution.journal import Journal
 from trip_jax.attribution.replay import Response, final_utilities
 from trip_jax.learning.evaluation import UTILITIES

@@ -127,7 +127,7 @@ class TorchFederation:
             self.network.parameters(), self.training.learning_rate, momentum=self.training.momentum
         )
         for _ in range(self.training.local_epochs):
-            order = _shuffled(self.owned[client])
+            order = shuffled(self.owned[client])
             for batch in order.split(self.training.batch_size):
                 optimizer.zero_grad()
                 self.loss(self.network(self.images[batch]), self.labels[batch]).backward()
@@ -141,7 +141,7 @@ class TorchFederation:
         gradient = vmap(grad(loss))
         theta, velocity = models.clone(), torch.zeros_like(models)
         for _ in range(self.training.local_epochs):
-            orders = torch.stack([_shuffled(self.owned[client]) for client in clients])
+            orders = torch.stack([shuffled(self.owned[client]) for client in clients])
             for batch in orders.split(self.training.batch_size, dim=1):
                 slope = gradient(theta, self.images[batch], self.labels[batch])
                 velocity.mul_(self.training.momentum).add_(slope)
@@ -241,7 +241,8 @@ def _split(values: Sequence[int], size: int) -> list[Sequence[int]]:
     return [values[first : first + size] for first in range(0, len(values), size)]
 
 
-def _shuffled(examples: Tensor) -> Tensor:
+def shuffled(examples: Tensor) -> Tensor:
+    """The order of one epoch."""
     return examples[torch.randperm(len(examples), device=DEVICE)]
 
 

@@ -33,6 +33,11 @@ CHOSEN_BY_GROUP = {
 USUAL = ("scale", "dataset", "model", "seed")
 """What every command written into a report states, given or not."""
 
+UNTOLD = ("out", "budget")
+"""Settings that change no result, which neither commands in reports nor their names tell."""
+
+UNITS_OF_TIME = {"s": 1, "m": 60, "h": 3600}
+
 
 class Request:
     """What a command line asks an experiment for.
@@ -56,7 +61,7 @@ class Request:
         names: Collection[str],
         fixed: Mapping[str, str] | None = None,
     ):
-        self.experiment = experiment
+        self.experiment, self._names = experiment, names
         self._given: dict[str, str] = {}
         self._defaults: dict[str, str] = {}  # of the settings of its own that were looked up
         self.overrides: tuple[str, ...] = ()
@@ -74,6 +79,14 @@ class Request:
                 raise InvalidSetting(f"{name} takes one value here, not {value!r}.")
             else:
                 self.overrides += (argument,)
+
+    def refuse_overrides(self) -> None:
+        """Refuse settings of runs, for an experiment that configures none."""
+        for override in self.overrides:
+            name = override.lstrip("+").partition("=")[0]
+            raise InvalidSetting(
+                f"There is no setting {name} here: there are {', '.join(self._names)}."
+            )
 
     def one(self, name: str, default: str) -> str:
         """A setting that takes a single value."""
@@ -126,6 +139,15 @@ class Request:
                 raise InvalidSetting(f"{name} must be a number of at least 0, not {value!r}.")
         return tuple(dict.fromkeys(map(float, values)))
 
+    def seconds(self, name: str, default: str) -> float | None:
+        """A time such as 540s, 30m or 2h; None where it is neither given nor has a default."""
+        if not (time := self.one(name, default)):
+            return None
+        found = re.fullmatch(r"(\d*\.?\d+)([smh])", time)
+        if not found:
+            raise InvalidSetting(f"{name}={time} is no time: write {name}=540s, 30m or 2h.")
+        return float(found[1]) * UNITS_OF_TIME[found[2]]
+
     def folder(self, default: str) -> Path:
         """Where results go."""
         return Path(self.one("out", default))
@@ -154,7 +176,7 @@ class Request:
 
     def _own(self, of: dict[str, str]) -> dict[str, str]:
         """The experiment's own settings as they are given, of one report, in a fixed order."""
-        given = {name: value for name, value in self._given.items() if name != "out"} | of
+        given = {name: value for name, value in self._given.items() if name not in UNTOLD} | of
         usual = {name: given.pop(name) for name in USUAL if name in given}
         return usual | dict(sorted(given.items()))
 

@@ -18,7 +18,6 @@ scale=smoke is a test.
 """
 
 import fnmatch
-import re
 from collections.abc import Callable, Sequence
 
 import jax
@@ -37,7 +36,6 @@ from trip_jax.runs.progress import duration
 from trip_jax.settings.errors import InvalidSetting
 
 NAMES = ("scale", "budget", "only", "where", "out")
-UNITS_OF_TIME = {"s": 1, "m": 60, "h": 3600}
 
 
 def paper(arguments: Sequence[str]) -> None:
@@ -56,8 +54,8 @@ def paper(arguments: Sequence[str]) -> None:
 def _work(arguments: Sequence[str], seconds: float | None = None) -> None:
     request = Request("paper", arguments, NAMES)
     (scale,) = request.among("scale", ("paper", "smoke"), "paper")
-    if budget := request.one("budget", ""):
-        seconds = _seconds(budget)
+    budget = request.seconds("budget", "")
+    seconds = seconds if budget is None else budget
     _use(request)
     folder = request.folder("outputs/paper" if scale == "paper" else "outputs/paper_smoke")
     queue = Queue(scale, folder, request.overrides)
@@ -112,13 +110,6 @@ def _groups(units: Sequence[Unit], each: bool) -> dict[str, list[Unit]]:
         claim, dataset, _, seed, _ = unit.name.split("/")
         found.setdefault(unit.name if each else f"{claim}/{dataset}/{seed}", []).append(unit)
     return found
-
-
-def _seconds(budget: str) -> float:
-    found = re.fullmatch(r"(\d*\.?\d+)([smh])", budget)
-    if not found:
-        raise InvalidSetting(f"budget={budget} is no time: write budget=540s, 30m or 2h.")
-    return float(found[1]) * UNITS_OF_TIME[found[2]]
 
 
 def _wanted(names: Sequence[str], patterns: Sequence[str]) -> Callable[[str], bool]:

@@ -24,16 +24,6 @@ from trip_jax.learning.utilities import UTILITIES
 from trip_jax.settings.errors import InvalidSetting
 
 
-def default_batches(backend: str) -> tuple[int, int]:
-    """The numbers of clients trained, and of coalition models evaluated, in one `vmap`.
-
-    One at a time is fastest on CPU (5,900 against 4,900 samples/s for eight clients; grouped
-    convolutions make evaluation ten times slower). Elsewhere enough models to fill the device, and
-    few enough for the 16 GiB of the smallest ones: 16 of the CNN on 500 images take 9 on a TPU.
-    """
-    return (1, 1) if backend == "cpu" else (128, 16)
-
-
 @struct.dataclass
 class Learner:
     """Trains and evaluates models [R, P] on the clients' data, divided among devices.

@@ -12,7 +12,8 @@ from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding
 
 from trip_jax.data.federation import ClientData, as_seen
-from trip_jax.learning.learner import Learner, default_batches
+from trip_jax.learning.batches import default_batches
+from trip_jax.learning.learner import Learner
 from trip_jax.learning.memory import PlannedMemory, bytes_of, planned_memory, require_least
 from trip_jax.learning.mesh import placed, replicated, shapes_of
 from trip_jax.learning.training import Training
@@ -246,9 +247,10 @@ def _learner(federation: Federation, mesh: Mesh) -> Learner:
     data, settings = replace(federation.data, names=None), federation.settings
     training, contribution = settings.training, settings.contribution
     examples = as_seen(data.images[:1])
-    client_batch, coalition_batch = default_batches(jax.default_backend())
+    flat = federation.model.in_shapes(examples.shape[1:], examples.dtype, replicated(mesh))
+    client_batch, coalition_batch = default_batches(mesh, flat, data.test_images)
     return Learner(
-        federation.model.in_shapes(examples.shape[1:], examples.dtype, replicated(mesh)),
+        flat,
         jax.device_put(data, replicated(mesh)),
         replace(training, rounds=1, client_batch=None),
         mesh,

@@ -5,7 +5,7 @@ import jax
 from trip_jax.attribution.replay import samples
 from trip_jax.protocol.aggregation import WeightedMean
 from trip_jax.protocol.broadcast import Broadcast
-from trip_jax.protocol.methods.whole_run import Keeping, WholeRun
+from trip_jax.protocol.methods.whole_run import Beside, WholeRun
 from trip_jax.protocol.reporting import require_for_broadcast
 from trip_jax.protocol.rules import Rules, follows_the_graph, require_plain_exchange
 from trip_jax.protocol.weighing import ByPhi
@@ -39,12 +39,12 @@ def require_that_fits(
     if shards_models:
         plain = follows_the_graph(rules) and topology.wave is None
         require(
-            plain and not isinstance(told, Keeping | WholeRun),
+            plain and not isinstance(told, Beside),
             "shard_models=true is for models that are exchanged as they are, by the weights of the "
             "graph, and contributions that are told in each round: set channel=none, trust=none, "
             "schedule=synchronous and contribution.method=trip, or shard_models=false.",
         )
-    if not isinstance(told, Keeping | WholeRun):
+    if not isinstance(told, Beside):
         return
     if isinstance(told, WholeRun) and told.budget is not None:
         samples(federation.n, told.budget, setting="contribution.budget")

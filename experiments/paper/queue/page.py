@@ -6,7 +6,9 @@ from pathlib import Path
 import pandas
 
 from experiments.harness.report import markdown, number
+from experiments.paper.attributions import NULLS
 from experiments.paper.paper_values import DISTRIBUTIONS, TOPOLOGIES
+from experiments.paper.queue.differences import sentences
 from experiments.paper.queue.records import Records, table, write_table
 from experiments.paper.queue.unit import Unit
 from experiments.paper.queue.verdicts_of_claims import CLAIMS
@@ -82,11 +84,16 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
     seeds = ", ".join(map(str, sorted(frame.seed.unique())))
     yield (
         "Cosine distance by accuracy, Eq. 4 as printed; in brackets the paper's; a dash where it "
-        f"is not run. Means over seeds ({seeds})."
+        f"is not run. Means over seeds ({seeds}). Nulls look at no coalition; the best is the one "
+        "that is nearest to the truth in a cell, and `equal` says the same of every client."
     )
     for dataset in datasets:
         yield f"{NAMES[dataset]}:"
-        yield markdown(_cells(frame[frame.dataset == dataset]))
+        here = frame[frame.dataset == dataset]
+        yield markdown(_cells(here))
+        if found := list(sentences(here)):
+            yield "What differs from the paper, and why:"
+            yield "\n".join(found)
     yield "## Not run"
     yield (
         f"{_whole(units)} What is left stands with its command; `out=outputs/paper/tables`, or "
@@ -120,6 +127,17 @@ def _cells(frame: pandas.DataFrame) -> Iterator[list[str]]:
             brackets = f" ({printed.iloc[0]:.3f})" if len(printed) else ""
             line.append(number(here.ours.mean(), 4) + brackets)
         yield line
+    nulls = (
+        rows[rows.method.isin(NULLS)].groupby(["distribution", "topology", "method"]).ours.mean()
+    )
+    best = {cell: found.droplevel([0, 1]) for cell, found in nulls.groupby(level=[0, 1])}
+    yield [
+        "best null",
+        *(
+            f"{number(best[cell].min(), 4)}, {best[cell].idxmin()}" if cell in best else "–"
+            for cell in cells
+        ),
+    ]
 
 
 def _not_run(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[list[str]]:

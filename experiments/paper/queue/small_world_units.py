@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas
 
+from experiments.client_removal import HIGHEST, LOWEST, Removals, federations, removals
+from experiments.correlation import PAPER
+from experiments.dishonest import LIES, scenarios, standings
 from experiments.harness.kept_runs import KeptRun
 from experiments.harness.statistics import bootstrap, pearson, spearman
-from experiments.paper.client_removal import HIGHEST, LOWEST, Removals, federations, removals
-from experiments.paper.correlation import PAPER
-from experiments.paper.dishonest import LIES, scenarios, standings
 from experiments.paper.measures import TRIP
 from experiments.paper.queue.cell_units import FILES, commanded
 from experiments.paper.queue.unit import Row, Unit, rows

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pandas
 
+from experiments.client_removal import HIGHEST, LOWEST
 from experiments.harness.report import number
 from experiments.paper.attributions import NULLS
-from experiments.paper.client_removal import HIGHEST, LOWEST
 from experiments.paper.measures import TRIP
 
 SAME_RANGE = 1.5

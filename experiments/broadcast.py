@@ -28,7 +28,6 @@ from trip_jax.protocol.flooding import Links
 from trip_jax.runs.agreement import summarised
 from trip_jax.runs.costs import packet_bytes
 from trip_jax.runs.figures import add_legend
-from trip_jax.settings.errors import InvalidSetting
 from trip_jax.topology import Topology, TopologyConfig, from_config
 
 SETTINGS = (
@@ -44,8 +43,7 @@ COMPACT_BYTES = 76 + 64
 def broadcast(arguments: Sequence[str]) -> None:
     """Flood all that is asked for and write the report."""
     request = Request("broadcast", arguments, SETTINGS)
-    if request.overrides:
-        raise InvalidSetting(f"There are {', '.join(SETTINGS)}, not {request.overrides[0]!r}.")
+    request.refuse_overrides()
     n = request.number("n_clients", 100, least=3)
     rounds = request.number("rounds", 10, least=1)
     seeds, draws = request.number("seeds", 10, least=1), request.number("draws", 200, least=1)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas
 
-from experiments.benchmarks.coverage import NORMAL, sampled
+from experiments.coverage import NORMAL, sampled
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import Arrays

@@ -30,7 +30,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from experiments.benchmarks.coverage_games import judging_games, real_games
-from experiments.benchmarks.estimators import MAX_PLAYERS, OURS, TabulatedGame
+from experiments.estimators import MAX_PLAYERS, OURS, TabulatedGame
 from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import Arrays, read, write
@@ -52,8 +52,7 @@ COLUMNS = ["coverage", "least", "error", "bias", "claimed"]
 def coverage(arguments: Sequence[str]) -> None:
     """Judge every estimator, or take what was kept; write the report."""
     request = Request("coverage", arguments, SETTINGS)
-    if request.overrides:
-        raise InvalidSetting(f"There are {', '.join(SETTINGS)}, not {request.overrides[0]!r}.")
+    request.refuse_overrides()
     (scale,) = request.among("scale", ("smoke", "cpu"), "cpu")
     smoke = scale == "smoke"
     players = request.numbers("players", *((6,) if smoke else (8, 12)))

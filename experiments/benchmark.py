@@ -32,12 +32,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.benchmarks.ceiling import matmul_ceiling, operations_an_image
-from experiments.benchmarks.peers import peers
 from experiments.benchmarks.timing import OURS, Work, compared, rate, timed, write_comparison
 from experiments.benchmarks.unbatched import Unbatched
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import compose_config
 from experiments.harness.report import Report
+from experiments.peers import peers
 from trip_jax.config import Config, Defence
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys

@@ -30,8 +30,8 @@ from experiments.paper.cells import COALITIONS, CellStudy
 from experiments.paper.measures import TRIP, yardsticks
 from experiments.paper.method_figures import draw_by_method, draw_yardsticks
 from experiments.paper.paper_values import DISTRIBUTIONS
-from experiments.paper.topologies import BEYOND_THE_PAPER
 from experiments.paper.verdicts import by_cell, summary
+from experiments.topologies import BEYOND_THE_PAPER
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.figures import MUTED, add_legend
 

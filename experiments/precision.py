@@ -11,20 +11,18 @@ counted by XLA in its unoptimised program, times the images that it sees. A CPU 
 Writes CSV and Markdown after each precision; interrupted, it starts anew.
 """
 
-import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pandas
-from jax.profiler import ProfileData
 from scipy.stats import spearmanr
 
 from experiments.benchmarks.ceiling import matmul_ceiling, operations_an_image
+from experiments.benchmarks.idle import idle_share
 from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import compose_config
@@ -95,32 +93,13 @@ def precision(arguments: Sequence[str]) -> None:
         print(f"{text}\nreport in {written.stem.parent}")
 
 
-def busy_seconds(profile: Iterable[Any]) -> float:
-    """How long the first device of a profile computed: what its streams cover, NaN if none do."""
-    devices = [plane for plane in profile if plane.name.startswith("/device:")]
-    lines = [line for plane in devices[:1] for line in plane.lines]
-    lines = [line for line in lines if line.name.startswith(("Stream", "XLA Ops"))]
-    spans = sorted((event.start_ns, event.end_ns) for line in lines for event in line.events)
-    busy, until = 0.0, float("-inf")
-    for start, end in spans:
-        busy += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return busy / 1e9 if spans else float("nan")
-
-
 def _idle_share(simulation: Simulation) -> float:
     """Of a round, what passes without the device computing; NaN where a profile does not tell."""
     state = simulation.start()
     programs = simulation.compile(state)  # again those of the run
     programs = Clock(simulation.on_its_data(programs)).programs
     step(programs, state)
-    with tempfile.TemporaryDirectory() as folder:
-        with jax.profiler.trace(folder):
-            began = time.perf_counter()
-            step(programs, state)
-            seconds = time.perf_counter() - began
-        (file,) = Path(folder).rglob("*.xplane.pb")
-        return 1 - busy_seconds(ProfileData.from_file(str(file)).planes) / seconds
+    return idle_share(lambda: step(programs, state))
 
 
 def _speed(

@@ -38,7 +38,6 @@ from trip_jax.node import Report as Told
 from trip_jax.node.admission import KEYS
 from trip_jax.node.sending import SIGNATURE
 from trip_jax.node.signing import Signer
-from trip_jax.settings.errors import InvalidSetting
 
 SETTINGS = ("clients", "rounds", "connections", "members", "readers", "lock", "out")
 TABLES = ("/reports.csv", "/state", "/scores.csv", "/phi.csv", "/flagged.csv", "/equivocations")
@@ -48,8 +47,7 @@ AGAIN = 0.25  # seconds until a report that was refused is sent again
 def service_load(arguments: Sequence[str]) -> None:
     """Load a service of our own and write the report."""
     request = Request("service_load", arguments, SETTINGS)
-    if request.overrides:
-        raise InvalidSetting(f"There are {', '.join(SETTINGS)}, not {request.overrides[0]!r}.")
+    request.refuse_overrides()
     clients = request.number("clients", 1000, least=2)
     rounds = request.number("rounds", 50, least=1)
     connections = request.number("connections", 32, least=1)

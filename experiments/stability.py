@@ -23,19 +23,19 @@ import pandas
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from experiments.beyond.methods import CELL, GRAPHS
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.report import with_spread
 from experiments.harness.statistics import pearson, spearman
+from experiments.methods import CELL, GRAPHS
 from experiments.paper.attributions import METHODS, NULLS, Attributed
 from experiments.paper.cells import COALITIONS, Cell, CellStudy
 from experiments.paper.drawn_truths import by_sampling
 from experiments.paper.measures import yardsticks
 from experiments.paper.method_figures import draw_by_method
 from experiments.paper.paper_values import DISTRIBUTIONS
-from experiments.paper.topologies import BEYOND_THE_PAPER
 from experiments.paper.verdicts import HEADINGS, summary
+from experiments.topologies import BEYOND_THE_PAPER
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.figures import MUTED, add_legend
 from trip_jax.simulation import Simulation

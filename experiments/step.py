@@ -23,8 +23,8 @@ import pandas
 from jax import Array, lax
 
 from experiments.benchmarks.ceiling import matmul_ceiling, pass_ceiling
-from experiments.benchmarks.convolutions import BATCH_SIZE, N_CLASSES, SHAPES
 from experiments.benchmarks.timing import spread, timed
+from experiments.convolutions import BATCH_SIZE, N_CLASSES, SHAPES
 from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.report import Report
@@ -49,8 +49,7 @@ def step(arguments: Sequence[str]) -> None:
     request = Request("step", arguments, SETTINGS)
     dataset = request.one("dataset", "fashion_mnist")
     repeats = request.number("repeats", 5, least=1)
-    if request.overrides:
-        raise InvalidSetting(f"There is no setting {request.overrides[0].partition('=')[0]} here.")
+    request.refuse_overrides()
     if dataset not in SHAPES:
         raise InvalidSetting(f"dataset must be one of {', '.join(SHAPES)}, not {dataset}.")
     device = jax.local_devices()[0]
