@@ -2,13 +2,12 @@
 
 import os
 import re
-from argparse import ArgumentError
+from argparse import ArgumentError, ArgumentParser
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from flax.traverse_util import flatten_dict
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ValueType
 from hydra.errors import HydraException, OverrideParseException
@@ -31,6 +30,28 @@ PLUGINS = (
     "hydra-submitit-launcher",
 )
 """Of the Hydra project, each named after the first word of its choices."""
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--help -h": {"action": "store_true"},
+    "--hydra-help": {"action": "store_true"},
+    "--version": {"action": "store_true"},
+    "--cfg -c": {"choices": ("job", "hydra", "all")},
+    "--resolve": {"action": "store_true"},
+    "--package -p": {},
+    "--run -r": {"action": "store_true"},
+    "--multirun -m": {"action": "store_true"},
+    "--shell-completion -sc": {"action": "store_true"},
+    "--config-path -cp": {},
+    "--config-name -cn": {},
+    "--config-dir -cd": {},
+    "--experimental-rerun": {},
+    "--info -i": {
+        "nargs": "?",
+        "const": "all",
+        "choices": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
+    },
+}
+"""Hydra's options, as `trip-jax run --hydra-help` lists them, and what `argparse` is told of each."""
 
 
 def one_line(error: BaseException) -> str:
@@ -88,8 +109,10 @@ def refuse_no_option(arguments: Sequence[str]) -> None:
     Raises:
         InvalidSetting: there is one.
     """
-    parser = get_args_parser()
-    parser.exit_on_error = False
+    parser = ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument("overrides", nargs="*")
+    for names, kind in OPTIONS.items():
+        parser.add_argument(*names.split(), **kind)
     try:
         given, unknown = parser.parse_known_args(arguments)
     except ArgumentError as error:
