@@ -113,9 +113,7 @@ def known_flags(config: pytest.Config) -> list[str]:
             )
             for flag in QUICK_TO_COMPILE
         ]
-        known = [
-            flag for flag, one in zip(QUICK_TO_COMPILE, tried, strict=True) if one.wait() == 0
-        ]
+        known = [flag for flag, one in zip(QUICK_TO_COMPILE, tried, strict=True) if one.wait() == 0]
         if cache:
             cache.set(key, known)
     return known

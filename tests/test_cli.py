@@ -18,7 +18,7 @@ import trip_jax as tj
 from tests.conftest import Command, python
 from trip_jax.cli import settings
 from trip_jax.cli.main import COMMANDS, main
-from trip_jax.cli.messages import OPTIONS
+from trip_jax.cli.options import OPTIONS
 from trip_jax.config import Config
 from trip_jax.runs.meaning import in_a_sentence
 from trip_jax.runs.scores import describe_scores, score_table, shares

@@ -1,8 +1,6 @@
 """Hydra's and OmegaConf's complaints about settings, each in one sentence."""
 
-import os
 import re
-from argparse import ArgumentError, ArgumentParser
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -17,7 +15,7 @@ from trip_jax.cli.allowed import allowed
 from trip_jax.cli.quotes import lists
 from trip_jax.config import Config
 from trip_jax.runs.schema import CONF
-from trip_jax.settings import choice, nearest, refusal, require
+from trip_jax.settings import nearest, refusal
 from trip_jax.settings.errors import InvalidSetting
 
 PLUGINS = (
@@ -30,28 +28,6 @@ PLUGINS = (
     "hydra-submitit-launcher",
 )
 """Of the Hydra project, each named after the first word of its choices."""
-
-OPTIONS: dict[str, dict[str, Any]] = {
-    "--help -h": {"action": "store_true"},
-    "--hydra-help": {"action": "store_true"},
-    "--version": {"action": "store_true"},
-    "--cfg -c": {"choices": ("job", "hydra", "all")},
-    "--resolve": {"action": "store_true"},
-    "--package -p": {},
-    "--run -r": {"action": "store_true"},
-    "--multirun -m": {"action": "store_true"},
-    "--shell-completion -sc": {"action": "store_true"},
-    "--config-path -cp": {},
-    "--config-name -cn": {},
-    "--config-dir -cd": {},
-    "--experimental-rerun": {},
-    "--info -i": {
-        "nargs": "?",
-        "const": "all",
-        "choices": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
-    },
-}
-"""Hydra's options, as `trip-jax run --hydra-help` lists them, and what `argparse` is told of each."""
 
 
 def one_line(error: BaseException) -> str:
@@ -101,32 +77,6 @@ def refuse_unknown(settings: DictConfig) -> None:
     for name in _names(OmegaConf.to_container(settings)):
         if name not in known:
             raise InvalidSetting(_unknown(name))
-
-
-def refuse_no_option(arguments: Sequence[str]) -> None:
-    """Refuse options that Hydra lacks or ends in a traceback for.
-
-    Raises:
-        InvalidSetting: there is one.
-    """
-    parser = ArgumentParser(add_help=False, exit_on_error=False)
-    parser.add_argument("overrides", nargs="*")
-    for names, kind in OPTIONS.items():
-        parser.add_argument(*names.split(), **kind)
-    try:
-        given, unknown = parser.parse_known_args(arguments)
-    except ArgumentError as error:
-        raise InvalidSetting(f"{error}; trip-jax run --help says more.") from error
-    if unknown:
-        raise InvalidSetting(f"There is no option {unknown[0]}: a setting is written NAME=VALUE.")
-    require(
-        not given.experimental_rerun,
-        "--experimental-rerun unpickles a file, which may do anything: give the settings again.",
-    )
-    if given.shell_completion:
-        asked = ("install", "uninstall", *["query"] * ("COMP_LINE" in os.environ))
-        shells = [f"{what}={shell}" for what in asked for shell in ("bash", "fish", "zsh")]
-        choice("--shell-completion", " ".join(given.overrides), shells)
 
 
 def refuse_no_choice(arguments: Sequence[str]) -> None:
