@@ -1,6 +1,5 @@
 """Hydra's options: which there are, and how every Python takes their help."""
 
-import argparse
 import os
 from argparse import Action, ArgumentError, ArgumentParser
 from collections.abc import Iterator, Sequence
@@ -59,26 +58,26 @@ def refuse_no_option(arguments: Sequence[str]) -> None:
         choice("--shell-completion", " ".join(given.overrides), shells)
 
 
-class _LazyHelp(ArgumentParser):
-    """A parser whose options may have a help that becomes text when it is printed.
+_ADD_ARGUMENT = ArgumentParser.add_argument
 
-    Hydra's `--shell-completion` has such a help. From Python 3.14 on, `add_argument` reads the
-    help at once and refuses what is no text.
-    """
 
-    def add_argument(self, *names: Any, help: Any = None, **kind: Any) -> Action:
-        action = super().add_argument(*names, **kind)
-        if help is not None:
-            action.help = help
-        return action
+def _add_argument(self: ArgumentParser, *names: Any, help: Any = None, **kind: Any) -> Action:
+    """Add an option to the parser whose help may become text only when it is printed."""
+    action = _ADD_ARGUMENT(self, *names, **kind)
+    if help is not None:
+        action.help = help
+    return action
 
 
 @contextmanager
 def lazy_help() -> Iterator[None]:
-    """Let Hydra build its parser of options under every Python."""
-    parser = argparse.ArgumentParser
-    argparse.ArgumentParser = _LazyHelp  # type: ignore[misc]
+    """Let Hydra build its parser of options under every Python.
+
+    The help of Hydra's `--shell-completion` becomes text when it is printed. From Python 3.14 on,
+    `add_argument` reads the help at once and refuses what is no text.
+    """
+    ArgumentParser.add_argument = _add_argument  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        argparse.ArgumentParser = parser  # type: ignore[misc]
+        ArgumentParser.add_argument = _ADD_ARGUMENT  # type: ignore[method-assign]
