@@ -1,6 +1,5 @@
 """A federation small enough to be followed by the oracle, and the command line."""
 
-import copy
 import gc
 import logging
 import os
@@ -11,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,8 @@ import pytest
 import xarray
 from filelock import FileLock
 from hydra import compose, initialize_config_dir
-from hydra._internal.config_repository import ConfigRepository
-from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
-from hydra.plugins.config_source import ConfigResult
 from hypothesis import settings
-from jax._src.interpreters import mlir
-from jax._src.lru_cache import LRUCache
 
 import trip_jax.cli.run
 from tests import reference as ref
@@ -57,33 +52,21 @@ if "TRIP_JAX_TEST_PROGRAMS" not in os.environ:  # set by the first of the proces
     os.environ["TRIP_JAX_TEST_PROGRAMS"] = _PROGRAMS.name
 for name, value in (
     ("jax_compilation_cache_dir", os.environ["TRIP_JAX_TEST_PROGRAMS"]),
-    ("jax_compilation_cache_max_size", 2**32),  # never reached, but with it the cache is locked
     ("jax_persistent_cache_min_compile_time_secs", 0),
     ("jax_persistent_cache_min_entry_size_bytes", -1),
     ("jax_disable_most_optimizations", True),
 ):
     jax.config.update(name, value)
     os.environ[name.upper()] = str(value)
-# Before it keeps a program, JAX looks at all that it keeps: a third of a second for thousands.
-LRUCache._evict_if_needed = lambda *_, **__: None  # type: ignore[method-assign]
-# Each lowering, also of a single operation, loads MLIR's dialects anew: here once.
-mlir.make_ir_context = cache(mlir.make_ir_context)
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"  # of commands, which do look
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"  # commands keep fewer
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands compile modules once for all
 jax.config.update("jax_num_cpu_devices", 4)  # commands that tests start take the cores there are
 
-# Hydra parses its files and ours for each command, which takes a third of composing: here once.
-_load_config, _PARSED = ConfigRepository.load_config, {}  # type: ignore[var-annotated]
-
-
-def _parsed(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
-    key = (*(source.path for source in repository.sources), config_path)
-    if key not in _PARSED:
-        _PARSED[key] = _load_config(repository, config_path)
-    return copy.deepcopy(_PARSED[key])  # composing changes it
-
-
-ConfigRepository.load_config = _parsed  # type: ignore[method-assign]
+QUICK_TO_COMPILE = (
+    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_parallel_codegen_split_count=1",
+)
+"""XLA's older emitters take half the time to compile, and one thread the least."""
 
 settings.register_profile("usual", max_examples=25, deadline=None)
 settings.register_profile("thorough", max_examples=500, deadline=None)
@@ -111,9 +94,30 @@ def pytest_configure(config: pytest.Config) -> None:
     thorough = config.getoption("thorough")
     settings.load_profile("thorough" if thorough else "usual")
     config.addinivalue_line("markers", "thorough: of make test-all alone")
-    if not thorough:  # XLA's older emitters take half the time to compile, and one thread the least
-        flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+    if not thorough and not hasattr(config, "workerinput"):  # other processes inherit them
+        os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *known_flags(config)])
+
+
+def known_flags(config: pytest.Config) -> list[str]:
+    """Those of `QUICK_TO_COMPILE` that the installed jaxlib knows.
+
+    XLA ends a process that gives it a flag it does not know, so that a process of its own tries
+    each. What it finds is kept in pytest's cache for this version of jaxlib.
+    """
+    cache, key = getattr(config, "cache", None), f"xla_flags/{version('jaxlib')}"
+    known = cache.get(key, None) if cache else None
+    if known is None:
+        start = [sys.executable, "-c", "import jax; jax.devices()"]
+        tried = [
+            subprocess.Popen(
+                start, env={**os.environ, "XLA_FLAGS": flag}, stderr=subprocess.DEVNULL
+            )
+            for flag in QUICK_TO_COMPILE
+        ]
+        known = [flag for flag, one in zip(QUICK_TO_COMPILE, tried, strict=True) if one.wait() == 0]
+        if cache:
+            cache.set(key, known)
+    return known
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -227,8 +231,6 @@ def command(
     monkeypatch.setenv("TRIP_JAX_TFDS_MIRROR", "http://127.0.0.1:9")
     # Hydra closes all handlers when it sets logging up, and with absl's what pytest captures.
     monkeypatch.setattr(logging, "_handlerList", [])
-    # Hydra composes once only to learn whether the configuration asks for a sweep: none does here.
-    monkeypatch.setattr(Hydra, "get_mode", lambda *_, **__: None)
     handlers, level = logging.root.handlers[:], logging.root.level
 
     def run(*arguments: str) -> Outcome:

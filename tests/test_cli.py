@@ -18,6 +18,7 @@ import trip_jax as tj
 from tests.conftest import Command, python
 from trip_jax.cli import settings
 from trip_jax.cli.main import COMMANDS, main
+from trip_jax.cli.options import OPTIONS
 from trip_jax.config import Config
 from trip_jax.runs.meaning import in_a_sentence
 from trip_jax.runs.scores import describe_scores, score_table, shares
@@ -106,6 +107,11 @@ def test_what_a_command_cannot_take_is_one_sentence(
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("error: ") and err.count("\n") == 1 and words in err
     assert not list(tmp_path.iterdir())
+
+
+def test_options_are_those_that_hydra_lists(command: Command) -> None:
+    listed = re.findall(r"^ *(-[\w,-]+) :", command("--hydra-help").out, re.M)
+    assert [names.split(",") for names in listed] == [names.split() for names in OPTIONS]
 
 
 def test_a_sweep_may_be_asked_for_anywhere(command: Command) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, is_dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -102,13 +103,18 @@ def test_every_choice_composes(group: str, choice: str) -> None:
 @pytest.mark.parametrize(
     "experiment", ["ws100", *map(rarely, sorted({*GROUPS["experiment"]} - {"ws100"}))]
 )
-@pytest.mark.parametrize("group", [group for group in GROUPS if group != "experiment"])
-def test_every_choice_goes_into_every_experiment(experiment: str, group: str) -> None:
-    for choice in GROUPS[group]:
-        config = composed(f"+experiment={experiment}", f"{group}={choice}", *needed(group, choice))
-        part = getattr(config, group, None)
-        if (said := getattr(part, "kind", getattr(part, "name", None))) is not None:
-            assert said == choice
+def test_every_choice_goes_into_every_experiment(experiment: str) -> None:
+    """The first choices of all groups together, then the second ones, and so on."""
+    groups = [group for group in GROUPS if group != "experiment"]
+    for choices in zip_longest(*(GROUPS[group] for group in groups)):
+        chosen = {group: one for group, one in zip(groups, choices, strict=True) if one}
+        lists = [setting for choice in chosen.items() for setting in needed(*choice)]
+        given = [f"{group}={choice}" for group, choice in chosen.items()]
+        config = composed(f"+experiment={experiment}", *given, *lists)
+        for group, choice in chosen.items():
+            part = getattr(config, group, None)
+            if (said := getattr(part, "kind", getattr(part, "name", None))) is not None:
+                assert said == choice
 
 
 @pytest.mark.parametrize(

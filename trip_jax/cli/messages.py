@@ -1,14 +1,11 @@
 """Hydra's and OmegaConf's complaints about settings, each in one sentence."""
 
-import os
 import re
-from argparse import ArgumentError
 from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from flax.traverse_util import flatten_dict
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ValueType
 from hydra.errors import HydraException, OverrideParseException
@@ -18,7 +15,7 @@ from trip_jax.cli.allowed import allowed
 from trip_jax.cli.quotes import lists
 from trip_jax.config import Config
 from trip_jax.runs.schema import CONF
-from trip_jax.settings import choice, nearest, refusal, require
+from trip_jax.settings import nearest, refusal
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.idle import choosers
 from trip_node.cli.command import in_words
@@ -81,30 +78,6 @@ def refuse_unknown(settings: DictConfig) -> None:
     for name in _names(OmegaConf.to_container(settings)):
         if name not in known:
             raise InvalidSetting(_unknown(name))
-
-
-def refuse_no_option(arguments: Sequence[str]) -> None:
-    """Refuse options that Hydra lacks or ends in a traceback for.
-
-    Raises:
-        InvalidSetting: there is one.
-    """
-    parser = get_args_parser()
-    parser.exit_on_error = False
-    try:
-        given, unknown = parser.parse_known_args(arguments)
-    except ArgumentError as error:
-        raise InvalidSetting(f"{error}; trip-jax run --help says more.") from error
-    if unknown:
-        raise InvalidSetting(f"There is no option {unknown[0]}: a setting is written NAME=VALUE.")
-    require(
-        not given.experimental_rerun,
-        "--experimental-rerun unpickles a file, which may do anything: give the settings again.",
-    )
-    if given.shell_completion:
-        asked = ("install", "uninstall", *["query"] * ("COMP_LINE" in os.environ))
-        shells = [f"{what}={shell}" for what in asked for shell in ("bash", "fish", "zsh")]
-        choice("--shell-completion", " ".join(given.overrides), shells)
 
 
 def refuse_no_choice(arguments: Sequence[str]) -> None:

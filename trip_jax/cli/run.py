@@ -17,7 +17,8 @@ from trip_jax.cli import verify
 from trip_jax.cli.command import USER_ERRORS, command, refuse
 from trip_jax.cli.effects import refuse_idle
 from trip_jax.cli.folders import Folders, require_within
-from trip_jax.cli.messages import one_line, refuse_no_choice, refuse_no_option, refuse_unknown
+from trip_jax.cli.messages import one_line, refuse_no_choice, refuse_unknown
+from trip_jax.cli.options import lazy_help, refuse_no_option
 from trip_jax.cli.quotes import quoted
 from trip_jax.config import Config
 from trip_jax.runs.interruption import EXIT_CODE
@@ -183,7 +184,8 @@ def _main(argv: Sequence[str] | None) -> int:
     # Hydra would print errors itself, over several lines, and exit with code 1.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
-        _hydra_main()
+        with lazy_help():
+            _hydra_main()
     except KeyboardInterrupt:
         print("interrupted: go on from the last checkpoint with resume=auto.", file=sys.stderr)
         return 130
