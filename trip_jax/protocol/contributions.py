@@ -10,11 +10,13 @@ from jaxtyping import Int
 from trip_jax.attribution import (
     Attribution,
     by_cascade,
+    by_predictions,
     by_reconstruction,
     by_renormalised,
     by_shrinkage,
     by_surrogate,
     cascade,
+    predictions,
     replay,
     shrinkage,
     surrogate,
@@ -31,6 +33,7 @@ from trip_jax.protocol.methods.dice import DICE
 from trip_jax.protocol.methods.fedif import FedIF
 from trip_jax.protocol.methods.gain import Gain
 from trip_jax.protocol.methods.net_gain import NetGain
+from trip_jax.protocol.methods.predictions import Predictions
 from trip_jax.protocol.methods.second_order import SecondOrder
 from trip_jax.protocol.methods.shapfed import ShapFed
 from trip_jax.protocol.methods.trip import ByCoalitions
@@ -72,6 +75,8 @@ TRIP = "trip"
 
 NET_GAIN = "net_gain"
 
+PREDICTIONS = "predictions"
+
 OF_TRIP = (TRIP, "shrunk", "trip_and_weights", "trip_and_reconstruction")
 """Those whose clients report as by trip."""
 
@@ -83,7 +88,10 @@ WITHOUT_COALITIONS = (
 )
 """Those that play no game."""
 
-WITHOUT_ESTIMATOR = (*WITHOUT_COALITIONS, "reconstruction", "renormalised", "surrogate")
+WITHOUT_ESTIMATOR = (
+    *WITHOUT_COALITIONS,
+    *("reconstruction", "renormalised", "surrogate", PREDICTIONS),
+)
 """The others play a game of the whole run, and have an estimator of their own."""
 
 
@@ -208,4 +216,7 @@ METHODS("renormalised")(
 )
 METHODS("surrogate")(
     lambda settings: WholeRun(by_surrogate, surrogate.planned_bytes, settings.budget)
+)
+METHODS(PREDICTIONS)(
+    lambda settings: Predictions(by_predictions, predictions.planned_bytes, settings.budget)
 )

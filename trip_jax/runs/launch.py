@@ -14,6 +14,7 @@ from flax.traverse_util import flatten_dict
 from trip_jax.config import Config
 from trip_jax.learning.devices import available, join
 from trip_jax.learning.memory import PlannedMemory
+from trip_jax.protocol.methods.whole_run import sees_models
 from trip_jax.runs.agreement import in_words
 from trip_jax.runs.checkpoints import refuse_changes, remove_checkpoints
 from trip_jax.runs.directory import REPORT, draw_figures, summarise, write_report, write_run
@@ -169,7 +170,7 @@ def _run_alone_or_first(
         def on_start(planned: PlannedMemory | None) -> None:
             if planned:
                 print(f"memory planned: {planned}", flush=True)
-            if simulation.keeps_updates:
+            if sees_models(simulation.rules.contribute):
                 method = f"contribution.method={config.contribution.method}"
                 print(
                     f"{method}: WHO TELLS CONTRIBUTIONS SEES ALL MODELS OF ALL ROUNDS", flush=True

@@ -22,7 +22,8 @@ UNITLESS = {
 NUMBER, NAT = "1", "nat"  # a number without unit, and that of a loss
 
 TRIP = "trip"  # the method that has semivalues
-REPLAYS = ("reconstruction", "renormalised", "surrogate")
+REPLAYS = ("reconstruction", "renormalised", "surrogate", "predictions")
+PREDICTED = "what the models of all rounds say of the shared test set"
 FROM_REPORTS = ("shrunk", "trip_and_weights", "trip_and_reconstruction")
 """Methods whose clients report as by trip."""
 
@@ -134,7 +135,8 @@ def explain(attributes: Mapping[str, Any]) -> list[str]:
             "not sum to what the model gained. Compare them with each other, or read the shares."
         )
     elif at_the_end(attributes):
-        scale = f"The {found} was found when the run was over, from the models of all rounds: "
+        seen = PREDICTED if method(attributes) == "predictions" else "the models of all rounds"
+        scale = f"The {found} was found when the run was over, from {seen}: "
         scale += (
             "what the final model would be if only some had trained. A row sums to what the model "
             "gained."

@@ -193,7 +193,7 @@ class Prepared:
 
     @property
     def keeps_updates(self) -> bool:
-        """Whether a run keeps every client's update of every round, on disk."""
+        """Whether a run keeps what clients send of themselves in every round, on disk."""
         return keeps_updates(self.rules.contribute)
 
     def keeping_updates(self) -> Self:
@@ -277,8 +277,8 @@ class Prepared:
         records = self._record_bytes(programs, shapes)
         limits = self.memory_limit, bytes_of((shapes.earlier, shapes.earlier_phi))
         planned = planned_memory(programs, *waiting, records, mesh, *limits)
-        shape = self.training.rounds, self.n, models.shape[1]
-        return programs, with_conclusion(planned, self.rules.contribute, shape, self.memory_limit)
+        told = self.rules.contribute, self.training.rounds, self.n, self.learner
+        return programs, with_conclusion(planned, *told, self.memory_limit)
 
     def _record_bytes(self, programs: Programs, state: State) -> int:
         """What all rounds leave behind, but for updates."""

@@ -50,8 +50,15 @@ def require_that_fits(federation: Any) -> None:
         isinstance(rules.aggregate, WeightedMean),
         f"{method} follows models that are mixed linearly: set aggregation=weighted_mean.",
     )
+    kept = told.method if isinstance(told, Keeping) else told
+    of_models = not isinstance(kept, WholeRun) or kept.sees_models
     require(
-        topology.wave is None or topology.present is None,
+        of_models or told is kept,
+        f"{method} keeps what models say in the place of updates: choose another method, such as "
+        "contribution.method=surrogate.",
+    )
+    require(
+        topology.wave is None or topology.present is None or not of_models,
         f"{method} follows clients from round to round: set schedule=synchronous.",
     )
     defence = federation.defence

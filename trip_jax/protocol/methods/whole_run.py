@@ -5,10 +5,9 @@ all models**. In a round clients report as another method does, or nothing: eval
 next model alone.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -54,8 +53,14 @@ class WholeRun:
         budget: coalitions of all clients that it may look at, as its `budget`, drawn by its `key`;
             None if it looks at none.
         method: what clients report in a round.
-        keeps_updates: whether it sees models; else it looks at reports alone.
+        keeps_updates: whether what clients send for it in each round is kept on disk; else it
+            looks at reports alone.
+        sees_models: whether this is their updates.
+        bytes_kept: of a number that is kept.
     """
+
+    sees_models: ClassVar[bool] = True
+    bytes_kept: ClassVar[int] = 4
 
     attribute: Callable[..., Attribution]
     planned_bytes: Callable[[tuple[int, ...], Any], int]
@@ -66,6 +71,10 @@ class WholeRun:
     @property
     def sends_before(self) -> bool:
         return bool(self.method.sends_before)
+
+    def kept_size(self, learner: Learner) -> int:
+        """Numbers that are kept of a client in a round."""
+        return learner.model.theta.size
 
     def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
         return self.method.work(n_members, batch)
@@ -128,9 +137,14 @@ class Keeping:
 
 
 def with_conclusion(
-    planned: PlannedMemory | None, method: Any, shape: tuple[int, ...], limit: float | None
+    planned: PlannedMemory | None,
+    method: Any,
+    rounds: int,
+    n: int,
+    learner: Learner,
+    limit: float | None,
 ) -> PlannedMemory | None:
-    """What a run takes whose method may wait for the end, and keep updates [T, n, P] on disk.
+    """What a run takes whose method may wait for the end, and keep on disk what clients send it.
 
     Args:
         limit: GiB that may be taken, whatever there is; None: what there is.
@@ -140,12 +154,16 @@ def with_conclusion(
     """
     if planned is None:
         return None
+    waiting = that_waits(method)
+    own = waiting is not None and not isinstance(method, Keeping)
+    size = waiting.kept_size(learner) if own else learner.model.theta.size
     if keeps_updates(method):
-        planned = replace(planned, disk=4 * math.prod(shape))
-    if (waiting := that_waits(method)) is None:
+        number = waiting.bytes_kept if own else WholeRun.bytes_kept
+        planned = replace(planned, disk=number * rounds * n * size)
+    if waiting is None:
         return planned
-    n_rounds, n, _ = shape
-    conclusion = Journal.planned_bytes(n_rounds, n) + waiting.planned_bytes(shape, waiting.budget)
+    journal = Journal.planned_bytes(rounds, n)
+    conclusion = journal + waiting.planned_bytes((rounds, n, size), waiting.budget)
     there = None if limit is None else Room(limit * GIB, "memory_limit")
     mend = "lower n_clients, training.rounds; who knows better raises memory_limit, in GiB"
     require_room(conclusion, mend, there, planned.held)
@@ -159,8 +177,13 @@ def that_waits(method: Any) -> WholeRun | None:
 
 
 def keeps_updates(method: Any) -> bool:
-    """Whether every client's update of every round is kept on disk."""
+    """Whether every client's update of every round, or what it says in its place, is kept."""
     return isinstance(method, Keeping) or (isinstance(method, WholeRun) and method.keeps_updates)
+
+
+def sees_models(method: Any) -> bool:
+    """Whether whoever concludes sees all models."""
+    return keeps_updates(method) and (isinstance(method, Keeping) or method.sees_models)
 
 
 def updates_of(inbox: Inbox) -> Float[Array, "n P"]:
