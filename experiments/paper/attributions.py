@@ -14,6 +14,7 @@ from trip_jax.attribution import (
     Attribution,
     Journal,
     by_cascade,
+    by_predictions,
     by_reconstruction,
     by_renormalised,
     by_shrinkage,
@@ -142,6 +143,11 @@ def _of_run(
     return Method(lambda one: attribute(one.journal, one.learner).phi, evaluations)
 
 
+def _by_predictions(one: Attributed) -> Phi:
+    settings = replace(one.cell.config.contribution, method="predictions")
+    return by_predictions(one.trajectory.journal(settings.build()), one.learner).phi
+
+
 def _of_journal(compute: Callable[[Journal], Phi]) -> Callable[[Attributed], Phi]:
     return lambda one: compute(one.journal)
 
@@ -176,5 +182,6 @@ METHODS: Mapping[str, Method] = {
         lambda journal: _coalitions_of_rounds(journal) + _final_models(journal),
     ),
     "surrogate": _of_run(by_surrogate, _final_models),
+    "predictions": Method(_by_predictions, _each(2)),
 }
 """In the order of tables."""

@@ -42,8 +42,9 @@ from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.settings import require
 
-BYTES = 2**28
-"""Of what coalitions would have said that is in memory at a time; at least that of one."""
+BYTES = 2**24
+"""Of what coalitions would have said that is replayed at a time, for caches hold so much; at least
+that of one."""
 
 HELD = 8
 """Arrays of that size that a replay takes at its peak; measured."""
@@ -51,8 +52,11 @@ HELD = 8
 FITTED, RUN = 6, 12
 """Arrays of all vectors of a run that the fit takes in float64, a replay in float32; measured."""
 
-ITERATIONS = 6
-"""In which the longest directions of many secants are found."""
+MANY = 2**10
+"""Secants whose directions are all looked for; of more, the longest alone, by iterations."""
+
+ITERATIONS = 3
+"""Of the subspace in which the longest directions lie."""
 
 
 @struct.dataclass
@@ -184,19 +188,19 @@ def contraction(
 
 def longest(vectors: Float[np.ndarray, "S Q"]) -> Float[np.ndarray, "r Q"]:
     """Orthonormal directions along which vectors are longest, `MAX_DIRECTIONS` at most."""
-    few = min(MAX_DIRECTIONS, *vectors.shape)
-    if min(vectors.shape) > 4 * few:  # all would take hours of what few take seconds
-        rng = np.random.default_rng(0)
-        found = rng.normal(size=(few + few // 4, vectors.shape[0])) @ vectors
-        for _ in range(ITERATIONS):
-            found = np.linalg.qr(found.T)[0].T @ vectors.T @ vectors
-        vectors = vectors @ (basis := np.linalg.qr(found.T)[0])
-    else:
-        basis = np.eye(0)
+    if min(vectors.shape) <= MANY:
+        return _directions(vectors)
+    rng, few = np.random.default_rng(0), MAX_DIRECTIONS + MAX_DIRECTIONS // 4 + 1
+    basis = (rng.normal(size=(few, len(vectors))) @ vectors).T
+    for _ in range(ITERATIONS):
+        basis = np.linalg.qr(vectors.T @ (vectors @ np.linalg.qr(basis)[0]))[0]
+    return _directions(vectors @ basis) @ basis.T
+
+
+def _directions(vectors: Float[np.ndarray, "S Q"]) -> Float[np.ndarray, "r Q"]:
+    """Of the longest first; those of rounding alone are left out."""
     _, lengths, directions = np.linalg.svd(vectors, full_matrices=False)
-    real = lengths[:few] ** 2 > 1e-9 * lengths[0] ** 2
-    directions = directions[:few][real]
-    return directions @ basis.T if basis.size else directions
+    return np.asarray(directions[lengths**2 > 1e-9 * lengths[0] ** 2][:MAX_DIRECTIONS])
 
 
 def played(
