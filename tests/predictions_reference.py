@@ -66,25 +66,47 @@ def contractions(
     mean = sum(constant) / n
     span, lengths, _ = np.linalg.svd(np.stack([s for _, _, s, _ in secants]).T)
     basis = span[:, : int((lengths**2 > 1e-9 * lengths[0] ** 2).sum())]
-    weight = ridge * square_of(secants) / len(secants)
-    left = weight * mean * np.eye(basis.shape[1])
-    right = weight * np.eye(basis.shape[1])
-    for j, _, s, y in secants:
-        along, answer = basis.T @ s, basis.T @ y / (constant[j] / mean)
-        left += np.outer(answer, along)
-        right += np.outer(along, along)
-    fitted = left @ np.linalg.inv(right)
-    shares, axes = np.linalg.eigh((fitted + fitted.T) / 2)
-    axes = basis @ axes
+    pairs = [(k, basis.T @ s, basis.T @ y / (constant[j] / mean)) for j, k, s, y in secants]
+    turns = sorted({k for k, _, _ in pairs})
+    product = whole = 0.0
+    for left_out in turns:
+        others = [pair for pair in pairs if pair[0] != left_out]
+        for k, s, y in pairs:
+            if k == left_out and others:
+                by_one = least_squares(others) * s
+                apart = ridge_regression(others, mean, ridge) @ s - by_one
+                product, whole = product + (y - by_one) @ apart, whole + apart @ apart
+    trusted = min(max(product / whole, 0), 1) if len(turns) > 1 else 1
+    one = (1 - trusted) * least_squares(pairs)
+    shares, axes = np.linalg.eigh(trusted * ridge_regression(pairs, mean, ridge))
+    axes, across = basis @ axes, trusted * mean + one
     found = []
     for c in constant:
-        bounded = np.clip(c / mean * shares, 0, 1)
-        found.append(axes @ np.diag(bounded - c) @ axes.T + c * np.eye(size))
+        bounded = np.clip(c / mean * (shares + one), 0, 1)
+        rest = c / mean * across
+        found.append(axes @ np.diag(bounded - rest) @ axes.T + rest * np.eye(size))
     return found
 
 
-def square_of(secants: Sequence[tuple[int, int, Vector, Vector]]) -> float:
-    return float(sum(s @ s for _, _, s, _ in secants))
+Pairs = Sequence[tuple[int, Vector, Vector]]
+
+
+def least_squares(pairs: Pairs) -> float:
+    share = sum(s @ y for _, s, y in pairs) / sum(s @ s for _, s, _ in pairs)
+    return float(min(max(share, 0), 1))
+
+
+def ridge_regression(pairs: Pairs, mean: float, ridge: float) -> Matrix:
+    size = len(pairs[0][1])
+    weight = ridge * sum(s @ s for _, s, _ in pairs) / len(pairs)
+    left, right = weight * mean * np.eye(size), weight * np.eye(size)
+    for _, s, y in pairs:
+        left += np.outer(y, s)
+        right += np.outer(s, s)
+    fitted = left @ np.linalg.inv(right)
+    shares, axes = np.linalg.eigh((fitted + fitted.T) / 2)
+    bounded: Matrix = axes @ np.diag(np.clip(shares, 0, 1)) @ axes.T
+    return bounded
 
 
 def final_logits(

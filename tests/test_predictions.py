@@ -14,8 +14,15 @@ from tests.conftest import layers, tiny
 from tests.test_asynchrony import ASYNCHRONOUS, WORLD
 from tests.test_attribution import CHANGING, random_mixing
 from trip_jax import InvalidSetting, decentralised_truth
-from trip_jax.attribution import Journal, Updates, by_predictions, by_reconstruction, predictions
-from trip_jax.attribution.predictions import Run, contraction, reported, run_of, utilities
+from trip_jax.attribution import (
+    Journal,
+    Updates,
+    by_predictions,
+    by_reconstruction,
+    contraction,
+    predictions,
+)
+from trip_jax.attribution.predictions import Run, reported, run_of, utilities
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.learning.evaluation import ACCURACY, LOSS
 from trip_jax.learning.models import mlp
@@ -206,7 +213,7 @@ def test_it_is_exact_where_training_takes_the_same_share_of_every_difference(
     monkeypatch: pytest.MonkeyPatch, federation: Simulation
 ) -> None:
     """Where mixing is linear, and clients differ in what they train towards alone."""
-    monkeypatch.setattr(predictions, "RIDGE", 1e-9)
+    monkeypatch.setattr(contraction, "RIDGE", 1e-9)
     rng, mixing, size = np.random.default_rng(0), random_mixing(6, 4), 40 * CLASSES
     some = np.linalg.qr(rng.normal(size=(size, 3)))[0]  # all that differs, differs in these
     shares = some @ np.diag([0.1, 0.4, 0.8]) @ some.T
@@ -295,11 +302,11 @@ def test_many_secants_give_the_directions_of_few() -> None:
     updates = rng.normal(size=(n_rounds, n, size)).astype(np.float32)
     always, steps = np.ones((n_rounds, n), bool), np.full(n, 3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(predictions, "MAX_DIRECTIONS", 2)
-        patch.setattr(predictions, "MANY", 10)
-        _, few, directions = contraction(before, updates, always, steps)
-        patch.setattr(predictions, "MANY", 10**6)
-        _, whole, all_directions = contraction(before, updates, always, steps)
+        patch.setattr(contraction, "MAX_DIRECTIONS", 2)
+        patch.setattr(contraction, "MANY", 10)
+        _, few, directions = contraction.contraction(before, updates, always, steps)
+        patch.setattr(contraction, "MANY", 10**6)
+        _, whole, all_directions = contraction.contraction(before, updates, always, steps)
     assert directions.shape == (2, size)
     np.testing.assert_allclose(directions @ directions.T, np.eye(2), atol=1e-9)
     np.testing.assert_allclose(few, whole, atol=1e-6)

@@ -11,8 +11,8 @@ and what a coalition S would have said is, from L_j^0(S) = F^0,
     P_j(S) = L_j(S) + [j in S] (U_j^t - K_j (L_j(S) - F_j^t))
     L_i^(t+1)(S) = sum_k W_ik^t P_k(S) + M_i^t spread_i(S) / spread_i(N)
 
-K_j is the share of a difference between two models' logits that a round of training takes away, as
-in surrogate.py; the run's secants tell it: K_j (F_j^(t+1) - F_j^t) = U_j^t - U_j^(t+1). What mixing
+K_j is the share of a difference between two models' logits that a round of training takes away; the
+run's secants tell it, see contraction.py. What mixing
 models adds to mixing logits, M_i^t = F_i^(t+1) - sum_k W_ik (F_k^t + U_k^t), grows with how far the
 mixed models are apart: spread_i = sum_k W_ik |P_k - sum_l W_il P_l|^2, at most as in the run. With
 everyone, N, the replay is the run itself, so that a row sums to what a model gained.
@@ -33,11 +33,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array, lax
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
+from trip_jax.attribution.contraction import contraction
 from trip_jax.attribution.journal import Journal
 from trip_jax.attribution.replay import Attribution, of_coalitions
-from trip_jax.attribution.surrogate import MAX_DIRECTIONS, RIDGE, secants, shares_of
+from trip_jax.attribution.surrogate import MAX_DIRECTIONS
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.settings import require
@@ -51,12 +52,6 @@ HELD = 8
 
 FITTED, RUN = 6, 12
 """Arrays of all vectors of a run that the fit takes in float64, a replay in float32; measured."""
-
-MANY = 2**10
-"""Secants whose directions are all looked for; of more, the longest alone, by iterations."""
-
-ITERATIONS = 3
-"""Of the subspace in which the longest directions lie."""
 
 
 @struct.dataclass
@@ -153,54 +148,6 @@ def with_earlier(sent: Float[np.ndarray, "T n X"], journal: Journal) -> np.ndarr
         messages[t] = newest.reshape(-1, size)
         earlier = np.where(present[:, None], newest[:-1], earlier)
     return messages
-
-
-def contraction(
-    before: Float[np.ndarray, "T n Q"],
-    updates: Float[np.ndarray, "T n Q"],
-    present: Bool[np.ndarray, "T n"],
-    steps: Int[np.ndarray, " n"],
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n r"], Float[np.ndarray, "r Q"]]:
-    """K_j by ridge regression on the secants of all clients, as in surrogate.py.
-
-    Returns:
-        the share that training takes of a difference across all secants, the shares along
-        directions that they span, and these directions, which are orthonormal. All are 0 where
-        nobody trains twice.
-    """
-    size = before.shape[-1]
-    n_secants = int((present.sum(axis=0) - 1).clip(0).sum())
-    if not n_secants:
-        return np.zeros(len(steps)), np.zeros((len(steps), 0)), np.zeros((0, size))
-    moved, answered = secants(before.astype(float), updates.astype(float), present)
-    first = (moved[0] * answered[0]).sum() / max((moved[0] ** 2).sum(), np.finfo(float).tiny)
-    constant = shares_of(first, steps)
-    mean, relative = constant.mean(), constant / constant.mean()
-    moved = moved.reshape(-1, size)
-    answered = (answered / relative[:, None]).reshape(-1, size)
-    directions = longest(moved)
-    s, y = moved @ directions.T, answered @ directions.T
-    ridge = RIDGE * (s**2).sum() / n_secants * np.eye(len(directions))
-    fitted = np.linalg.solve(s.T @ s + ridge, s.T @ y + mean * ridge)
-    shares, axes = np.linalg.eigh((fitted + fitted.T) / 2)
-    return constant, np.clip(relative[:, None] * shares, 0, 1), axes.T @ directions
-
-
-def longest(vectors: Float[np.ndarray, "S Q"]) -> Float[np.ndarray, "r Q"]:
-    """Orthonormal directions along which vectors are longest, `MAX_DIRECTIONS` at most."""
-    if min(vectors.shape) <= MANY:
-        return _directions(vectors)
-    rng, few = np.random.default_rng(0), MAX_DIRECTIONS + MAX_DIRECTIONS // 4 + 1
-    basis = (rng.normal(size=(few, len(vectors))) @ vectors).T
-    for _ in range(ITERATIONS):
-        basis = np.linalg.qr(vectors.T @ (vectors @ np.linalg.qr(basis)[0]))[0]
-    return _directions(vectors @ basis) @ basis.T
-
-
-def _directions(vectors: Float[np.ndarray, "S Q"]) -> Float[np.ndarray, "r Q"]:
-    """Of the longest first; those of rounding alone are left out."""
-    _, lengths, directions = np.linalg.svd(vectors, full_matrices=False)
-    return np.asarray(directions[lengths**2 > 1e-9 * lengths[0] ** 2][:MAX_DIRECTIONS])
 
 
 def played(

@@ -175,6 +175,12 @@ def _run_alone_or_first(
                 print(
                     f"{method}: WHO TELLS CONTRIBUTIONS SEES ALL MODELS OF ALL ROUNDS", flush=True
                 )
+            elif simulation.keeps_updates:
+                print(
+                    f"contribution.method={config.contribution.method}: who tells contributions "
+                    "sees what all models say of the shared test set",
+                    flush=True,
+                )
             progress.begin()
 
         tracked.start(title, flatten_dict(asdict(config.calibrated()), sep="."), done)
