@@ -26,6 +26,7 @@ from trip_jax.attribution.predictions import Run, reported, run_of, utilities
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.learning.evaluation import ACCURACY, LOSS
 from trip_jax.learning.models import mlp
+from trip_jax.runs.costs import costs
 from trip_jax.simulation import Simulation
 
 TOLD = Contribution("loss", method="predictions")
@@ -118,7 +119,8 @@ def test_replays_are_those_of_the_oracle(
 
 def test_clients_report_what_their_models_say(federation: Simulation, start: np.ndarray) -> None:
     """In float16: of the model after training, and of the next one."""
-    kept = federation.run().records.kept
+    result = federation.run()
+    kept = result.records.kept
     assert isinstance(kept, Updates) and kept.shape == (2, 6, 2 * start.size)
     updates = tiny(CHANGING).keeping_updates().run()
     x = federation.data.test_images
@@ -130,6 +132,10 @@ def test_clients_report_what_their_models_say(federation: Simulation, start: np.
         of_trained = centred(ref.mlp_logits(layers(federation, trained), x))
         np.testing.assert_allclose(said[0][0, i], of_trained, atol=3e-3)
     assert np.load(kept.folder / "1.npy").dtype == np.float16
+    taken = costs(result)
+    assert taken["models_sent"]["contributions"] == taken["bytes_sent"]["reports"] == 0
+    assert taken["bytes_sent"]["contributions"] == 2 * 2 * 6 * 2 * start.size
+    assert taken["coalitions_evaluated"] == 2 * 6 * 2
 
 
 @pytest.mark.parametrize(
@@ -264,7 +270,7 @@ def doubled(journal: Journal) -> Journal:
 def test_an_interrupted_attribution_goes_on(
     federation: Simulation, start: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predictions, "BYTES", 2**14)  # a few coalitions at a time
+    monkeypatch.setattr(predictions, "BYTES", 2**13)  # a few coalitions at a time
     journal = drawn(federation, start)
     parts: list[np.ndarray] = []
     whole = by_predictions(

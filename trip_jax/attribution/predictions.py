@@ -117,7 +117,8 @@ def run_of(journal: Journal, start: Float[np.ndarray, " Q"]) -> Run:
     trained, following = np.split(reports - np.tile(start, 2), 2, axis=-1)
     before = np.concatenate([np.zeros((1, *following.shape[1:]), np.float32), following])
     updates = np.where(journal.present[..., None], trained - before[:-1], 0)
-    base, along, directions = contraction(before[:-1], updates, journal.present, journal.steps)
+    fitted = contraction(before[:-1], updates, journal.present, journal.steps)
+    base, along, directions = (part.astype(np.float32) for part in fitted)
 
     def split(vectors: np.ndarray) -> np.ndarray:
         inside = vectors @ directions.T

@@ -148,7 +148,11 @@ def attributed(
 
 
 def of_coalitions(
-    utilities_of: Callable[[np.ndarray], np.ndarray], n: int, *, budget: int, key: Array | None
+    utilities_of: Callable[[np.ndarray], np.ndarray],
+    n: int,
+    *,
+    budget: int = 2**12,
+    key: Array | None = None,
 ) -> Attribution:
     """Shapley values of n games, each of what a client's final model would be worth.
 
