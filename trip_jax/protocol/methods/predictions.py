@@ -39,7 +39,8 @@ class Predictions(WholeRun):
     def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
         nearby, own, sent = here.neighbourhoods, inbox.own, inbox.sent
         models = aggregate(mix, sent.trained, nearby, own.trained_unlike(sent))
-        trained, following = (learner.logits(one) for one in (own.trained, models))
+        now = own.trained[: here.n_clients]  # beside which messages of earlier waves may stand
+        trained, following = (learner.logits(one) for one in (now, models))
         nothing = jnp.zeros((*nearby.mask.shape, N_UTILITIES))
         kept = reported(trained, following)
         return Contributions(nothing, nothing, learner.judged(following), kept)
