@@ -83,7 +83,7 @@ def by_predictions(journal: Journal, learner: Learner, **options: Any) -> Attrib
         options: `budget` and `key` of `of_coalitions`; `finished` and `on_part`, see `played`.
 
     Raises:
-        InvalidSetting: as `of_coalitions` and `played`.
+        InvalidSetting: as `run_of`, or a budget that is too small.
     """
     run = run_of(journal, np.asarray(centred(learner.logits(jnp.asarray(journal.start[None])))[0]))
     finished, on_part = options.pop("finished", None), options.pop("on_part", None)
@@ -112,8 +112,16 @@ def run_of(journal: Journal, start: Float[np.ndarray, " Q"]) -> Run:
 
     Args:
         start: F^0, the logits of the model from which all begin, centred.
+
+    Raises:
+        InvalidSetting: a report that is not finite.
     """
     reports = np.asarray(journal.updates, np.float32)
+    require(
+        bool(np.isfinite(reports).all()),
+        "What a model says of the test set is not finite: lower training.learning_rate, or choose "
+        "a contribution.method that replays nothing, such as trip.",
+    )
     trained, following = np.split(reports - np.tile(start, 2), 2, axis=-1)
     before = np.concatenate([np.zeros((1, *following.shape[1:]), np.float32), following])
     updates = np.where(journal.present[..., None], trained - before[:-1], 0)
@@ -163,9 +171,6 @@ def played(
     Args:
         finished: those that an interrupted call found, NaN for the others.
         on_part: called with such utilities now and then.
-
-    Raises:
-        InvalidSetting: one of them is not finite.
     """
     n, size = run.shares.shape
     table = np.full((len(inside), n, N_UTILITIES), np.nan) if finished is None else finished.copy()
@@ -176,11 +181,6 @@ def played(
         if np.isfinite(here).all():
             continue
         here[:] = utilities(run, learner, inside[first : first + chunk])
-        require(
-            bool(np.isfinite(here).all()),
-            "What a replayed coalition says is not finite: lower training.learning_rate, or choose "
-            "a contribution.method that replays nothing, such as trip.",
-        )
         if on_part:
             on_part(table)
     return table
