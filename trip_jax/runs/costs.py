@@ -52,8 +52,9 @@ def costs(result: Result) -> dict[str, Any]:
     method = result.contribution.build()
     before = received if method.sends_before else 0
     told = before + (n * rounds if sees_models(method) else 0)
-    said = isinstance(method, WholeRun) and method.keeps_updates and not method.sees_models
-    predictions = method.bytes_kept * math.prod(result.records.kept.shape) if said else 0
+    predictions = 0
+    if isinstance(method, WholeRun) and method.keeps_updates and not method.sees_models:
+        predictions = method.bytes_kept * math.prod(result.records.kept.shape)
     silent = isinstance(method, WholeRun) and isinstance(method.method, Silent)
     timing = Timing.total(result.timings)
     train = timing.training / (n * rounds)

@@ -155,10 +155,10 @@ def with_conclusion(
     if planned is None:
         return None
     waiting = that_waits(method)
-    own = waiting is not None and not isinstance(method, Keeping)
-    size = waiting.kept_size(learner) if own else learner.model.theta.size
+    own = method if isinstance(method, WholeRun) else None
+    size = own.kept_size(learner) if own else learner.model.theta.size
     if keeps_updates(method):
-        number = waiting.bytes_kept if own else WholeRun.bytes_kept
+        number = own.bytes_kept if own else WholeRun.bytes_kept
         planned = replace(planned, disk=number * rounds * n * size)
     if waiting is None:
         return planned
