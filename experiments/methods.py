@@ -2,7 +2,7 @@
 
     python -m experiments.methods [scale=cpu] [dataset=digits] [model=mlp] [seed=0,1,2,3,4]
         [distribution=iid,...] [topology=regular,star,...] [utility=accuracy,loss] [out=DIR]
-        [SETTING=VALUE ...]
+        [method=predictions,surrogate,...] [SETTING=VALUE ...]
 
 All cells are distributions x topologies x seeds; their ground truths are those of vs_shapley and
 topologies where settings agree, and finished cells are kept. A report judges a method by every
@@ -10,7 +10,7 @@ cell: the mean over clients of the cosine distance, as in the paper, and beside 
 punish flat vectors. A method wins a cell where it is nearer to the truth than every null, and than
 TRIP-Shapley, by more than chance: the mean of paired differences over seeds is below zero by more
 than its 95 % interval. Constants of a method that were chosen on some seeds are to be judged on
-others.
+others. method= chooses which are compared beside nulls and TRIP-Shapley.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,8 +44,12 @@ class MethodStudy(CellStudy):
     """Which cells and utilities are asked for."""
 
     def __init__(self, arguments: Sequence[str]):
-        super().__init__("methods", arguments, DISTRIBUTIONS, GRAPHS, ("utility", *COALITIONS))
+        super().__init__(
+            "methods", arguments, DISTRIBUTIONS, GRAPHS, ("utility", "method", *COALITIONS)
+        )
         self.utilities = self.request.among("utility", UTILITIES, "accuracy", "loss")
+        chosen = {TRIP, *NULLS, *self.request.among("method", tuple(METHODS))}
+        self.methods = tuple(name for name in METHODS if name in chosen)
 
 
 def methods(arguments: Sequence[str]) -> None:
@@ -60,7 +64,7 @@ def methods(arguments: Sequence[str]) -> None:
             graph = BEYOND_THE_PAPER.get(topology, [f"topology={topology}"])
             cell = study.cell(dataset, model, seed, f"distribution={distribution}", *graph)
             where = {"distribution": distribution, "topology": topology, "seed": seed}
-            rows += [where | row for row in measured(Attributed(cell), utilities)]
+            rows += [where | row for row in measured(Attributed(cell), utilities, study.methods)]
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model)
         written = study.report(dataset, model)
@@ -73,10 +77,12 @@ def methods(arguments: Sequence[str]) -> None:
         print(f"{text}\nresults in {study.folder}")
 
 
-def measured(one: Attributed, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
+def measured(
+    one: Attributed, utilities: Sequence[str], methods: Sequence[str] = tuple(METHODS)
+) -> Iterator[dict[str, Any]]:
     """A row for every method and utility, judged by the truth of the same utility."""
     truth = one.cell.decentralised()["values"]
-    for method, utility in product(METHODS, utilities):
+    for method, utility in product(methods, utilities):
         k = UTILITIES.index(utility)
         phi, value = one.phi(method)[..., k], truth[..., k]
         yield {

@@ -26,7 +26,7 @@ from experiments.harness.kept_runs import Arrays, compose_config, read, write
 from experiments.harness.progress import ExecutionProgress
 from experiments.harness.report import Report
 from experiments.harness.study import setting_of
-from experiments.methods import methods
+from experiments.methods import MethodStudy, methods
 from experiments.paper import cells, tables
 from experiments.paper.attributions import BEST, METHODS, NULLS, Attributed
 from experiments.paper.cells import SCALES, Cell, CellStudy
@@ -237,6 +237,14 @@ def test_what_an_estimated_truth_leaves_open(monkeypatch: pytest.MonkeyPatch) ->
     assert certain["equal"]["distance"] == near["equal"]["distance"] == pytest.approx(distance)
     assert near[BEST]["nearer"] == 1 and 0 < near[BEST]["spread"] < 0.001
     assert 0.1 < anything[BEST]["nearer"] < 0.9
+
+
+def test_chosen_methods_stand_beside_nulls_and_trip() -> None:
+    asked = MethodStudy(["method=surrogate,predictions"]).methods
+    assert asked == (TRIP, *NULLS, "surrogate", "predictions")
+    assert MethodStudy([]).methods == tuple(METHODS)
+    with pytest.raises(InvalidSetting, match="method must be one of"):
+        MethodStudy(["method=surogate"])
 
 
 def test_methods_are_judged_in_the_cells_of_the_tables(

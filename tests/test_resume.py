@@ -88,6 +88,7 @@ def signalling(patch: pytest.MonkeyPatch, number: int, at: int, method: str = "r
             "contribution": Contribution(estimator="permutation", budget=28),
         },
         {"contribution": Contribution(method="surrogate"), "privacy": "dp"},
+        {"contribution": Contribution(method="predictions")},
         {"channel": ChannelConfig("top_k", learning=True), "trust": "own"},
         {"channel": "top_k", "present": np.eye(3, 6, dtype=bool)[:, ::-1] | (np.arange(6) < 3)},
     ],

@@ -14,6 +14,7 @@ from trip_jax.attribution import (
     Attribution,
     Journal,
     by_cascade,
+    by_predictions,
     by_reconstruction,
     by_renormalised,
     by_shrinkage,
@@ -158,6 +159,11 @@ def _of_run(attribute: Callable[[Journal, Learner], Attribution], method: str) -
     return Method(lambda one: attribute(one.journal, one.learner).phi, _by_method(method))
 
 
+def _by_predictions(one: Attributed) -> Phi:
+    settings = replace(one.cell.config.contribution, method="predictions")
+    return by_predictions(one.trajectory.journal(settings.build()), one.learner).phi
+
+
 def _of_journal(compute: Callable[[Journal], Phi]) -> Callable[[Attributed], Phi]:
     return lambda one: compute(one.journal)
 
@@ -189,5 +195,6 @@ METHODS: Mapping[str, Method] = {
     "renormalised": _of_run(by_renormalised, "renormalised"),
     "TRIP + reconstruction": _of_run(with_reconstruction, "trip_and_reconstruction"),
     "surrogate": _of_run(by_surrogate, "surrogate"),
+    "predictions": Method(_by_predictions, _by_method("predictions")),
 }
 """In the order of tables."""

@@ -6,7 +6,7 @@ What clients learn does not depend on how they tell contributions.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Self, cast
+from typing import Self
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ from trip_jax.attribution import Journal
 from trip_jax.learning.utilities import UTILITIES
 from trip_jax.protocol.algorithm import assess, learn
 from trip_jax.protocol.contributions import Method
-from trip_jax.protocol.methods.whole_run import Keeping
+from trip_jax.protocol.methods.whole_run import Keeping, keeps_updates
 from trip_jax.protocol.state import Learned, State
 from trip_jax.settings.errors import Diverged
 from trip_jax.simulation import Simulation
@@ -57,7 +57,8 @@ class Trajectory:
         learner = replace(learner, third=third)
         n_members = np.asarray(self.simulation.topology.graphs.mask).sum(axis=-1)
         schedule = replace(schedule, work=method.work(n_members, learner.evaluation_batch))
-        rules = replace(rules, contribute=cast(Method, Keeping(method)))
+        keeping = method if keeps_updates(method) else Keeping(method)
+        rules = replace(rules, contribute=keeping)
         records = []
         for t, (state, learned) in enumerate(self.rounds):
             assessed = assess(learner, rules, schedule, state, learned.trained, learned.arrived)

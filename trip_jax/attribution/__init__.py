@@ -1,8 +1,9 @@
 """Contributions told when a run is over.
 
 TRIP-Shapley tells contributions round by round, and its coordinator never sees a model. The
-methods here wait for the end. Some take all reports, and see no model either; others take the
-models of all rounds, and in return follow what a coalition would have become.
+methods here wait for the end. Some take all reports, or what models say of the shared test set, and
+see no model either; others take the models of all rounds, and in return follow what a coalition
+would have become.
 """
 
 from trip_jax.attribution.cascade import by_cascade
@@ -13,6 +14,7 @@ from trip_jax.attribution.nulls import (
     weights_times_gain,
     weights_times_mean_gain,
 )
+from trip_jax.attribution.predictions import by_predictions
 from trip_jax.attribution.reconstruction import by_reconstruction
 from trip_jax.attribution.renormalised import by_renormalised
 from trip_jax.attribution.replay import Attribution
@@ -26,6 +28,7 @@ __all__ = [
     "Journal",
     "Updates",
     "by_cascade",
+    "by_predictions",
     "by_reconstruction",
     "by_renormalised",
     "by_shrinkage",

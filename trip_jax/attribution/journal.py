@@ -26,7 +26,9 @@ class Journal:
 
     start: Float[np.ndarray, " P"]  # theta^(0)
     updates: Updates | Float[np.ndarray, "T n P"]  # theta_j^(t+1/2) - theta_j^(t)
-    mixing: Float[np.ndarray, "T n n"]  # w_ij^(t) / sum_k w_ik^(t), 0 outside neighbourhoods
+    # w_ij^(t) / sum_k w_ik^(t), 0 outside neighbourhoods; R = n messages, (1 + K) n of waves where
+    # those of earlier waves are mixed
+    mixing: Float[np.ndarray, "T n R"]
     lcv: Float[np.ndarray, "T n n 3"]  # psi^(i,t)(j), 0 outside neighbourhoods
     steps: Int[np.ndarray, " n"]  # minibatches that a client visits in a round
     present: Bool[np.ndarray, "T n"]  # who trains in a round
@@ -75,16 +77,19 @@ def block_width(n_updates: int, size: int) -> int:
 
 
 def _dense(records: Any, topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """Mixing matrices [T, n, n] and contribution vectors [T, n, n, 3] of a run."""
+    """Mixing matrices [T, n, R] and contribution vectors [T, n, n, 3] of a run."""
     n = topology.n_clients
     clients = jnp.arange(n)[:, None]
 
+    n_messages = (1 + topology.depth) * n
+
     def one(t: Any, arrived: Any, lcv: Any) -> Any:
         here = topology.at(t)
-        here = here.with_lost(here.lost(~arrived))
+        if n_messages == n:  # in waves all arrive, or their senders' models are not finite
+            here = here.with_lost(here.lost(~arrived))
         place = clients, here.members
         found = jnp.where(here.mask[..., None], lcv, 0)
-        mixing = jnp.zeros((n, n)).at[place].add(here.shares)
+        mixing = jnp.zeros((n, n_messages)).at[clients, here.rows].add(here.shares)
         return mixing, jnp.zeros((n, n, lcv.shape[-1])).at[place].add(found)
 
     rounds = jnp.arange(len(records.arrived))

@@ -132,21 +132,40 @@ def attributed(
     Raises:
         InvalidSetting: a budget that is too small, or a model that has no finite utility.
     """
-    n = len(journal.steps)
+
+    def utilities_of(inside: Bool[np.ndarray, "K n"]) -> Float[np.ndarray, "K n 3"]:
+        return final_utilities(
+            journal,
+            learner,
+            response,
+            inside,
+            renormalised=renormalised,
+            finished=finished,
+            on_part=on_part,
+        )
+
+    return of_coalitions(utilities_of, len(journal.steps), budget=budget, key=key)
+
+
+def of_coalitions(
+    utilities_of: Callable[[np.ndarray], np.ndarray],
+    n: int,
+    *,
+    budget: int = 2**12,
+    key: Array | None = None,
+) -> Attribution:
+    """Shapley values of n games, each of what a client's final model would be worth.
+
+    Args:
+        utilities_of: coalitions [K, n] -> utilities [K, n, 3] of all clients' final models.
+        budget, key: as for `attributed`.
+    """
     if sampled := samples(n, budget):
         key = jax.random.key(0) if key is None else key
         inside = np.asarray(draw(key, n, slots=n, rows=budget // 2 * 2, estimator=SAMPLED_BY))
     else:
         inside = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
-    table = final_utilities(
-        journal,
-        learner,
-        response,
-        inside,
-        renormalised=renormalised,
-        finished=finished,
-        on_part=on_part,
-    )
+    table = utilities_of(inside)
     if not sampled:
         phi = np.moveaxis(game_values(table), 0, 1)
         return Attribution(phi)

@@ -114,15 +114,25 @@ def _inner_products(journal: Journal) -> Float[np.ndarray, "C C"]:
 def _secants(
     mixing: Float[np.ndarray, "T n n"], present: Bool[np.ndarray, "T n"]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """theta_j^(t') - theta_j^t and Delta_j^t - Delta_j^t', as coefficients [T-1, n, T n].
-
-    t and t' are rounds in which j trains, one after the other; 0 where there are no more.
-    """
+    """Those of a run, as coefficients [T-1, n, T n], see `secants`."""
     n_rounds, n = mixing.shape[:2]
     update = np.eye(n_rounds * n).reshape(n_rounds, n, -1)
     models = np.zeros_like(update)
     for t in range(n_rounds - 1):
         models[t + 1] = mixing[t] @ (models[t] + update[t])  # updates are 0 of who is away
+    return secants(models, update, present)
+
+
+def secants(
+    models: Float[np.ndarray, "T n Q"],
+    update: Float[np.ndarray, "T n Q"],
+    present: Bool[np.ndarray, "T n"],
+) -> tuple[np.ndarray, np.ndarray]:
+    """theta_j^(t') - theta_j^t and Delta_j^t - Delta_j^t', in any coordinates, [T-1, n, Q].
+
+    t and t' are rounds in which j trains, one after the other; 0 where there are no more.
+    """
+    n_rounds, n = present.shape
     in_order = np.argsort(~present, axis=0, kind="stable"), np.arange(n)  # rounds of training first
     moved, answered = np.diff(models[in_order], axis=0), -np.diff(update[in_order], axis=0)
     no_more = np.arange(1, n_rounds)[:, None] >= present.sum(axis=0)
@@ -139,6 +149,11 @@ def _constants(
     """c_j, from each client's first secant."""
     first = np.einsum("jc,cd,jd->", moved, gram, answered)
     first /= max(np.einsum("jc,cd,jd->", moved, gram, moved), np.finfo(float).tiny)
+    return shares_of(first, steps)
+
+
+def shares_of(first: float, steps: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """c_j, from the contraction that first secants show."""
     first = np.clip(first, SMALLEST, LARGEST)
     return np.asarray(1 - (1 - first) ** (MULTIPLE * steps / steps.mean()))
 

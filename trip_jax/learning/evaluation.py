@@ -39,6 +39,34 @@ def evaluate(
     return lax.map(utilities, models, batch_size=min(batch, len(models)))
 
 
+def logits_of(
+    models: Float[Array, "R P"],
+    images: Real[Array, "N_test ..."],
+    *,
+    predict: Callable[[Array, Array], Array],
+    batch: int,
+) -> Float[Array, "R N_test classes"]:
+    """The logits of a stack of models; arguments as in `evaluate`."""
+    x = as_seen(images)
+    return lax.map(lambda theta: predict(theta, x), models, batch_size=min(batch, len(models)))
+
+
+def judged(
+    logits: Float[Array, "*R N_test classes"],
+    labels: Int32[Array, " N_test"],
+    *,
+    third: str = UTILITIES[2],
+) -> Float[Array, "*R 3"]:
+    """The utilities that `evaluate` finds, of logits in place of models."""
+
+    def of_one(logits: Float[Array, "N_test classes"]) -> Float[Array, " 3"]:
+        return jnp.stack([utility.mean() for utility in _of_examples(logits, labels, third)])
+
+    leading = logits.shape[:-2]
+    found = lax.map(of_one, logits.reshape(-1, *logits.shape[-2:]))
+    return found.reshape(*leading, -1)
+
+
 def totals(
     seen: Float[Array, "R Q"],
     labels: Int32[Array, " B"],

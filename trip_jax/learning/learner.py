@@ -15,7 +15,13 @@ from jaxtyping import Bool, Float, Int, Key
 
 from trip_jax.data.federation import ClientData, as_seen
 from trip_jax.learning.device_maps import balanced_map
-from trip_jax.learning.evaluation import evaluate, smooth_utilities, totals
+from trip_jax.learning.evaluation import (
+    evaluate,
+    judged,
+    logits_of,
+    smooth_utilities,
+    totals,
+)
 from trip_jax.learning.model import FlatModel
 from trip_jax.learning.precision import PRECISIONS
 from trip_jax.learning.privacy import AsTrained, Mechanism
@@ -133,6 +139,31 @@ class Learner:
                 batch=self.evaluation_batch,
                 third=self.third,
             )
+
+    def logits(self, models: Float[Array, "R P"]) -> Float[Array, "R N_test classes"]:
+        """What models say of the shared test set."""
+
+        def work(models: Array, data: ClientData) -> Array:
+            with jax.default_matmul_precision(PRECISIONS[self.precision]):
+                return logits_of(
+                    models,
+                    data.test_images,
+                    predict=self.model.predict,
+                    batch=self.evaluation_batch,
+                )
+
+        return cast(Array, balanced_map(self.mesh, work, models, self.data))
+
+    @property
+    def n_logits(self) -> int:
+        """How many numbers `logits` gives for a model."""
+        examples = jax.ShapeDtypeStruct((1, *self.model.shape), self.model.dtype)
+        of_one = jax.eval_shape(self.model.predict, self.model.theta, examples)
+        return len(self.data.test_labels) * of_one.shape[-1]
+
+    def judged(self, logits: Float[Array, "*R N_test classes"]) -> Float[Array, "*R 3"]:
+        """The utilities of what models say of the shared test set, without another pass."""
+        return judged(logits, self.data.test_labels, third=self.third)
 
     def parts(self, mixed: int) -> int:
         """The parts of the test set for mixtures of so many models, see `FlatModel.parts`."""

@@ -20,6 +20,7 @@ from trip_jax.protocol.methods.from_reports import Shrunk, TripAndWeights
 from trip_jax.protocol.methods.gain import Gain
 from trip_jax.protocol.methods.method import METHODS, Method
 from trip_jax.protocol.methods.net_gain import NetGain
+from trip_jax.protocol.methods.predictions import Predictions
 from trip_jax.protocol.methods.second_order import SecondOrder
 from trip_jax.protocol.methods.shapfed import ShapFed
 from trip_jax.protocol.methods.trip import ByCoalitions
@@ -48,6 +49,7 @@ METHODS("trip_and_reconstruction")(TripAndReconstruction)
 METHODS("reconstruction")(Reconstruction)
 METHODS("renormalised")(Renormalised)
 METHODS("surrogate")(Surrogate)
+METHODS("predictions")(Predictions)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """What contribution evaluation costs clients beside learning: models sent, evaluations, time."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ from jaxtyping import Int
 
 from trip_jax.node.report import SIGNATURE_BYTES, Report
 from trip_jax.protocol.channels import BYTES
-from trip_jax.protocol.methods.whole_run import Silent, WholeRun, keeps_updates
+from trip_jax.protocol.methods.whole_run import Silent, WholeRun, sees_models
 from trip_jax.simulation.history import Result, Timing
 from trip_jax.topology import Topology
 
@@ -50,7 +51,10 @@ def costs(result: Result) -> dict[str, Any]:
     received = int((members - 1).sum()) if sent is None else sent
     method = result.contribution.build()
     before = received if method.sends_before else 0
-    told = before + (n * rounds if keeps_updates(method) else 0)
+    told = before + (n * rounds if sees_models(method) else 0)
+    predictions = 0
+    if isinstance(method, WholeRun) and method.keeps_updates and not sees_models(method):
+        predictions = method.bytes_kept * math.prod(result.records.kept.shape)
     silent = isinstance(method, WholeRun) and isinstance(method.method, Silent)
     timing = Timing.total(result.timings)
     train = timing.training / (n * rounds)
@@ -60,7 +64,7 @@ def costs(result: Result) -> dict[str, Any]:
         "models_sent": {"learning": received, "contributions": told},
         "bytes_sent": {
             "learning": received * to_learn,
-            "contributions": told * to_tell,
+            "contributions": told * to_tell + predictions,
             "reports": 0 if silent else _of_reports(result, members),
         },
         "coalitions_evaluated": timing.coalitions,

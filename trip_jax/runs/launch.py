@@ -15,6 +15,7 @@ from trip_jax.config import Config
 from trip_jax.learning.devices import available
 from trip_jax.learning.distributed import join
 from trip_jax.learning.memory import PlannedMemory
+from trip_jax.protocol.methods.whole_run import sees_models
 from trip_jax.runs.agreement import in_words
 from trip_jax.runs.checkpoints import refuse_changes, remove_checkpoints
 from trip_jax.runs.directory import REPORT, draw_figures, summarise, write_report, write_run
@@ -135,9 +136,12 @@ class _Reporting(Observer):
     def on_start(self, planned: PlannedMemory | None) -> None:
         if planned:
             print(f"memory planned: {planned}", flush=True)
-        if self._simulation.keeps_updates:
-            method = f"contribution.method={self._simulation.contribution.method}"
+        method = f"contribution.method={self._simulation.contribution.method}"
+        if sees_models(self._simulation.rules.contribute):
             print(f"{method}: WHO TELLS CONTRIBUTIONS SEES ALL MODELS OF ALL ROUNDS", flush=True)
+        elif self._simulation.keeps_updates:
+            seen = "what all models say of the shared test set"
+            print(f"{method}: who tells contributions sees {seen}", flush=True)
         self._progress.begin()
         self._observer.on_start(planned)
 

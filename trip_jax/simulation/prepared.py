@@ -135,7 +135,7 @@ class Prepared:
 
     @property
     def keeps_updates(self) -> bool:
-        """Whether a run keeps every client's update of every round, on disk."""
+        """Whether a run keeps what clients send of themselves in every round, on disk."""
         return keeps_updates(self.rules.contribute)
 
     def keeping_updates(self) -> Self:
@@ -220,8 +220,8 @@ class Prepared:
         limit = self.federation.settings.memory_limit
         limits = limit, bytes_of((shapes.memory.mailbox, shapes.earlier_phi))
         planned = planned_memory(programs, *waiting, records, mesh, *limits)
-        shape = self.training.rounds, self.n, models.shape[1]
-        return programs, with_conclusion(planned, self.rules.contribute, shape, limit)
+        told = self.rules.contribute, self.training.rounds, self.n, self.learner
+        return programs, with_conclusion(planned, *told, limit)
 
     def _record_bytes(self, programs: Programs, state: State) -> int:
         """The bytes of the records of all rounds, without updates."""

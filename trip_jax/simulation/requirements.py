@@ -5,7 +5,8 @@ import jax
 from trip_jax.attribution.replay import samples
 from trip_jax.protocol.aggregation import WeightedMean
 from trip_jax.protocol.broadcast import Broadcast
-from trip_jax.protocol.methods.whole_run import Beside, WholeRun
+from trip_jax.protocol.methods.facts import Sees
+from trip_jax.protocol.methods.whole_run import Beside, Keeping, WholeRun
 from trip_jax.protocol.reporting import require_for_broadcast
 from trip_jax.protocol.rules import Rules, follows_the_graph, require_plain_exchange
 from trip_jax.protocol.weighing import ByPhi
@@ -54,8 +55,15 @@ def require_that_fits(
         isinstance(rules.aggregate, WeightedMean),
         f"{method} follows models that are mixed linearly: set aggregation=weighted_mean.",
     )
+    kept = told.method if isinstance(told, Keeping) else told
+    of_models = not isinstance(kept, WholeRun) or kept.sees is not Sees.PREDICTIONS
     require(
-        topology.wave is None or topology.present is None,
+        of_models or told is kept,
+        f"{method} keeps what models say in the place of updates: choose another method, such as "
+        "contribution.method=surrogate.",
+    )
+    require(
+        topology.wave is None or topology.present is None or not of_models,
         f"{method} follows clients from round to round: set schedule=synchronous.",
     )
     defence = federation.defence

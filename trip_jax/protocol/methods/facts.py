@@ -46,6 +46,7 @@ class Sees(StrEnum):
     WEIGHTS = "mixing weights alone"
     NEIGHBOURS = "the models of neighbours"
     REPORTS = "the reports of all rounds"
+    PREDICTIONS = "what the models of all rounds say of the test set"
     ALL_MODELS = "the models of all rounds"
 
 
@@ -57,6 +58,7 @@ class Sizes:
     n: int  # clients
     P: int  # parameters of a model
     budget: float = float("inf")  # `contribution.budget`
+    Q: int = 0  # logits of a model on the test set: examples x classes
 
 
 @dataclass(frozen=True)
@@ -182,3 +184,6 @@ MODELS_AND_REPORT = Amount(
 
 UPDATE = Amount("4 P", lambda sizes: 4 * sizes.P)
 """Bytes of a client's update, for whoever sees all models."""
+
+PREDICTIONS = Amount("4 Q", lambda sizes: 4 * sizes.Q)
+"""Bytes of the logits of a client's trained and of its next model, in float16."""

@@ -5,11 +5,10 @@ all models**. In a round clients report as another method does, or nothing: eval
 next model alone.
 """
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -57,6 +56,10 @@ class Around:
     def sends_before(self) -> bool:
         return bool(self.method.sends_before)
 
+    def kept_size(self, learner: Learner) -> int:
+        """Numbers that are kept of a client in a round."""
+        return learner.model.theta.size
+
     def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
         return self.method.work(n_members, batch)
 
@@ -97,14 +100,22 @@ class WholeRun(Beside):
     """
 
     told = Told.AT_THE_END
+    bytes_kept: ClassVar[int] = 4  # of each number that is kept
 
     method: Method = Silent()
     budget: int | None = None
 
     @property
     def keeps_updates(self) -> bool:
-        """Whether every client's update of every round is kept for it; else reports alone are."""
-        return self.sees is Sees.ALL_MODELS
+        """Whether what clients send for it in each round is kept on disk; else reports alone are.
+
+        That is their updates, or what their models say of the test set.
+        """
+        return self.sees in (Sees.ALL_MODELS, Sees.PREDICTIONS)
+
+    def kept_size(self, learner: Learner) -> int:
+        """How many numbers of a client are kept in a round."""
+        return learner.model.theta.size
 
     @abstractmethod
     def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
@@ -159,9 +170,14 @@ class Keeping(Beside):
 
 
 def with_conclusion(
-    planned: PlannedMemory | None, method: Any, shape: tuple[int, ...], limit: float | None
+    planned: PlannedMemory | None,
+    method: Any,
+    rounds: int,
+    n: int,
+    learner: Learner,
+    limit: float | None,
 ) -> PlannedMemory | None:
-    """What a run takes whose method may wait for the end, and keep updates [T, n, P] on disk.
+    """What a run takes whose method may wait for the end, and keep on disk what clients send it.
 
     Args:
         limit: GiB that may be taken, whatever there is; None: what there is.
@@ -171,12 +187,16 @@ def with_conclusion(
     """
     if planned is None:
         return None
+    waiting = that_waits(method)
+    own = method if isinstance(method, WholeRun) else None
+    size = own.kept_size(learner) if own else learner.model.theta.size
     if keeps_updates(method):
-        planned = replace(planned, disk=4 * math.prod(shape))
-    if (waiting := that_waits(method)) is None:
+        number = own.bytes_kept if own else WholeRun.bytes_kept
+        planned = replace(planned, disk=number * rounds * n * size)
+    if waiting is None:
         return planned
-    n_rounds, n, _ = shape
-    conclusion = Journal.planned_bytes(n_rounds, n) + waiting.planned_bytes(shape)
+    journal = Journal.planned_bytes(rounds, n)
+    conclusion = journal + waiting.planned_bytes((rounds, n, size))
     there = None if limit is None else Room(limit * GIB, "memory_limit")
     mend = "lower n_clients, training.rounds; who knows better raises memory_limit, in GiB"
     require_room(conclusion, mend, there, planned.held)
@@ -190,8 +210,13 @@ def that_waits(method: Any) -> WholeRun | None:
 
 
 def keeps_updates(method: Any) -> bool:
-    """Whether every client's update of every round is kept on disk."""
+    """Whether every client's update of every round, or what it says in its place, is kept."""
     return isinstance(method, Keeping) or (isinstance(method, WholeRun) and method.keeps_updates)
+
+
+def sees_models(method: Any) -> bool:
+    """Whether whoever concludes sees all models."""
+    return keeps_updates(method) and (isinstance(method, Keeping) or method.sees is Sees.ALL_MODELS)
 
 
 def updates_of(inbox: Inbox) -> Float[Array, "n P"]:

@@ -1,0 +1,362 @@
+"""Contributions from predictions against loops over coalitions, and where they are exact."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import networkx as nx
+import numpy as np
+import pytest
+
+from tests import predictions_reference as judge
+from tests import reference as ref
+from tests.conftest import layers, tiny
+from tests.test_asynchrony import ASYNCHRONOUS, WORLD
+from tests.test_attribution import CHANGING, random_mixing
+from trip_jax import InvalidSetting, decentralised_truth
+from trip_jax.attribution import (
+    Journal,
+    Updates,
+    by_predictions,
+    by_reconstruction,
+    contraction,
+    predictions,
+)
+from trip_jax.attribution.predictions import Run, reported, run_of, utilities
+from trip_jax.config import Adversary, Contribution, Defence, Training
+from trip_jax.learning.evaluation import ACCURACY, LOSS
+from trip_jax.learning.models import mlp
+from trip_jax.runs.costs import costs
+from trip_jax.simulation import Simulation
+
+TOLD = Contribution("loss", method="predictions")
+CLASSES = 3
+
+
+@pytest.fixture(scope="module")
+def federation() -> Simulation:
+    return tiny(CHANGING, contribution=TOLD)
+
+
+@pytest.fixture(scope="module")
+def start(federation: Simulation) -> np.ndarray:
+    """F^0, centred [Q]."""
+    learner = federation.learner
+    logits = ref.mlp_logits(layers(federation, learner.model.theta), learner.data.test_images)
+    return centred(logits)
+
+
+def centred(logits: np.ndarray) -> np.ndarray:
+    return (logits - logits.mean(axis=-1, keepdims=True)).ravel()
+
+
+def drawn(
+    federation: Simulation, start: np.ndarray, n_rounds: int = 3, n: int = 4, depth: int = 0
+) -> Journal:
+    """A journal of clients who say anything, come and go, and mix earlier messages, too."""
+    rng = np.random.default_rng(depth)
+    present = rng.random((n_rounds, n)) < (0.7 if depth else 1)
+    said = start + rng.normal(size=(n_rounds, 2, n, start.size))
+    said -= said.reshape(*said.shape[:-1], -1, CLASSES).mean(-1).repeat(CLASSES, axis=-1)
+    before = start
+    for t in range(n_rounds):  # who is away neither trains nor mixes
+        said[t, :, ~present[t]] = np.broadcast_to(before, (n, start.size))[~present[t], None]
+        before = said[t, 1]
+    mixing = rng.random((n_rounds, n, (1 + depth) * n))
+    for t in range(n_rounds):
+        for i in range(n):
+            for k in range(n):
+                sent = present[:t, k].sum()
+                for age in range(1 + depth):
+                    if (age == 0 and not present[t, k]) or age > sent:
+                        mixing[t, i, age * n + k] = 0
+            if not present[t, i]:
+                mixing[t, i] = np.eye(1, (1 + depth) * n, i)
+    mixing /= mixing.sum(axis=2, keepdims=True)
+    reports = np.concatenate([said[:, 0], said[:, 1]], axis=-1).astype(np.float32)
+    nothing, theta = np.zeros((n_rounds, n, n, 3)), np.asarray(federation.learner.model.theta)
+    return Journal(theta, reports, mixing, nothing, np.array([3, 6, 4, 5]), present)
+
+
+def judged(journal: Journal, start: np.ndarray, labels: np.ndarray) -> dict[int, np.ndarray]:
+    """phi by the oracle, by accuracy and by loss."""
+    n_rounds, n = journal.present.shape
+    trained, following = np.split(np.asarray(journal.updates, float), 2, axis=-1)
+    before = [np.tile(start, (n, 1)), *following]
+    present = journal.present
+    updates = [np.where(present[t][:, None], trained[t] - before[t], 0) for t in range(n_rounds)]
+    mixed = [
+        [{(int(r % n), int(r // n)): row[r] for r in np.flatnonzero(row)} for row in weights]
+        for weights in journal.mixing
+    ]
+    matrices = judge.contractions(before, updates, present, journal.steps)
+
+    def worth(coalition: frozenset[int], column: int) -> list[float]:
+        final = judge.final_logits(coalition, start, trained, following, mixed, present, matrices)
+        log_p = [ref.log_softmax(one.reshape(-1, CLASSES)) for one in final]
+        if column == LOSS:
+            return [float(one[np.arange(len(labels)), labels].mean()) for one in log_p]
+        return [float((one.argmax(axis=1) == labels).mean()) for one in log_p]
+
+    return {
+        column: judge.contributions(n, lambda some, column=column: worth(some, column))
+        for column in (ACCURACY, LOSS)
+    }
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_replays_are_those_of_the_oracle(
+    federation: Simulation, start: np.ndarray, depth: int
+) -> None:
+    """With depth, clients come and go, and mix messages of earlier waves."""
+    journal = drawn(federation, start, depth=depth)
+    found = by_predictions(journal, federation.learner).phi
+    expected = judged(journal, start, np.asarray(federation.data.test_labels))
+    np.testing.assert_allclose(found[..., LOSS], expected[LOSS], atol=2e-5)
+    np.testing.assert_allclose(found[..., ACCURACY], expected[ACCURACY], atol=1e-6)
+    assert abs(expected[LOSS]).max() > 0.1
+
+
+def test_clients_report_what_their_models_say(federation: Simulation, start: np.ndarray) -> None:
+    """In float16: of the model after training, and of the next one."""
+    result = federation.run()
+    kept = result.records.kept
+    assert isinstance(kept, Updates) and kept.shape == (2, 6, 2 * start.size)
+    updates = tiny(CHANGING).keeping_updates().run()
+    x = federation.data.test_images
+    said = np.split(np.asarray(kept), 2, axis=-1)
+    for i in range(6):
+        of_final = centred(ref.mlp_logits(layers(federation, updates.models[i]), x))
+        np.testing.assert_allclose(said[1][-1, i], of_final, atol=3e-3)
+        trained = federation.learner.model.theta + np.asarray(updates.records.kept)[0, i]
+        of_trained = centred(ref.mlp_logits(layers(federation, trained), x))
+        np.testing.assert_allclose(said[0][0, i], of_trained, atol=3e-3)
+    assert np.load(kept.folder / "1.npy").dtype == np.float16
+    taken = costs(result)
+    assert taken["models_sent"]["contributions"] == taken["bytes_sent"]["reports"] == 0
+    assert taken["bytes_sent"]["contributions"] == 2 * 2 * 6 * 2 * start.size
+    assert taken["coalitions_evaluated"] == 2 * 6 * 2
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"present": np.array([[1, 1, 0, 1, 1, 1], [0, 1, 1, 1, 1, 1]], bool)}],
+    ids=["all", "some are away"],
+)
+def test_rows_sum_to_what_a_model_gained(settings: dict[str, Any]) -> None:
+    """On graphs that are directed and change, of clients who own unequal amounts."""
+    result = tiny(CHANGING, contribution=TOLD, **settings).run()
+    gain = (np.asarray(result.records.utility)[-1] - result.initial)[:, LOSS]
+    np.testing.assert_allclose(result.phi.sum(axis=1), gain, atol=2e-3)  # of float16
+    assert abs(gain).max() > 0.1
+
+
+def test_waves_are_followed() -> None:
+    result = tiny(WORLD, contribution=TOLD, **ASYNCHRONOUS).run()
+    gain = (np.asarray(result.records.utility)[-1] - result.initial)[:, LOSS]
+    np.testing.assert_allclose(result.phi.sum(axis=1), gain, atol=2e-3)
+
+
+def test_who_never_trains_or_reaches_nobody_gives_nothing() -> None:
+    """The null player: client 5 is always away, and client 0's model is received by nobody."""
+    present = np.ones((2, 6), bool)
+    present[:, 5] = False
+    graph = nx.DiGraph([(1, 0), (2, 1), (1, 2), (3, 2), (2, 3), (4, 3), (5, 4)])
+    phi = tiny(graph, contribution=TOLD, present=present).run().phi
+    assert not phi[:, 5].any() and not phi[1:, 0].any()
+    assert phi[0, 0] and phi[2, 3] and phi[3, 2]
+
+
+def test_clients_who_say_the_same_get_the_same(federation: Simulation, start: np.ndarray) -> None:
+    """Symmetry, and relabelled clients permute the result."""
+    journal = drawn(federation, start)
+    for field in ("updates", "mixing"):
+        getattr(journal, field)[:, 1] = getattr(journal, field)[:, 0]
+    journal.mixing[..., 1] = journal.mixing[..., 0] = journal.mixing[..., :2].mean(axis=-1)
+    journal.steps[1] = journal.steps[0]
+    phi = by_predictions(journal, federation.learner).phi
+    np.testing.assert_allclose(phi[:, 0], phi[:, 1], atol=1e-5)
+    order = np.array([2, 0, 3, 1])
+    again = replace(
+        journal,
+        updates=journal.updates[:, order],
+        mixing=journal.mixing[:, order][..., order],
+        steps=journal.steps[order],
+    )
+    found = by_predictions(again, federation.learner).phi
+    np.testing.assert_allclose(found[..., LOSS], phi[order][:, order][..., LOSS], atol=1e-5)
+
+
+LINEAR: dict[str, Any] = {"model": mlp(3, ())}
+
+
+def test_after_one_round_of_a_linear_model_it_is_the_truth() -> None:
+    """Logits are mixed as models are, and all start from one model."""
+    once = Training(rounds=1, local_epochs=2, batch_size=4, learning_rate=0.2)
+    simulation = tiny(CHANGING, training=once, contribution=TOLD, **LINEAR)
+    truth = decentralised_truth(simulation).values[..., LOSS]
+    np.testing.assert_allclose(simulation.run().phi, truth, atol=2e-3)  # of float16
+    assert abs(truth).max() > 0.1
+
+
+def test_of_linear_models_mixing_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that without answers, it is the reconstruction from the models themselves."""
+    monkeypatch.setattr(predictions, "contraction", lambda before, *_: _no_answers(before))
+    simulation = tiny(CHANGING, contribution=TOLD, **LINEAR)
+    kept = replace(TOLD, method="surrogate")
+    result = tiny(CHANGING, contribution=kept, **LINEAR).keeping_updates().run()
+    journal = Journal.of(result.records, simulation.topology, simulation.learner)
+    expected = by_reconstruction(journal, simulation.learner).phi[..., LOSS]
+    np.testing.assert_allclose(simulation.run().phi, expected, atol=2e-3)
+
+
+def _no_answers(before: np.ndarray) -> tuple[np.ndarray, ...]:
+    n, size = before.shape[1:]
+    return np.zeros(n), np.zeros((n, 0)), np.zeros((0, size))
+
+
+def test_it_is_exact_where_training_takes_the_same_share_of_every_difference(
+    monkeypatch: pytest.MonkeyPatch, federation: Simulation
+) -> None:
+    """Where mixing is linear, and clients differ in what they train towards alone."""
+    monkeypatch.setattr(contraction, "RIDGE", 1e-9)
+    rng, mixing, size = np.random.default_rng(0), random_mixing(6, 4), 40 * CLASSES
+    some = np.linalg.qr(rng.normal(size=(size, 3)))[0]  # all that differs, differs in these
+    shares = some @ np.diag([0.1, 0.4, 0.8]) @ some.T
+    towards = rng.normal(size=(4, 3)) @ some.T * 9
+
+    def executed(inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        said, reports = np.zeros((4, size)), []
+        for weights in mixing:
+            trained = said + np.where(inside[:, None], (towards - said) @ shares, 0)
+            said = weights @ trained
+            reports.append(np.concatenate([trained, said], axis=1))
+        return said, np.stack(reports)
+
+    everyone, always = np.ones(4, bool), np.ones((6, 4), bool)
+    reports, nothing = executed(everyone)[1], np.zeros((6, 4, 4, 3))
+    journal = Journal(np.zeros(1), reports, mixing, nothing, np.full(4, 7), always)
+    every = (np.arange(16)[:, None] >> np.arange(4) & 1).astype(bool)
+    found = np.asarray(predictions.replay(run_of(journal, np.zeros(size, np.float32)), every))
+    truth = np.stack([executed(inside)[0] for inside in every], axis=1)
+    np.testing.assert_allclose(found, truth, atol=2e-3)
+    assert abs(truth[:, 0] - truth[:, -1]).max() > 1
+
+
+def test_drawn_coalitions_have_standard_errors(federation: Simulation, start: np.ndarray) -> None:
+    journal = drawn(federation, start, n=4)
+    journal = doubled(journal)
+    exact = by_predictions(journal, federation.learner).phi
+    found = by_predictions(journal, federation.learner, budget=100, key=jax.random.key(1))
+    assert found.error is not None and found.score_error is not None
+    assert found.error[..., LOSS].max() > 1e-3
+    assert (abs(found.phi - exact) < 4 * found.error + 1e-4).all()
+    assert (abs((found.phi - exact).mean(axis=0)) < 4 * found.score_error + 1e-4).all()
+
+
+def doubled(journal: Journal) -> Journal:
+    """Two federations of four that mix a little of each other."""
+    apart = np.kron(np.array([[0.8, 0.2], [0.2, 0.8]]), journal.mixing)
+    return replace(
+        journal,
+        updates=np.concatenate([journal.updates, journal.updates[:, ::-1]], axis=1),
+        mixing=apart,
+        lcv=np.zeros((3, 8, 8, 3)),
+        steps=np.tile(journal.steps, 2),
+        present=np.tile(journal.present, 2),
+    )
+
+
+def test_an_interrupted_attribution_goes_on(
+    federation: Simulation, start: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predictions, "BYTES", 2**13)  # a few coalitions at a time
+    journal = drawn(federation, start)
+    parts: list[np.ndarray] = []
+    whole = by_predictions(
+        journal, federation.learner, on_part=lambda part: parts.append(part.copy())
+    )
+    assert len(parts) > 2 and np.isnan(parts[0]).any() and np.isfinite(parts[-1]).all()
+    later: list[np.ndarray] = []
+    again = by_predictions(
+        journal, federation.learner, finished=parts[1].copy(), on_part=later.append
+    )
+    assert len(later) == len(parts) - 2
+    np.testing.assert_array_equal(again.phi, whole.phi)
+
+
+def test_what_is_not_finite_is_refused(federation: Simulation, start: np.ndarray) -> None:
+    journal = drawn(federation, start)
+    journal.updates[1, 2, 3] = np.nan
+    with pytest.raises(InvalidSetting, match=r"not finite: lower training\.learning_rate"):
+        run_of(journal, start)
+
+
+def test_reports_beyond_float16_are_its_largest() -> None:
+    told = reported(np.full((1, 2, 2), [1e6, -1e6]), np.zeros((1, 2, 2)))
+    assert told.dtype == np.float16
+    np.testing.assert_array_equal(told[0], [65504, -65504, 65504, -65504, 0, 0, 0, 0])
+
+
+def test_many_secants_give_the_directions_of_few() -> None:
+    """Found by iterations where there are too many: those along which secants are longest."""
+    rng = np.random.default_rng(0)
+    n_rounds, n, size = 13, 6, 60
+    lengths = np.where(np.arange(size) < 2, 10.0, 0.1)
+    before = (rng.normal(size=(n_rounds, n, size)) * lengths).astype(np.float32)
+    updates = rng.normal(size=(n_rounds, n, size)).astype(np.float32)
+    always, steps = np.ones((n_rounds, n), bool), np.full(n, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contraction, "MAX_DIRECTIONS", 2)
+        patch.setattr(contraction, "MANY", 10)
+        _, few, directions = contraction.contraction(before, updates, always, steps)
+        patch.setattr(contraction, "MANY", 10**6)
+        _, whole, all_directions = contraction.contraction(before, updates, always, steps)
+    assert directions.shape == (2, size)
+    np.testing.assert_allclose(directions @ directions.T, np.eye(2), atol=1e-9)
+    np.testing.assert_allclose(few, whole, atol=1e-6)
+    np.testing.assert_allclose(abs(directions), abs(all_directions), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"adversary": Adversary("d2", clients=(1,))}, "honest federations"),
+        ({"defence": Defence(c1=True)}, "honest federations"),
+        ({"channel": "top_k"}, "channel=none"),
+        ({"trust": "own"}, "trust=none"),
+        ({"budget": 3}, "contribution.budget=3 is too small for m=6"),
+        ({"rules": {"aggregate": object()}}, "aggregation=weighted_mean"),
+    ],
+)
+def test_what_it_cannot_follow(settings: Any, message: str) -> None:
+    told = replace(TOLD, budget=settings.pop("budget", 64))
+    with pytest.raises(InvalidSetting, match=message):
+        tiny(contribution=told, **settings)
+
+
+def test_updates_are_not_kept_beside_predictions(federation: Simulation) -> None:
+    with pytest.raises(InvalidSetting, match="in the place of updates: choose another method"):
+        federation.keeping_updates()
+
+
+@pytest.mark.parametrize(("n_rounds", "n", "depth"), [(10, 8, 0), (4, 30, 0), (5, 9, 1)])
+def test_planned_memory_covers_the_compilers_own_plan(
+    federation: Simulation, n_rounds: int, n: int, depth: int
+) -> None:
+    def of(*shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, np.float32)
+
+    size, directions = 40 * CLASSES, min((n_rounds - 1) * n, 40 * CLASSES)
+    wide = size + directions
+    vectors = of(n_rounds, n, wide)
+    present = jax.ShapeDtypeStruct((n_rounds, n), bool)
+    run = Run(
+        *(of(size), vectors, vectors, vectors, of(n_rounds, n), of(n, wide)),
+        *(of(directions, size), of(n_rounds, n, (1 + depth) * n), present),
+    )
+    inside = jax.ShapeDtypeStruct((64, n), bool)
+    compiled = utilities.lower(run, federation.learner, inside).compile().memory_analysis()
+    taken = compiled.temp_size_in_bytes + compiled.argument_size_in_bytes
+    planned = predictions.planned_bytes((n_rounds, n, 2 * size), 64)
+    assert taken < planned
