@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _overview(groups: Sequence[str]) -> Iterator[str]:
     """The groups with their choices, and the settings that belong to none."""
-    yield "Groups, GROUP=GROUPED; * is the quickstart's choice:"
+    yield "Groups, GROUP=CHOICE; * is the quickstart's choice:"
     chosen = _chosen()
     for group in groups:
         plus = "+" * (group == "experiment")
@@ -77,7 +77,7 @@ def _of_group(group: str) -> Iterator[str]:
                 yield from _hanging(f"  {label}", text)
             yield ""
         return
-    yield f"Choices, {group}=GROUPED; * is the quickstart's:"
+    yield f"Choices, {group}=CHOICE; * is the quickstart's:"
     chosen = _chosen()[group]
     for name, path in files.items():
         label = name + "*" * (name == chosen)
