@@ -9,6 +9,7 @@ import pytest
 
 import trip_jax
 from tests.conftest import config_of
+from trip_jax.protocol.contributions import METHODS
 from trip_jax.shapley import SEMIVALUES
 
 ROOT = Path(__file__).parent.parent
@@ -55,6 +56,21 @@ def test_files_that_are_named_exist(path: Path) -> None:
     folders = r"`((?:trip_jax|trip_node|tests|conf|experiments|docs)/[\w/.]*)`"
     for name in re.findall(folders, path.read_text()):
         assert (ROOT / name).exists(), name
+
+
+def test_the_table_of_methods_is_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sphinx", reason="pip install sphinx")
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from extensions.methods import HEAD, table
+
+    lines = list(table())
+    assert "```{methods}" in PAGES["methods"]
+    assert {line.count("|") for line in lines} == {len(HEAD) + 1}
+    assert len(lines) == 2 + len(METHODS)
+    rows = {line.split("`")[1]: line for line in lines[2:]}
+    assert rows.keys() == set(METHODS)
+    assert "cosines summed over rounds" in rows["cgsv"] and r"\min(2^m" in rows["trip"]
+    assert "the models of all rounds" in rows["surrogate"] and "`budget`" in rows["surrogate"]
 
 
 def test_the_reference_has_every_public_name() -> None:

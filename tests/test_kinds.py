@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.conftest import TINY, Command
 from trip_jax import InvalidSetting
 from trip_jax.cli.effects import switches
 from trip_jax.config import Config
@@ -122,6 +123,13 @@ def test_a_fake_of_ones_own_reads_a_setting_of_the_defence() -> None:
         assert found["defence.v_threshold"] == switch
     found = switches(Config(adversary=Adversary("d2", fake="mine")))  # who sends none
     assert found["defence.v_threshold"] == "defence.c1=false"
+
+
+def test_a_kind_of_ones_own_is_named_without_a_file(command: Command) -> None:
+    CHANNELS("mine", reads=())(lambda settings: None)
+    assert command(*TINY, "channel=mine").error.endswith("of settings: write channel.kind=mine.")
+    refused = command(*TINY, "channel.kind=mine", "channel.bits=5")
+    assert "channel.bits has no effect with channel=mine: leave it out, or set" in refused.error
 
 
 def test_who_lies_is_read_by_adversaries_that_read_nothing_else() -> None:

@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from trip_jax.config import Config
 from trip_jax.runs.schema import CONF
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.idle import choosers, idle, read_elsewhere, readers
+from trip_jax.settings.idle import GROUPED, choosers, idle, read_elsewhere, readers
 
 MOST = 4
 """Choices that a message lists."""
@@ -55,13 +55,14 @@ def _remedy(config: Config, name: str, switch: str) -> str:
     """What gives a setting its effect, in words: the choices beside which it is read."""
     section, _, last = name.partition(".")
     switched = switch.partition("=")[0]
-    chooser = switched.partition(".")[2] or "kind"
-    choices = choosers(settings := getattr(config, section)).get(chooser)
+    all_choices = choosers(settings := getattr(config, section))
+    chooser = switched.partition(".")[2] or next(iter(all_choices), "")
+    choices = all_choices.get(chooser)
     if choices is None:  # the switch is more than a field's value
         return "change the other"
     others = [one for one in choices if one != getattr(settings, chooser)]
     reads = readers(settings, last).get(chooser, others)
-    if chooser == "kind":  # as a group: those that have a file
+    if chooser in GROUPED:  # a group: those that have a file
         reads = sorted(one for one in reads if (CONF / section / f"{one}.yaml").exists())
     if not 0 < len(reads) <= MOST:
         return "change the other"

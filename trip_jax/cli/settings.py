@@ -24,7 +24,7 @@ from trip_jax.protocol.contributions import METHODS
 from trip_jax.runs.progress import in_lines
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.settings import choice
-from trip_jax.settings.idle import choosers, readers
+from trip_jax.settings.idle import GROUPED, choosers, readers
 
 USAGE = """\
 trip-jax settings          the groups, and the settings outside groups
@@ -32,7 +32,6 @@ trip-jax settings GROUP    a group's choices and settings
 """
 WIDTH = 80
 LABEL = " " * len("Hardware: ")
-CHOICE = ("kind", "name")  # by which the choices of a group differ: they are listed instead
 
 
 @command
@@ -119,7 +118,7 @@ def _chosen() -> dict[str, str]:
 
 def _about(file: Commented) -> str:
     """What a choice is: the comment that its file begins with, else the first on a key."""
-    keys = sorted(file.keys, key=(*CHOICE, "estimator", *file.keys).index)
+    keys = sorted(file.keys, key=(*GROUPED, "estimator", *file.keys).index)
     return " ".join(file.header) or next(filter(None, map(file.keys.get, keys)), "")
 
 
@@ -139,7 +138,7 @@ def _settings(group: str, files: dict[str, Path]) -> Iterator[str]:
     default = flatten_dict(asdict(_quickstart()), sep=".")
     for name in default if group else (prefix + key for key in comments):
         key = name.removeprefix(prefix)
-        if key not in comments or name not in default or key in CHOICE:
+        if key not in comments or name not in default or key in GROUPED:
             continue
         value = default[name]
         yield f"  {name}={_written(value)}"
@@ -162,7 +161,7 @@ def _read_with(group: str, key: str) -> Iterator[str]:
     section = getattr(Config(), group, None)
     said = []
     for chooser, reads in readers(section, key).items() if is_dataclass(section) else ():
-        switch = group if chooser == "kind" else f"{group}.{chooser}"
+        switch = group if chooser in GROUPED else f"{group}.{chooser}"
         if len(reads) < len(list(choosers(section)[chooser])):
             said.append(f"{switch}={', '.join(str(one).lower() for one in reads)}")
     first, *parts = said or [""]

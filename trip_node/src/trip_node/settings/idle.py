@@ -18,6 +18,10 @@ CHOOSES, EFFECT = "chooses", "effect"
 """Keys of a field's metadata: what it chooses from, and when it has an effect."""
 
 
+GROUPED = ("kind", "name")
+"""Fields that the choice of a group on the command line sets: `topology=star`, `dataset=digits`."""
+
+
 class Choices(Protocol):
     """The values of a field, each of which reads some settings."""
 
@@ -168,7 +172,7 @@ def require_known_reads(section: str, settings: Any) -> None:
 
 def as_given(section: str, settings: Any, name: str) -> str:
     """What a field of a section is, as the command line takes it."""
-    named = section if name == "kind" else f"{section}.{name}"
+    named = section if name in GROUPED else f"{section}.{name}"
     return f"{named}={str(getattr(settings, name)).lower()}"
 
 
