@@ -1,5 +1,6 @@
 """What every way to tell contributions says of itself is what its runs write."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from trip_jax.runs.meaning import about, explain, in_a_sentence, unit
 from trip_jax.runs.reports import recorded_reports
 from trip_jax.simulation.history import Timing
 
-SIZES = Sizes(m=3, n=6, P=100, budget=50)
+SIZES = Sizes(m=3, n=6, P=100, budget=50, Q=40)
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +50,8 @@ def test_what_a_method_says_is_what_its_run_writes(name: str) -> None:
     simulation = tiny(nx.cycle_graph(6), contribution=Contribution("loss", method=name, budget=100))
     result = simulation.run()
     rounds, n = result.records.train_loss.shape
-    sizes = Sizes(m=3, n=n, P=simulation.learner.model.theta.size, budget=100)
+    P, Q = simulation.learner.model.theta.size, simulation.learner.n_logits
+    sizes = Sizes(m=3, n=n, P=P, budget=100, Q=Q)
     data = to_dataset(result, Federation(simulation.data, np.zeros(n), "level"), name)
 
     assert data.phi.units == data.score.units == ("nat" if method.unit == GAIN else "1")
@@ -57,7 +59,7 @@ def test_what_a_method_says_is_what_its_run_writes(name: str) -> None:
     expected = "decrease of test loss in nats" if method.unit == GAIN else method.unit.words
     assert unit(data.attrs).removeprefix("m × ") == expected
 
-    assert (result.records.kept is not None) == (method.sees is Sees.ALL_MODELS)
+    assert (result.records.kept is not None) == (method.sees in (Sees.ALL_MODELS, Sees.PREDICTIONS))
     traced = np.asarray(trace(recorded_reports(data, "loss", data.normalization), n)[0])
     same = np.allclose(traced, result.phi, atol=1e-5)
     assert same == (method.told is Told.EACH_ROUND)
@@ -76,10 +78,7 @@ def test_formulas_of_costs_are_what_is_computed(name: str) -> None:
     for of in ("evaluations", "gradients", "n_bytes", "final_evaluations", "final_gradients"):
         amount = METHODS[name].costs.amount(of)
         for sizes in (SIZES, replace(SIZES, budget=5), replace(SIZES, m=7)):
-            written = (
-                amount.formula.replace("^", "**").replace("4 P", "4 * P").replace("4 m", "4*m")
-            )
-            written = written.replace("P m", "P * m").replace("P (", "P * (")
+            written = re.sub(r"(?<=[4P]) (?=[PQm(])", " * ", amount.formula.replace("^", "**"))
             assert amount.of(sizes) == eval(written, {"min": min} | vars(sizes)), amount.formula
 
 
