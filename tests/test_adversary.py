@@ -98,7 +98,7 @@ def test_a_liar_whose_training_fails_keeps_its_model() -> None:
 
 
 def test_what_does_not_say_all_that_liars_do_is_refused() -> None:
-    LIES("silent")(lambda settings, v_threshold, divided: object())  # type: ignore[arg-type,return-value]
+    LIES("silent", reads=())(lambda settings, v_threshold, divided: object())  # type: ignore[arg-type,return-value]
     try:
         with pytest.raises(InvalidSetting, match=r"LIES\('silent'\) makes must be a Lie, not"):
             tiny(adversary="silent")

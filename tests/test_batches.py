@@ -11,7 +11,7 @@ from tests.conftest import tiny
 from trip_jax import cnn, mlp
 from trip_jax.learning import batches
 from trip_jax.learning.batches import LEAST, MOST, default_batches, fitting, memory_of
-from trip_jax.learning.devices import mesh_of, replicated
+from trip_jax.learning.mesh import mesh_of, replicated
 from trip_jax.learning.model import FlatModel, Model
 from trip_jax.settings.room import GIB
 

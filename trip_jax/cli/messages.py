@@ -35,7 +35,7 @@ PLUGINS = (
 def one_line(error: BaseException) -> str:
     """The error as one sentence."""
     text = str(error)
-    if isinstance(error, OSError) and (said := in_words(error)):
+    if not isinstance(error, HydraException) and (said := in_words(error)):
         return said
     if isinstance(error, OverrideParseException):
         return f"Cannot read {error.override!r}: a setting is written NAME=VALUE."
