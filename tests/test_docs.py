@@ -66,7 +66,7 @@ def test_the_table_of_methods_is_what_they_say(monkeypatch: pytest.MonkeyPatch) 
     lines = list(table())
     assert "```{methods}" in PAGES["methods"]
     assert {line.count("|") for line in lines} == {len(HEAD) + 1}
-    assert len(lines) == 2 + len(METHODS)
+    assert len(lines) == 2 + len(list(METHODS))
     rows = {line.split("`")[1]: line for line in lines[2:]}
     assert rows.keys() == set(METHODS)
     assert "cosines summed over rounds" in rows["cgsv"] and r"\min(2^m" in rows["trip"]

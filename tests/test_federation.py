@@ -53,7 +53,7 @@ def test_settings_that_are_given_come_beside_those_of_the_simulation(tmp_path: P
     result = tiny(**ROUND).run()
     summary = saved(tmp_path / "run", result, settings={"place": "here"}, seed=7)
     assert summary["settings"]["place"] == "here" and summary["settings"]["seed"] == 7
-    assert summary["settings"]["aggregation"] == "weighted_mean" and summary["seed"] == 7
+    assert summary["settings"]["aggregation.kind"] == "weighted_mean" and summary["seed"] == 7
 
 
 def test_a_federation_is_frozen_and_says_what_it_is() -> None:
