@@ -122,7 +122,7 @@ def test_a_command_is_a_run_or_a_sentence(
     """Some that nothing is wrong with run whole, the others to where a round would begin."""
     (tmp_path / "graph.txt").write_text("0 1\n1 2\n")
     ready = finished = 0
-    for seed in range(2000 if thorough else 30):
+    for seed in range(2000 if thorough else 20):
         chance = random.Random(seed)
         arguments = [*TINY, *(drawn(chance) if seed else ())]  # the first is plain, and runs whole
         # The data sets and experiments that are not here end in a sentence of their own.

@@ -31,6 +31,7 @@ from trip_jax.runs.progress import RoundProgress
 from trip_jax.runs.round_log import COLUMNS
 from trip_jax.settings.errors import Interrupted, InvalidSetting
 from trip_jax.simulation.history import Timing
+from trip_jax.simulation.observer import Observer
 
 FINISHED = (*TINY, "n_clients=4", "training.rounds=2", "adversary=d1d2", "defence=both", "seed=5")
 
@@ -582,8 +583,8 @@ def test_a_sweep_goes_on_after_a_bad_job(command: Command, tmp_path: Path) -> No
 def test_an_interrupted_sweep_has_its_table(
     command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def interrupted(config: Config, folder: Path, name: str, on_claimed: Any) -> dict[str, Any]:
-        on_claimed()
+    def interrupted(config: Config, folder: Path, name: str, observer: Observer) -> dict[str, Any]:
+        observer.on_begun()
         if config.seed == 1:
             raise Interrupted("interrupted.")
         return {"final_accuracy": {"mean": 0.5}}
