@@ -73,7 +73,7 @@ def _known(parts: Iterable[Any]) -> bool:
 def forget_older(device: Any) -> None:
     """Drop all compiled programs if a device has more than `MAX_PROGRAMS`."""
     if len(device.client.live_executables()) > MAX_PROGRAMS:
-        _forget()
+        jax.clear_caches()
 
 
 def forget_namesake(one: object) -> None:
@@ -82,11 +82,7 @@ def forget_namesake(one: object) -> None:
     Programs find objects by name while they are traced, so they may hold the earlier one.
     """
     if not of_this_package(one):
-        _forget()
-
-
-def _forget() -> None:
-    jax.clear_caches()
+        jax.clear_caches()
 
 
 LISTENERS.append(forget_namesake)

@@ -14,7 +14,7 @@ from trip_jax.attribution.journal import Journal, traced
 
 
 def equal(journal: Journal) -> Float[np.ndarray, "n n 3"]:
-    """Everyone contributed the same."""
+    """The null that gives every client the same contribution, 1, to every other."""
     return np.ones_like(journal.lcv[0])
 
 

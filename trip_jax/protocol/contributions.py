@@ -103,7 +103,7 @@ class Contribution:
         return self.semivalue if self.method == TRIP else self.method
 
     def build(self) -> Method:
-        """What tells contributions.
+        """The contribution method that these settings describe.
 
         Raises:
             InvalidSetting: the method needs gradients, which the utility does not have.

@@ -72,5 +72,5 @@ FIRST_COLUMNS = f"round,{next(iter(COLUMNS))}"
 
 
 def numbers_of(record: Record, timing: Timing) -> dict[str, float]:
-    """COLUMNS of one round."""
+    """The numbers that rounds.csv has of one round, by the names in COLUMNS."""
     return {name: float(number(record, timing)) for name, number in COLUMNS.items()}

@@ -113,7 +113,7 @@ class Topology:
         return (t // self.redraw_every) % self.graphs.members.shape[0]
 
     def at(self, t: Any) -> Neighbourhoods:
-        """The neighbourhoods of round t."""
+        """The neighbourhoods of the graph by which models are exchanged in round t."""
         return jax.tree.map(lambda graphs: graphs[self.graph_of(t)], self.graphs)
 
     def masks(self, n_rounds: int) -> Bool[np.ndarray, "T n M"]:
