@@ -59,8 +59,6 @@ for name, value in (
     jax.config.update(name, value)
     os.environ[name.upper()] = str(value)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"  # commands keep fewer
-# A command that reads a program while another process writes it warns, and compiles it.
-os.environ["PYTHONWARNINGS"] = "ignore:Error reading persistent compilation cache"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # commands compile modules once for all
 jax.config.update("jax_num_cpu_devices", 4)  # commands that tests start take the cores there are
 

@@ -38,6 +38,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, getattr(sys, name))
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.setattr(sys, "warnoptions", [])  # as where nobody asks for other warnings
     monkeypatch.setenv("MPLBACKEND", "")
 
 
