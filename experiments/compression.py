@@ -111,9 +111,9 @@ def _transmitted(
     """What is received before and after training, the next models, and what senders remember."""
     here = timetable.at(state.round)
     accuracy, nobody = state.utility[:, ACCURACY], jnp.zeros(0, jnp.int32)
-    own = Messages(state.models, learned.trained, accuracy, learned.arrived, nobody)
+    own = Messages(state.models, learned.trained, accuracy, learned.unsent, nobody)
     sent, memory = channel(rules.adversary.send(own, here, learner), here, memory, learner)
-    nearby = here.with_arrived(learned.arrived).neighbourhoods
+    nearby = here.without(learned.unsent).neighbourhoods
     models = aggregate(rules.aggregate, sent.trained, nearby, learned.trained)
     return (sent.before, sent.trained), models, memory
 
@@ -151,7 +151,7 @@ class Followed:
             arrays = (*plain.assessing, state, learned)
             arrays_received, models, memory = _transmitted(*arrays, channel, memory)
             told = replace(state, memory=Memory(arrays_received))
-            assessed = assess(*received.assessing, told, learned.trained, learned.arrived)
+            assessed = assess(*received.assessing, told, learned.trained, learned.unsent)
             found = assessed.contributions
             if not np.isfinite(np.asarray(found.utility)).all():
                 raise Diverged(t, int(np.argmin(np.isfinite(found.utility).all(axis=1))), None)

@@ -124,7 +124,7 @@ def _honest_flagged(cell: Cell) -> Arrays:
     mask = result.topology.masks(len(result.timings))
     others = mask.sum() - mask.shape[0] * mask.shape[1]
     return {
-        "filtered": np.asarray((~result.records.accepted).sum() / others),
+        "filtered": np.asarray(result.records.filtered.sum() / others),
         "flagged": np.asarray(result.records.flagged.mean()),
     }
 

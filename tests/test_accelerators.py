@@ -45,13 +45,13 @@ def ws100(n: int, each: int = 4, n_test: int = 50, **settings: Any) -> Simulatio
 def programs_of(simulation: Simulation) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """Those of a run, with what they are given: its start, the three of a round, and evaluation."""
     state = shapes_of(_start, simulation.learner.mesh, *simulation._starting)
-    arrived, reports = np.ones(simulation.n, bool), Reports.none(simulation.schedule.arcs.slot.size)
+    unsent, reports = np.zeros(simulation.n, bool), Reports.none(simulation.schedule.arcs.slot.size)
     programs: Any = simulation.placement.programs
     told = state.phi, reports, state.round
     return {
         "start": (_start, simulation._starting),
         "learn": (programs.learn, (*simulation.learning, state)),
-        "assess": (programs.assess, (*simulation.assessing, state, state.models, arrived)),
+        "assess": (programs.assess, (*simulation.assessing, state, state.models, unsent)),
         "coordinate": (programs.coordinate, (*simulation.coordinating, *told)),
         "evaluate": (_evaluate, (simulation.learner, state.models)),
     }

@@ -49,7 +49,7 @@ def test_an_evasive_liar_passes_where_a_crude_one_is_filtered() -> None:
         for fake in ("reinitialised", "evasive")
     )
     honest = tiny(graph, defence=defence).run()
-    replaced = [int((~result.records.accepted).sum()) for result in (crude, evasive, honest)]
+    replaced = [int(result.records.filtered.sum()) for result in (crude, evasive, honest)]
     assert replaced[0] > replaced[1] >= replaced[2]
     assert not np.allclose(evasive.phi, crude.phi)
     assert not np.allclose(evasive.phi, honest.phi)

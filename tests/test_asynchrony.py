@@ -101,7 +101,7 @@ def judged(
             np.testing.assert_allclose(found, matrix(getattr(expected, name)[t]), atol=3e-5)
         np.testing.assert_allclose(after.phi, expected.phis[t], atol=5e-5)
         assert set(np.flatnonzero(record.flagged)) == expected.c2_flags[t]
-        refused = np.argwhere(~record.accepted)
+        refused = np.argwhere(record.filtered)
         assert {
             (i, members_of(simulation, t, i)[slot]) for i, slot in refused
         } == expected.c1_flags[t]

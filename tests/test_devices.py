@@ -84,7 +84,7 @@ def test_four_devices_equal_one(settings: dict[str, Any]) -> None:
     assert (one.n_devices, four.n_devices) == (1, 4)
     np.testing.assert_array_equal(four.models, one.models)
     np.testing.assert_array_equal(four.records.flagged, one.records.flagged)
-    np.testing.assert_array_equal(four.records.accepted, one.records.accepted)
+    np.testing.assert_array_equal(four.records.filtered, one.records.filtered)
     np.testing.assert_allclose(four.phi, one.phi, atol=1e-6)
     for found, expected in zip(
         jax.tree.leaves(four.records), jax.tree.leaves(one.records), strict=True

@@ -284,8 +284,8 @@ def test_a_hub_is_sampled_and_nothing_else_changes(estimator: str, budget: int) 
     np.testing.assert_array_equal(sampled.records.train_loss, exact.records.train_loss)
     np.testing.assert_allclose(sampled.records.utility, exact.records.utility, rtol=1e-5)
     scale = MEMBERS[:, None, None] if normalization == "efficient" else 1
-    truth, error = exact.records.lcv / scale, sampled.records.lcv_error
-    assert not exact.records.lcv_error.any() and not error[:, 1:].any()
+    truth, error = exact.records.lcv / scale, sampled.records.lcv_standard_error
+    assert not exact.records.lcv_standard_error.any() and not error[:, 1:].any()
     assert (error[:, 0] > 0).mean() > 0.9
     apart = np.abs(sampled.records.lcv - truth)
     assert apart[:, 1:].max() < 1e-5
@@ -336,14 +336,14 @@ def test_graphs_take_turns_in_being_sampled() -> None:
         simulation.training = training
         runs.append(simulation.run())
     result, exact = runs
-    shown = [np.flatnonzero(e.any(axis=(1, 2))).tolist() for e in result.records.lcv_error]
+    shown = [np.flatnonzero(e.any(axis=(1, 2))).tolist() for e in result.records.lcv_standard_error]
     assert shown == [[], [0], [5]]
     np.testing.assert_array_equal(result.models, exact.models)
     apart = np.abs(result.records.lcv - exact.records.lcv)
     assert apart[0].max() < 1e-5
-    assert (apart <= 4 * result.records.lcv_error + 1e-5).mean() > 0.99
+    assert (apart <= 4 * result.records.lcv_standard_error + 1e-5).mean() > 0.99
 
-    error = result.records.lcv_error[..., UTILITIES.index("probability")]
+    error = result.records.lcv_standard_error[..., UTILITIES.index("probability")]
     summary = summarise(result)
     assert summary["sampled_neighbourhoods"] == 2
     assert summary["mean_standard_error"] == pytest.approx(error.sum() / (2 * HUB), rel=1e-5)
@@ -351,7 +351,9 @@ def test_graphs_take_turns_in_being_sampled() -> None:
     federation = Federation(simulation.data, np.zeros(HUB), "level")
     saved = to_dataset(result, federation, "hub")
     assert saved.lcv_standard_error.dims == ("round", "client", "member", "utility")
-    np.testing.assert_array_equal(saved.lcv_standard_error.values, result.records.lcv_error)
+    np.testing.assert_array_equal(
+        saved.lcv_standard_error.values, result.records.lcv_standard_error
+    )
     assert saved.phi_error.attrs["units"] == saved.score_error.attrs["units"] == "1"
     assert (np.abs(result.scores - exact.scores) <= 4 * saved.score_error + 1e-5).all()
     assert (saved.score_error > 0).all() and saved.phi_error.dims == saved.phi.dims
@@ -370,7 +372,7 @@ def test_a_star_of_forty() -> None:
     result, start = simulation.run(), simulation.start()
     gain = result.records.utility[0] - np.asarray(start.utility)
     np.testing.assert_allclose(result.records.lcv[0].sum(axis=1), gain, atol=1e-5)
-    hub, error = result.records.lcv[0, 0, :, 1], result.records.lcv_error[0, 0, :, 1]
+    hub, error = result.records.lcv[0, 0, :, 1], result.records.lcv_standard_error[0, 0, :, 1]
     assert hub.shape == (n,) and (error > 0).all() and error.mean() < np.abs(hub).mean()
 
 

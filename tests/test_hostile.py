@@ -98,8 +98,8 @@ def test_a_liar_who_sends_garbage_is_left_out(defence: Defence, contribution: Co
     assert np.isfinite(lied.phi).all() and np.isfinite(lied.records.lcv).all()
     if contribution.estimator != "kernelshap":  # which draws other coalitions
         np.testing.assert_allclose(lied.phi[honest], apart.phi[honest], atol=1e-5)
-    assert lied.records.flagged[:, LIARS].all() and not lied.records.arrived[:, LIARS].any()
-    assert lied.records.arrived[:, honest].all()
+    assert lied.records.flagged[:, LIARS].all() and lied.records.unsent[:, LIARS].all()
+    assert not lied.records.unsent[:, honest].any()
     assert (lied.phi[np.ix_(honest, LIARS)] == 0).all()
 
 
@@ -123,8 +123,8 @@ def test_a_liar_whose_training_fails_is_left_out() -> None:
     liar = failing(adversary=Adversary("d2", clients=(1,)), defence=Defence(c1=True))
     result = liar.run()
     assert np.isfinite(result.phi).all() and np.isfinite(result.models).all()
-    assert np.flatnonzero(~result.records.arrived.any(axis=0)).tolist() == [1]
-    assert (~result.records.arrived).sum() == 2  # rounds
+    assert np.flatnonzero(result.records.unsent.all(axis=0)).tolist() == [1]
+    assert result.records.unsent.sum() == 2  # rounds
     before = liar.start()
     keys = round_keys(liar.root, jnp.arange(6), 0)
     trained = np.array(liar.learner.train(before.models, jnp.arange(6), keys)[0])

@@ -44,7 +44,7 @@ class Played:
 
     state: Any
     trained: jax.Array
-    arrived: jax.Array
+    unsent: jax.Array
     weights: np.ndarray
 
 
@@ -55,18 +55,18 @@ def rounds() -> list[Played]:
     programs = simulation.on_its_data(simulation.compile(simulation.start()))
     played = []
     for t, state in enumerate(follow(simulation).states[:-1]):
-        arrived = jnp.arange(N) != (LOST if t else N)
+        unsent = jnp.arange(N) == (LOST if t else N)
         here, weights = simulation.topology.at(t), np.zeros((N, N))
         for i, slot in np.argwhere(np.asarray(here.mask)):
             j = int(here.members[i, slot])
-            weights[i, j] = here.weights[i, slot] * (arrived[j] or i == j)
+            weights[i, j] = here.weights[i, slot] * (not unsent[j] or i == j)
         weights /= weights.sum(axis=1, keepdims=True)
-        played.append(Played(state, programs.learn(state).trained, arrived, weights))
+        played.append(Played(state, programs.learn(state).trained, unsent, weights))
     return played
 
 
 def assessed(simulation: Simulation, played: Played) -> Assessed:
-    return assess(*simulation.assessing, played.state, played.trained, played.arrived)
+    return assess(*simulation.assessing, played.state, played.trained, played.unsent)
 
 
 def by_member(simulation: Simulation, t: int, lcv: jax.Array) -> np.ndarray:

@@ -194,7 +194,7 @@ def test_liars_and_flags_are_told_by_shape_and_in_words(
     spoken = page.get_attribute('.node[data-client="5"]', "aria-label")
     assert "liar, report flagged in this round, pre-training model filtered" in spoken
     assert "Models that did not arrive: 1" in page.inner_text("#flags")
-    seen = page.locator(".ring:not(.refused)[visibility=visible]")
+    seen = page.locator(".ring:not(.filtered)[visibility=visible]")
     assert seen.count() == 2
     page.fill("#round", "1")
     assert seen.count() == 0

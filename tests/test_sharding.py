@@ -62,7 +62,7 @@ def test_parts_equal_the_whole(devices: list[jax.Device], settings: dict[str, An
     parts = tiny(devices=devices, shard_models=True, **settings).run()
     np.testing.assert_array_equal(parts.models, whole.models)
     np.testing.assert_array_equal(parts.records.flagged, whole.records.flagged)
-    np.testing.assert_array_equal(parts.records.accepted, whole.records.accepted)
+    np.testing.assert_array_equal(parts.records.filtered, whole.records.filtered)
     np.testing.assert_allclose(parts.phi, whole.phi, atol=1e-6)
     for found, expected in zip(
         jax.tree.leaves(parts.records), jax.tree.leaves(whole.records), strict=True

@@ -84,9 +84,9 @@ def told(
     before, trained = (jnp.asarray(one, jnp.float32) for one in models)
     nobody = jnp.zeros(0, jnp.int32)
     own = Messages(before, trained, jnp.zeros(N), jnp.ones(N, bool), nobody)
-    accepted = jnp.ones_like(here.mask).at[0].set(not alone)
+    filtered = jnp.zeros_like(here.mask).at[0].set(alone)
     now = Round(jnp.int32(0), None, here, None, None, None)
-    found = method(Inbox(own, own, accepted), now, WeightedMean(), learner)
+    found = method(Inbox(own, own, filtered), now, WeightedMean(), learner)
     psi = np.zeros((N, N))
     for i, slot in np.argwhere(np.asarray(here.mask)):
         psi[i, int(here.members[i, slot])] = found.lcv[i, slot, 0]

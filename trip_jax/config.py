@@ -42,7 +42,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Config:
-    """A whole run."""
+    """All settings of a run."""
 
     n_clients: int = 8
     seed: int = 0

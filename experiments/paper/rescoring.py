@@ -73,14 +73,14 @@ def _evaluate(
     for t in range(first, rounds):
         learned = learn(*lead.learning, state)
         for name, one in under.items():
-            inputs = state, learned.trained, learned.arrived
+            inputs = state, learned.trained, learned.unsent
             assessed = assess(*one.assessing, *inputs)
             contributions = assessed.contributions
             finite = np.isfinite(contributions.lcv).all(axis=(1, 2))
             if not finite.all():
                 raise Diverged(t, int(np.argmin(finite)), None)
             found[name]["lcv"].append(np.asarray(contributions.lcv))
-            found[name]["filtered"].append(~np.asarray(assessed.accepted))
+            found[name]["filtered"].append(np.asarray(assessed.filtered))
         utility = contributions.utility
         state = State(learned.models, utility, state.phi, state.key, state.round + 1)
         checkpoints.save(t + 1, {"state": arrays_of(state), "found": _stacked(found)})

@@ -61,10 +61,10 @@ class Trajectory:
         rules = replace(rules, contribute=keeping)
         records = []
         for t, (state, learned) in enumerate(self.rounds):
-            assessed = assess(learner, rules, schedule, state, learned.trained, learned.arrived)
+            assessed = assess(learner, rules, schedule, state, learned.trained, learned.unsent)
             found = assessed.contributions
             _require_finite(np.asarray(found.lcv).sum(axis=(1, 2)), t)
-            record = {"arrived": learned.arrived, "lcv": found.lcv, "kept": found.kept}
+            record = {"unsent": learned.unsent, "lcv": found.lcv, "kept": found.kept}
             records.append(jax.tree.map(np.asarray, record))
         stacked = jax.tree.map(lambda *rounds: np.stack(rounds), *records)
         return Journal.of(SimpleNamespace(**stacked), self.simulation.topology, learner)

@@ -83,17 +83,17 @@ def _dense(records: Any, topology: Topology) -> tuple[np.ndarray, np.ndarray]:
 
     n_messages = (1 + topology.depth) * n
 
-    def one(t: Any, arrived: Any, lcv: Any) -> Any:
+    def one(t: Any, unsent: Any, lcv: Any) -> Any:
         here = topology.at(t)
         if n_messages == n:  # in waves all arrive, or their senders' models are not finite
-            here = here.with_lost(here.lost(~arrived))
+            here = here.with_lost(here.lost(unsent))
         place = clients, here.members
         found = jnp.where(here.mask[..., None], lcv, 0)
         mixing = jnp.zeros((n, n_messages)).at[clients, here.rows].add(here.shares)
         return mixing, jnp.zeros((n, n, lcv.shape[-1])).at[place].add(found)
 
-    rounds = jnp.arange(len(records.arrived))
-    mixing, lcv = jax.vmap(one)(rounds, jnp.asarray(records.arrived), jnp.asarray(records.lcv))
+    rounds = jnp.arange(len(records.unsent))
+    mixing, lcv = jax.vmap(one)(rounds, jnp.asarray(records.unsent), jnp.asarray(records.lcv))
     return np.asarray(mixing), np.asarray(lcv)
 
 

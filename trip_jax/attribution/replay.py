@@ -55,7 +55,7 @@ class Response:
         return cls(*map(jnp.zeros, ((n,), (n, 0), (size, 0), (0, size))))
 
     def __call__(self, difference: Float[Array, "K n C"]) -> Float[Array, "K n C"]:
-        """What training takes away."""
+        """The part of a difference between models [K, n, C] that one round of training removes."""
         along = difference @ self.into * self.gain
         return self.base[:, None] * difference + along @ self.back
 

@@ -32,7 +32,7 @@ AT_ONCE = 6
 
 
 def by_shrinkage(journal: Journal, learner: Any = None) -> Attribution:
-    """Contributions from reports and weights alone."""
+    """Contributions by `shrinkage`, which takes reports and mixing weights, and no model."""
     return Attribution(shrunk(journal))
 
 

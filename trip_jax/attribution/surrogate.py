@@ -102,7 +102,7 @@ def fitted_response(journal: Journal) -> Response:
 
 
 def _inner_products(journal: Journal) -> Float[np.ndarray, "C C"]:
-    """Of all updates."""
+    """The Gram matrix of all updates: the inner product of every two of them, C = T n."""
     n_rounds, n, _ = journal.updates.shape
     gram = np.zeros((n_rounds * n, n_rounds * n))
     for columns in journal.blocks:
@@ -146,7 +146,7 @@ def _constants(
     gram: Float[np.ndarray, "C C"],
     steps: Int[np.ndarray, " n"],
 ) -> Float[np.ndarray, " n"]:
-    """c_j, from each client's first secant."""
+    """The constant c_j of each client's response, from its first pair of rounds."""
     first = np.einsum("jc,cd,jd->", moved, gram, answered)
     first /= max(np.einsum("jc,cd,jd->", moved, gram, moved), np.finfo(float).tiny)
     return shares_of(first, steps)

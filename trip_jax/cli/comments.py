@@ -21,7 +21,7 @@ class Commented:
 
 
 def read_comments(path: Path) -> Commented:
-    """The comments of one file."""
+    """The comments of one configuration file, by the setting that each explains."""
     found, parents, name = Commented(), [(-1, "")], ""
     for line in path.read_text().splitlines():
         if key := KEY.fullmatch(line):

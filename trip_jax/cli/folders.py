@@ -46,7 +46,7 @@ class Folders(Callback):
 
     @_told
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """See to `hydra.run.dir`."""
+        """Check and make `hydra.run.dir` before Hydra writes to it."""
         for name in _given(config):
             if name.startswith(OF_SWEEPS):
                 raise InvalidSetting(f"{name} is of sweeps: add -m, or leave it out.")
@@ -62,7 +62,7 @@ class Folders(Callback):
 
     @_told
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """See to `hydra.sweep.dir` and `hydra.sweep.subdir`."""
+        """Check and make `hydra.sweep.dir` and its `hydra.sweep.subdir` before Hydra does."""
         if "hydra.run.dir" in _given(config):
             raise InvalidSetting("hydra.run.dir is of single runs: give hydra.sweep.dir with -m.")
         folder = _checked("hydra.sweep.dir", config.hydra.sweep.dir)

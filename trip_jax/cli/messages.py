@@ -33,7 +33,7 @@ PLUGINS = (
 
 
 def one_line(error: BaseException) -> str:
-    """The error as one sentence."""
+    """An error of Hydra or OmegaConf as one sentence for the user."""
     text = str(error)
     if not isinstance(error, HydraException) and (said := in_words(error)):
         return said
@@ -141,5 +141,5 @@ def _no_plugin(group: str, choice: str) -> str:
 
 
 def _names(settings: Any) -> list[str]:
-    """The dotted names of all settings."""
+    """The names of all settings, as `training.rounds`."""
     return list(flatten_dict(settings, sep="."))

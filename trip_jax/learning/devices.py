@@ -1,4 +1,4 @@
-"""The devices that JAX finds."""
+"""The accelerators or processor cores that JAX computes on."""
 
 import os
 from contextlib import suppress

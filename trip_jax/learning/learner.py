@@ -121,7 +121,7 @@ class Learner:
         return self.mechanism(before, trained, keys), loss
 
     def evaluate(self, models: Float[Array, "R P"]) -> Float[Array, "R 3"]:
-        """Eval(theta, D_test) of Algorithm 1."""
+        """The utilities of models on the shared test set: Eval(theta, D_test) of Algorithm 1."""
 
         def work(models: Array, data: ClientData) -> Array:
             return self.on(data).evaluate_rows(models)
@@ -129,7 +129,7 @@ class Learner:
         return cast(Array, balanced_map(self.mesh, work, models, self.data))
 
     def evaluate_rows(self, models: Float[Array, "R P"]) -> Float[Array, "R 3"]:
-        """`evaluate` on a single device."""
+        """The utilities of models [R, P] on the shared test set, all on one device."""
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
             return evaluate(
                 models,

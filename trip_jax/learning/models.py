@@ -83,7 +83,7 @@ MODELS: Kinds[Callable[["ModelConfig", Sequence[int], int], Model]] = Kinds("mod
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The settings of the clients' network."""
+    """Settings of the network that every client trains."""
 
     kind: str = chosen_from(MODELS, "mlp")
     # widths of the dense hidden layers; the cnn takes one

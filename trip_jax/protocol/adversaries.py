@@ -175,7 +175,7 @@ class Both(Lie):
 class Garbage(Lie):
     """All that liars send and report is no number, also in slots that no member has.
 
-    Their models after training are as they were; they are marked as not arrived.
+    Their models after training are as they were; they are marked as unsent.
     """
 
     plain_learning = True
@@ -185,7 +185,7 @@ class Garbage(Lie):
         return replace(
             own,
             before=own.before.at[who].set(jnp.nan),
-            arrived=own.arrived & ~this_round.lying,
+            unsent=own.unsent | this_round.lying,
             altered=who,
         )
 

@@ -110,7 +110,7 @@ def coalition_models(
     trained: Float[Array, "M P"],
     before: Float[Array, "M P"],
     own: Float[Array, " P"],
-    accepted: Bool[Array, " M"],
+    filtered: Bool[Array, " M"],
 ) -> Float[Array, "b P"]:
     """theta_i^(t+1)(S) for coalitions of one neighbourhood (Eq. 5).
 
@@ -120,11 +120,11 @@ def coalition_models(
         trained: post-training models of the members.
         before: pre-training models as they were received.
         own: the client's own true pre-training model.
-        accepted: whether a received pre-training model is used; else `own` stands for it.
+        filtered: whether `own` stands for a received pre-training model.
     """
     inside = coalitions * shares
     outside = shares - inside
-    received = jnp.where(accepted, outside, 0)
+    received = jnp.where(filtered, 0, outside)
     replaced = (outside - received).sum(axis=1, keepdims=True)
     weights = jnp.concatenate([inside, received, replaced], axis=1)
     return mix(weights, jnp.concatenate([trained, before, own[None]]))

@@ -27,9 +27,9 @@ def learn(learner: Learner, rules: Rules, timetable: Timetable, state: State) ->
     """Lines 4 to 7: clients train, send, and mix what arrives."""
     this_round = rules.weigh(timetable.at(state.round), state)
     trained, loss, finite = train(learner, rules.adversary, this_round, state)  # line 4
-    delivery = exchange(learner, rules, this_round, state, trained, finite)  # lines 5 and 6
+    delivery = exchange(learner, rules, this_round, state, trained, ~finite)  # lines 5 and 6
     models = delivery.mixed(rules.aggregate)  # line 7
-    return Learned(models, trained, jnp.where(finite, loss, jnp.nan), delivery.arrived)
+    return Learned(models, trained, jnp.where(finite, loss, jnp.nan), delivery.unsent)
 
 
 @jax.jit
@@ -39,11 +39,11 @@ def assess(
     timetable: Timetable,
     state: State,
     trained: Array,
-    arrived: Array,
+    unsent: Array,
 ) -> Assessed:
     """Lines 8 to 19: clients filter what arrived, evaluate coalitions of it, and report."""
     this_round = rules.weigh(timetable.at(state.round), state)
-    delivery = exchange(learner, rules, this_round, state, trained, arrived)
+    delivery = exchange(learner, rules, this_round, state, trained, unsent)
     this_round = delivery.this_round
     inbox = delivery.inbox(rules.filter, learner)  # lines 8 to 13
     found = rules.contribute(inbox, this_round, rules.aggregate, learner)  # lines 14 to 18
@@ -52,7 +52,7 @@ def assess(
     reported = this_round.where_present(rules.adversary.report(true, this_round), true)
     reports = delivery.reports(rules.aggregate, reported)  # line 19
     memory = delivery.remembered(rules.weigh, true)
-    return Assessed(found, inbox.accepted, reported, reports, memory)
+    return Assessed(found, inbox.filtered, reported, reports, memory)
 
 
 def train(
@@ -109,14 +109,14 @@ class Programs:
     """The three programs of a round, given everything but their last arguments."""
 
     learn: Callable[..., Learned]  # of (state)
-    assess: Callable[..., Assessed]  # of (state, trained, arrived)
+    assess: Callable[..., Assessed]  # of (state, trained, unsent)
     coordinate: Callable[..., Traced]  # of (phi, reports, t, earlier)
 
 
 def step(programs: Programs, state: State) -> tuple[State, Record]:
     """One round: the state after it, and what it leaves behind."""
     learned = programs.learn(state)
-    assessed = programs.assess(state, learned.trained, learned.arrived)
+    assessed = programs.assess(state, learned.trained, learned.unsent)
     reported = assessed.reports, state.round, state.earlier_phi
     traced = programs.coordinate(state.phi, *reported)
     found = assessed.contributions
@@ -134,14 +134,14 @@ def step(programs: Programs, state: State) -> tuple[State, Record]:
             train_loss=learned.loss,
             utility=found.utility,
             lcv=found.lcv,
-            lcv_error=found.error,
+            lcv_standard_error=found.lcv_standard_error,
             reported=assessed.reported,
             adopted=traced.adopted,
             shares=traced.shares,
-            accepted=assessed.accepted,
+            filtered=assessed.filtered,
             flagged=traced.verdict.flagged,
             distance=traced.verdict.distance,
-            arrived=learned.arrived,
+            unsent=learned.unsent,
             kept=found.kept,
         ),
     )

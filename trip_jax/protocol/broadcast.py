@@ -74,6 +74,11 @@ class Outcome:
     complete: Float[np.ndarray, "n n"]  # phi from all reports that were sent, with all proofs
 
     @property
+    def honest(self) -> Bool[np.ndarray, " n"]:
+        """Which clients follow the protocol of the broadcast."""
+        return ~np.isin(np.arange(self.reach.shape[1]), self.liars)
+
+    @property
     def agreeing(self) -> Bool[np.ndarray, " H"]:
         """Whether a client's phi is, bit for bit, the one that most honest clients have."""
         _, same = np.unique(_as_bytes(self.phi), return_inverse=True)
@@ -98,7 +103,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """Flooding of signed reports; hashable."""
+    """How clients flood signed reports through the graph, in place of a coordinator; hashable."""
 
     drop: float = 0.0  # the probability that a report is lost between two neighbours
     hops: int | None = None  # how often a report is passed on; None: until all have it

@@ -54,7 +54,7 @@ class Channel(ABC):
 
 @dataclass(frozen=True)
 class Lossless(Channel):
-    """Everything arrives as it was sent."""
+    """The channel that delivers every model as it was sent."""
 
     plain_learning = True
 

@@ -38,10 +38,10 @@ class Compressor(Protocol):
     def __call__(
         self, vector: Float[Array, " P"], key: Key[Array, ""], model: FlatModel
     ) -> Float[Array, " P"]:
-        """The vector that a receiver decodes."""
+        """The vector of parameters that a receiver decodes after compression."""
 
     def n_bytes(self, model: FlatModel) -> int:
-        """The bytes of one coded vector."""
+        """The bytes that one compressed vector of parameters takes."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Compressed(Channel):
         received = sent.trained
         if self.learning:
             copies = memory["copies"]
-            news = jnp.where(sent.arrived[:, None], sent.trained - copies, 0)
+            news = jnp.where(sent.unsent[:, None], 0, sent.trained - copies)
             received = copies + self._compressed(news, this_round, 0, learner)
             memory = memory | {"copies": received}
         delta = received - sent.before

@@ -28,7 +28,7 @@ class Delivery:
 
     own: Messages  # [n] the clients' true models
     sent: Messages  # [R] all that may be mixed, also earlier messages or those of other devices
-    arrived: Array  # [n] bool, whether the message that a client sends in this round arrives
+    unsent: Array  # [n] bool, whether the message of a client in this round does not arrive
     this_round: Round  # the round, in which messages that did not arrive have no weight
     memory: Memory  # for the next round, but for what receivers remember of their members
     trained_as_sent: bool = struct.field(pytree_node=False)  # as in `Rules`
@@ -42,13 +42,13 @@ class Delivery:
         """What clients can evaluate: messages that are finite and that the filter C1 accepts."""
         sent, readable = self.sent.readable()
         unread = self.this_round.neighbourhoods.lost(~readable)
-        accepted = ~unread & accept(self.own, sent, self.this_round, learner)
-        return Inbox(self.own, sent, accepted, self.trained_as_sent)
+        filtered = unread | ~accept(self.own, sent, self.this_round, learner)
+        return Inbox(self.own, sent, filtered, self.trained_as_sent)
 
     def reports(self, rule: Rule, reported: Array) -> Reports:
         """What the coordinator receives; a model that did not arrive contributed nothing."""
         nearby = self.this_round.neighbourhoods
-        received = jnp.where(nearby.lost(~self.sent.arrived), 0, reported)
+        received = jnp.where(nearby.lost(self.sent.unsent), 0, reported)
         return Reports.of(nearby, self.this_round.arcs, rule.traced(nearby), received)
 
     def remembered(self, weigh: Weighing, lcv: Array) -> Memory:
@@ -59,11 +59,11 @@ class Delivery:
 
 
 def exchange(
-    learner: Learner, rules: Rules, this_round: Round, state: State, trained: Array, arrived: Array
+    learner: Learner, rules: Rules, this_round: Round, state: State, trained: Array, unsent: Array
 ) -> Delivery:
     """Clients send their models, liars false ones, and the channel carries them (lines 5, 6)."""
     nobody, memory = jnp.zeros(0, jnp.int32), state.memory
-    own = Messages(state.models, trained, state.utility[:, ACCURACY], arrived, altered=nobody)
+    own = Messages(state.models, trained, state.utility[:, ACCURACY], unsent, altered=nobody)
     given = rules.adversary.send(own, this_round, learner)
     now, remembered = rules.channel(given, this_round, memory.channel, learner)
     sent = mailbox.with_earlier(this_round.part.gather(now), memory.mailbox)
@@ -72,5 +72,5 @@ def exchange(
         weighing=memory.weighing,
         mailbox=mailbox.with_sent(memory.mailbox, now, this_round),
     )
-    this_round = this_round.with_arrived(sent.arrived)
-    return Delivery(own, sent, now.arrived, this_round, memory, rules.trained_as_sent)
+    this_round = this_round.without(sent.unsent)
+    return Delivery(own, sent, now.unsent, this_round, memory, rules.trained_as_sent)

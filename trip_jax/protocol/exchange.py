@@ -26,7 +26,7 @@ OF_COMPRESSION = ("error_feedback", "learning")
 
 @dataclass(frozen=True)
 class ChannelConfig:
-    """How models are transmitted, as settings."""
+    """Settings of the channel on which clients transmit models."""
 
     kind: str = chosen_from(CHANNELS, "none")
     # top_k, random_k: of the parameters that are sent

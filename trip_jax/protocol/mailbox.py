@@ -24,7 +24,7 @@ from trip_jax.protocol.round import Round
 
 Mailbox = dict[str, Array]  # fields of Messages, [K, n, ...]
 
-KEPT = ("before", "trained", "accuracy", "arrived")
+KEPT = ("before", "trained", "accuracy", "unsent")
 
 
 def empty(models: Float[Array, "n P"], depth: int) -> Mailbox | None:
@@ -33,7 +33,7 @@ def empty(models: Float[Array, "n P"], depth: int) -> Mailbox | None:
         return None
     models = jnp.zeros((depth, *models.shape), models.dtype)
     numbers = jnp.zeros(models.shape[:2])
-    fields = models, models, numbers, numbers.astype(bool)
+    fields = models, models, numbers, jnp.ones(numbers.shape, bool)
     return dict(zip(KEPT, fields, strict=True))
 
 

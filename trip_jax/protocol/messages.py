@@ -21,14 +21,14 @@ class Messages:
     before: Array  # [R, P] theta^(t)
     trained: Array  # [R, P] theta^(t+1/2)
     accuracy: Array  # [R] v^(t), of the sender's true theta^(t)
-    arrived: Array  # [R] bool, whether theta^(t+1/2) arrives and can be mixed
+    unsent: Array  # [R] bool, whether theta^(t+1/2) does not arrive, and is not mixed
     altered: Array  # [F] int32 rows whose theta^(t) may differ from the sender's true one
 
     def with_rows(self, arrange: Callable[[Array], Array], altered: Array) -> "Messages":
         """Messages whose arrays [R, ...] are arranged anew, with the rows that are altered then."""
-        arrays = self.before, self.trained, self.accuracy, self.arrived
-        before, trained, accuracy, arrived = map(arrange, arrays)
-        return Messages(before, trained, accuracy, arrived, altered)
+        arrays = self.before, self.trained, self.accuracy, self.unsent
+        before, trained, accuracy, unsent = map(arrange, arrays)
+        return Messages(before, trained, accuracy, unsent, altered)
 
     def readable(self) -> tuple["Messages", Array]:
         """Messages with 0 in place of theta^(t) that are not finite, as 0 times NaN would be NaN.
@@ -51,7 +51,7 @@ class Inbox:
 
     own: Messages
     sent: Messages
-    accepted: Array  # [n, M] bool, whether a received theta^(t) is used, or one's own in its place
+    filtered: Array  # [n, M] bool, whether one's own theta^(t) stands for the received one
     trained_as_sent: bool = struct.field(pytree_node=False, default=False)  # as in `Rules`
 
     @property

@@ -75,10 +75,10 @@ class Round:
             old,
         )
 
-    def with_arrived(self, arrived: Array) -> "Round":
-        """The round in which messages that did not arrive [R] weigh nothing; their slots stay."""
+    def without(self, unsent: Array) -> "Round":
+        """The round in which messages that do not arrive [R] weigh nothing; their slots stay."""
         scheduled = self.neighbourhoods
-        return replace(self, neighbourhoods=scheduled.with_lost(scheduled.lost(~arrived)))
+        return replace(self, neighbourhoods=scheduled.with_lost(scheduled.lost(unsent)))
 
 
 @struct.dataclass
@@ -103,7 +103,7 @@ class Timetable:
         return replace(self, work=None, liars=None, key=None)
 
     def at(self, t: Array) -> Round:
-        """Round t of the run."""
+        """What happens in round t: who trains, who lies, and who mixes whose models."""
         g = self.topology.graph_of(t)
         arcs, work = jax.tree.map(lambda field: field[g], (self.arcs, self.work))
         neighbourhoods, present = self.topology.at(t), self.topology.present_at(t)

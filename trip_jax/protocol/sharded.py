@@ -28,7 +28,7 @@ def learn(learner: Learner, rules: Rules, shards: Shards, state: State) -> Learn
     def work(rows: Any, whole: tuple[Learner, State]) -> Any:
         (models,), timetable = rows
         learned = algorithm.learn(*_of_device(rules, timetable, models, *whole))
-        return (learned.models, learned.trained), (learned.loss, learned.arrived)
+        return (learned.models, learned.trained), (learned.loss, learned.unsent)
 
     models, small = _on_each(work, learner, shards, state, state.models)
     return Learned(*models, *small)
@@ -42,7 +42,7 @@ def assess(
     timetable: Timetable,
     state: State,
     trained: Array,
-    arrived: Array,
+    unsent: Array,
 ) -> Assessed:
     """`algorithm.assess` for models that are divided among devices.
 
@@ -52,20 +52,20 @@ def assess(
 
     def work(rows: Any, whole: tuple[Learner, State, Array]) -> Any:
         (models, trained), part = rows
-        learner, state, arrived = whole
+        learner, state, unsent = whole
         given = _of_device(rules, part, models, learner, state)
         clients = given[2].part.numbers(len(models))
-        assessed = algorithm.assess(*given, trained, arrived[clients])
+        assessed = algorithm.assess(*given, trained, unsent[clients])
         reports, slots = assessed.reports, assessed.reported.shape
         columns = reports.weight.reshape(slots), reports.lcv.reshape(slots)
-        return (), (assessed.contributions, assessed.accepted, assessed.reported, columns)
+        return (), (assessed.contributions, assessed.filtered, assessed.reported, columns)
 
     divided = state.models, trained
-    _, small = _on_each(work, learner, shards, state, *divided, whole=(arrived,))
-    contributions, accepted, reported, columns = small
+    _, small = _on_each(work, learner, shards, state, *divided, whole=(unsent,))
+    contributions, filtered, reported, columns = small
     this_round = timetable.at(state.round)
     reports = Reports.of(this_round.neighbourhoods, this_round.arcs, *columns)
-    return Assessed(contributions, accepted, reported, reports)
+    return Assessed(contributions, filtered, reported, reports)
 
 
 def _on_each(

@@ -66,7 +66,7 @@ class Learned:
     models: Array  # [n, P] theta^(t+1)
     trained: Array  # [n, P] theta^(t+1/2)
     loss: Array  # [n] mean loss of the last local epoch
-    arrived: Array  # [n] whether theta^(t+1/2) arrives, as in `Messages`
+    unsent: Array  # [n] bool, as in `Messages`
 
 
 @struct.dataclass
@@ -74,7 +74,7 @@ class Contributions:
     """What a method finds in a round, by slot."""
 
     lcv: Array  # [n, M, 3] psi^(i,t) for every utility
-    error: Array  # [n, M, 3] standard errors, 0 where lcv is exact
+    lcv_standard_error: Array  # [n, M, 3] 0 where lcv is exact
     utility: Array  # [n, 3] of theta^(t+1)
     kept: Any = None  # what a method needs when the run is over
 
@@ -82,7 +82,7 @@ class Contributions:
     def of_nobody(self) -> "Contributions":
         """The same utilities with contributions of zero, as clients who are away report them."""
         nothing = jnp.zeros_like(self.lcv)
-        return replace(self, lcv=nothing, error=nothing)
+        return replace(self, lcv=nothing, lcv_standard_error=nothing)
 
 
 @struct.dataclass
@@ -90,7 +90,7 @@ class Assessed:
     """What clients found of each other, and reported: the result of `assess`."""
 
     contributions: Contributions
-    accepted: Array  # [n, M] as in `Inbox`
+    filtered: Array  # [n, M] bool, as in `Inbox`
     reported: Array  # [n, M] the contributions that clients report, true or not
     reports: Reports  # the same as the coordinator receives them
     memory: Memory = Memory()  # what clients remember for the next round
@@ -115,14 +115,16 @@ class Record:
     train_loss: Array  # [n] mean loss of the last local epoch, 0 of who is away
     utility: Array  # [n, 3] of theta^(t+1), as `UTILITIES`
     lcv: Array  # [n, M, 3] psi^(i,t) by slot, honest, for every utility
-    lcv_error: Array  # [n, M, 3] standard error of lcv, 0 where coalitions were not sampled
+    lcv_standard_error: Array  # [n, M, 3] 0 where coalitions were not sampled
     reported: Array  # [n, M] what the coordinator received
     adopted: Array  # [n, M] what entered Eq. 3
     shares: Array  # [n, M] by which contributions were inherited in it
-    accepted: Array  # [n, M] bool, False where a pre-training model is replaced by one's own
+    filtered: (
+        Array  # [n, M] bool, True where one's own pre-training model stands for a received one
+    )
     flagged: Array  # [n] bool, reports that C2 replaced, or that were no numbers
     distance: Array  # [n] L2 distance of each report to its reference, 0 without C2
-    arrived: Array  # [n] bool, False where a post-training model is not finite and so left out
+    unsent: Array  # [n] bool, True where a post-training model is not finite and so left out
     kept: Any = None  # as in `Contributions`; when a run is over, `Updates`
 
     def diverged(self, liars: np.ndarray) -> int | None:
@@ -137,3 +139,20 @@ class Record:
             if not finite.all():
                 return int(np.argmin(finite))
         return None
+
+    if not TYPE_CHECKING:  # where a wrong name is to be found
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _RENAMED:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            new, inverted = _RENAMED[name]
+            warn_of_old_name(f"Record.{name}", f"{'~' * inverted}Record.{new}")
+            return ~getattr(self, new) if inverted else getattr(self, new)
+
+
+_RENAMED = {
+    "lcv_error": ("lcv_standard_error", False),
+    "accepted": ("filtered", True),
+    "arrived": ("unsent", True),
+}
+"""The names of fields of `Record` by older ones, and whether these say the opposite."""

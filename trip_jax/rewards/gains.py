@@ -17,7 +17,7 @@ from trip_jax.topology import build, with_events
 
 @dataclass(frozen=True)
 class Gains:
-    """Accuracies with the others and alone."""
+    """The test accuracy of each client's model with collaboration, and without."""
 
     together: Float[np.ndarray, " n"]
     alone: Float[np.ndarray, " n"]
@@ -28,7 +28,7 @@ class Gains:
 
     @property
     def mean(self) -> float:
-        """The mean collaboration gain, MCG."""
+        """The mean over clients of what collaboration adds to accuracy (MCG)."""
         return float(self.each.mean())
 
     @property

@@ -79,7 +79,7 @@ def costs(result: Result) -> dict[str, Any]:
 
 
 def _of_reports(result: Result, members: Int[np.ndarray, "T n"]) -> int:
-    """Bytes of reports on their way."""
+    """The bytes of all reports that clients send to the coordinator, or to each other."""
     if result.broadcast is None:
         return int(members.sum()) * BYTES
     sizes = {m: packet_bytes(m, members.shape[1]) for m in np.unique(members).tolist()}
@@ -87,7 +87,7 @@ def _of_reports(result: Result, members: Int[np.ndarray, "T n"]) -> int:
 
 
 def packet_bytes(m: int, n: int) -> int:
-    """Of a signed report on m members of n clients, as nodes send it to each other."""
+    """The bytes of a signed report on m members of n clients, as nodes send it to each other."""
     names = tuple(str(n - 1 - j) for j in range(m))
     digits = (0.0123456789012345,) * m
     report = Report(names[0], 10, names, (600.0,) * m, digits, (0.0,) * m, 2 ** min(m, 10))

@@ -185,7 +185,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def summarise(result: Result) -> dict[str, Any]:
-    """What summary.json says of a result."""
+    """The numbers of a result that summary.json holds."""
     final = result.accuracy[-1]
     timing = Timing.total(result.timings)
     liar = np.isin(np.arange(len(final)), result.liars)
@@ -201,8 +201,8 @@ def summarise(result: Result) -> dict[str, Any]:
             "honest": float(result.scores[~liar].mean()) if not liar.all() else None,
             "liars": float(result.scores[liar].mean()) if liar.any() else None,
         },
-        "filtered_models": int((~result.records.accepted).sum()),
-        "unsent_models": int((~result.records.arrived).sum()),
+        "filtered_models": int(result.records.filtered.sum()),
+        "unsent_models": int(result.records.unsent.sum()),
         "flagged_reports": int(result.records.flagged.sum()),
         **_sampling(result),
         **({"privacy": asdict(result.guarantee)} if result.guarantee else {}),
@@ -226,7 +226,7 @@ def summarise(result: Result) -> dict[str, Any]:
 
 
 def describe_device(result: Result) -> str:
-    """What computed a result."""
+    """The kind and number of devices that computed a result."""
     device = jax.devices()[0]
     return f"{device.platform}: {device.device_kind}, {result.n_devices} of them"
 
@@ -249,7 +249,7 @@ def _sampling(result: Result) -> dict[str, Any]:
     if not sampled.any():
         return {}
     utility = result.contribution.utility
-    error = result.records.lcv_error[..., columns(utility).index(utility)]
+    error = result.records.lcv_standard_error[..., columns(utility).index(utility)]
     return {
         "sampled_neighbourhoods": int(sampled.sum()),  # of rounds times clients
         "mean_standard_error": float(error[mask & sampled[..., None]].mean()),

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from flax.traverse_util import flatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from trip_jax.learning.utilities import UTILITIES
 from trip_jax.simulation import Simulation
@@ -15,7 +15,7 @@ NUMBERS = {
     "train_loss": "n",
     "utility": "nU",
     "lcv": "nMU",
-    "lcv_error": "nMU",
+    "lcv_standard_error": "nMU",
     "reported": "nM",
     "adopted": "nM",
     "shares": "nM",
@@ -23,8 +23,26 @@ NUMBERS = {
 }
 """Axes of a record's fields of numbers, after that of rounds: n clients, M members, U utilities."""
 
-FLAGS = {"accepted": "nM", "flagged": "n", "arrived": "n"}
+FLAGS = {"filtered": "nM", "flagged": "n", "unsent": "n"}
 """Likewise of its fields of truths."""
+
+
+_NEW_NAMES = {"records/lcv_error": "records/lcv_standard_error"}
+_OPPOSITES = {
+    "records/accepted": "records/filtered",
+    "records/arrived": "records/unsent",
+    "state/earlier/arrived": "state/earlier/unsent",
+}
+"""Older names of arrays, by which the second kind say the opposite."""
+
+
+def by_new_names(arrays: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint's arrays by the names of this version, if an older one wrote them."""
+    named = {_NEW_NAMES.get(it, it): array for it, array in flatten_dict(arrays, sep="/").items()}
+    for old, new in _OPPOSITES.items():
+        if np.asarray(named.get(old)).dtype.kind == "b":
+            named[new] = ~named.pop(old)
+    return unflatten_dict(named, sep="/")
 
 
 def fits(arrays: dict[str, Any], simulation: Simulation) -> bool:

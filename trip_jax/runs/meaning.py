@@ -58,7 +58,7 @@ def units(utility: str, unit: Unit) -> str:
 
 
 def method(attributes: Mapping[str, Any]) -> str:
-    """By which method contributions were told."""
+    """The name of the method that found the contributions of a run."""
     return str(attributes.get("contribution_method", TRIP))
 
 

@@ -42,7 +42,7 @@ def prepare(config: Config) -> tuple[Simulation, Federation]:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a simulation is made of."""
+    """The parts that a simulation is built from: data, model, topology and settings."""
 
     model: Model
     federation: Federation

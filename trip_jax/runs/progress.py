@@ -41,7 +41,7 @@ class RoundProgress:
             self._bar.close()
 
     def begin(self) -> None:
-        """Show that the rounds begin."""
+        """Show the progress bar before the first round is over."""
         if self._bar is not None:
             self._show(self._done, ())
 

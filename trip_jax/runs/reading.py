@@ -26,7 +26,7 @@ ARRAYS = ("score", "liar", "examples", "accuracy", "members", "mask")
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory read back."""
+    """The settings, results and summary of a run, read from its directory."""
 
     summary: dict[str, Any]
     rounds: "pandas.DataFrame"  # rounds.csv
@@ -42,7 +42,10 @@ class Run:
         return rows_of_phi(self.data, clients)
 
     def lcv_by_contributor(self, utility: str | None = None) -> "xarray.DataArray":
-        """psi^(i,t)_j [round, client, contributor], see `trip_jax.runs.dataset`."""
+        """Local contributions psi^(i,t)_j of all rounds, [round, client, contributor].
+
+        See `trip_jax.runs.dataset.lcv_by_contributor`.
+        """
         return lcv_by_contributor(self.data, utility)
 
 

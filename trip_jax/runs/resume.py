@@ -13,7 +13,7 @@ from trip_jax.attribution import updates
 from trip_jax.config import Config
 from trip_jax.protocol.state import Record, State
 from trip_jax.runs.checkpoints import Arrays, Checkpoints
-from trip_jax.runs.fitting import fits
+from trip_jax.runs.fitting import by_new_names, fits
 from trip_jax.runs.provenance import inputs_hash, result_settings
 from trip_jax.simulation import Simulation, rounds
 from trip_jax.simulation.history import Past, Timing
@@ -46,7 +46,7 @@ class RunCheckpoints:
         self._saved = time.monotonic()
 
     def due(self, past: Past) -> bool:
-        """Whether it is time to save."""
+        """Whether a checkpoint is due after the newest round."""
         if self._every is not None:
             return len(past.records) % self._every == 0
         return time.monotonic() - self._saved >= SECONDS_BETWEEN
@@ -59,10 +59,12 @@ class RunCheckpoints:
 
     def newest(self) -> Past | None:
         """What can be gone on from; says so where that is not the newest."""
-        arrays, damaged = self._checkpoints.newest(lambda arrays: fits(arrays, self._simulation))
+        arrays, damaged = self._checkpoints.newest(
+            lambda arrays: fits(by_new_names(arrays), self._simulation)
+        )
         if arrays is None:
             return None
-        past = _from_arrays(arrays, self._rounds)
+        past = _from_arrays(by_new_names(arrays), self._rounds)
         for step in damaged:
             going_on = f"going on from round {len(past.records)}"
             print(f"the checkpoint after round {step} is damaged: {going_on}", flush=True)
@@ -75,7 +77,7 @@ def arrays_of(state: State) -> Arrays:
 
 
 def state_of(arrays: Arrays) -> State:
-    """The inverse of `arrays_of`."""
+    """The state of a run whose arrays `arrays_of` gave."""
     values = jax.tree.map(jnp.asarray, arrays)
     return State.of_saved(**values | {"key": jax.random.wrap_key_data(values["key"])})
 

@@ -7,8 +7,8 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from trip_jax.learning.evaluation import ACCURACY, LOSS
 from trip_jax.protocol.state import Record
+from trip_jax.runs.variables import DECLARED
 from trip_jax.simulation.history import Past, Timing
 
 
@@ -47,20 +47,22 @@ class RoundLog:
         csv.writer(self._file).writerow((t + 1, *(f"{number:.6g}" for number in numbers)))
 
 
-def _of_accuracy(statistic: Callable[[np.ndarray], Any]) -> Callable[[Record, Timing], Any]:
-    return lambda record, _: statistic(np.asarray(record.utility)[:, ACCURACY])
+def _over(name: str, statistic: Callable[[np.ndarray], Any]) -> Callable[[Record, Timing], Any]:
+    """A statistic of a variable of results.nc over all clients, or slots, of a round."""
+    variable = DECLARED[name]
+    return lambda record, _: statistic(np.asarray(variable.of(record)))
 
 
 COLUMNS: dict[str, Callable[[Record, Timing], Any]] = {
-    "accuracy_mean": _of_accuracy(np.mean),
-    "accuracy_std": _of_accuracy(np.std),
-    "accuracy_min": _of_accuracy(np.min),
-    "accuracy_max": _of_accuracy(np.max),
-    "loss_mean": lambda record, _: -np.asarray(record.utility)[:, LOSS].mean(),
-    "train_loss_mean": lambda record, _: np.nanmean(record.train_loss),  # a liar's own may fail
-    "filtered_models": lambda record, _: (~record.accepted).sum(),
-    "unsent_models": lambda record, _: (~record.arrived).sum(),
-    "flagged_reports": lambda record, _: record.flagged.sum(),
+    "accuracy_mean": _over("accuracy", np.mean),
+    "accuracy_std": _over("accuracy", np.std),
+    "accuracy_min": _over("accuracy", np.min),
+    "accuracy_max": _over("accuracy", np.max),
+    "loss_mean": _over("loss", np.mean),
+    "train_loss_mean": _over("train_loss", np.nanmean),  # a liar's own may fail
+    "filtered_models": _over("filtered", np.sum),
+    "unsent_models": _over("unsent", np.sum),
+    "flagged_reports": _over("flagged", np.sum),
     "seconds_training": lambda _, timing: timing.training,
     "seconds_evaluation": lambda _, timing: timing.evaluation,
     "seconds_coordination": lambda _, timing: timing.coordination,

@@ -15,6 +15,7 @@ from trip_jax.runs.labels import NAME
 from trip_jax.runs.meaning import NUMBER, about_method, units
 from trip_jax.runs.reading import SUMMARY, existing
 from trip_jax.runs.scores import shares
+from trip_jax.runs.variables import DECLARED
 from trip_jax.settings.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ FAILED = ("failed", "stopped")  # states that end a sweep with an error
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a sweep."""
+    """One run of a sweep: its directory, settings, status and summary."""
 
     name: str  # its directory within the sweep's
     overrides: dict[str, str]  # what its command set
@@ -45,7 +46,7 @@ class Job:
 
 
 def read_job(folder: Path, name: str) -> Job:
-    """The job whose directory is `folder`."""
+    """Read the job of a sweep from its directory."""
     import yaml
 
     path = folder / ".hydra" / "overrides.yaml"
@@ -167,11 +168,9 @@ def load_sweep(path: str | os.PathLike[str]) -> "xarray.Dataset":
     called = _names(jobs, n)
     return xarray.Dataset(
         {
-            "score": named(
-                of_client, score, "mean contribution to all clients' final models", unit
-            ),
+            "score": named(of_client, score, DECLARED["score"].long_name, unit),
             "share": named(of_client, share, "share of all scores of the job", "%"),
-            "liar": named(of_client, liar, "dishonest client", NUMBER),
+            "liar": named(of_client, liar, DECLARED["liar"].long_name, NUMBER),
             "accuracy": named(of_job, final[0], "final test accuracy, mean of clients", NUMBER),
             "accuracy_std": named(
                 of_job, final[1], "final test accuracy, standard deviation of clients", NUMBER

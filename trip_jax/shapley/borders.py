@@ -42,7 +42,7 @@ def border_coalitions(n: int, borders: int) -> Bool[np.ndarray, "K n"]:
 
 
 def n_border_coalitions(n: int, borders: int) -> int:
-    """K, how many these are."""
+    """The number K of coalitions that `border_coalitions` lists."""
     sizes = (size for size in range(n + 1) if min(size, n - size) <= borders)
     return sum(comb(n, size) for size in sizes)
 

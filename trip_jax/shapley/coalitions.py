@@ -189,7 +189,7 @@ def is_sampled(n_members: np.ndarray, estimator: str, budget: int) -> np.ndarray
 
 
 def _require_shapley(most: int, semivalue: str, budget: int) -> None:
-    """Refuse to sample for other semivalues."""
+    """Raise InvalidSetting where a semivalue other than Shapley's would be sampled."""
     if semivalue != "shapley":
         raise InvalidSetting(
             f"contribution.semivalue={semivalue} is not estimated from samples, as m={most} "

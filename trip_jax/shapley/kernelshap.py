@@ -41,7 +41,7 @@ SPARE_PAIRS = 9
 
 
 class KernelSHAP:
-    """Pairs of complements of planned sizes."""
+    """The KernelSHAP estimator: regression on pairs of complementary coalitions."""
 
     def minimum(self, m: int) -> int:
         coefficients = m - 1 + len(POWERS)
@@ -62,7 +62,7 @@ for name in ("auto", "kernelshap"):
 
 
 def estimate_by_regression(masks: Coalitions, utilities: Utilities, m: Players) -> ValuesAndErrors:
-    """Arguments as in `sampling.estimate`."""
+    """Shapley values by weighted regression; arguments as in `sampling.estimate`."""
     pairs, slots = len(masks) // 2 - 1, masks.shape[1]
     counts, population = plan(m, pairs, slots=slots, arcsine=True)
     real = jnp.arange(slots) < m

@@ -1,4 +1,4 @@
-"""What estimators take and give."""
+"""Types of what estimators of Shapley values take and return."""
 
 from typing import TypeAlias
 

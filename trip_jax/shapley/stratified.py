@@ -45,7 +45,7 @@ ESTIMATORS("stratified")(Stratified())
 
 
 def estimate_by_size(masks: Coalitions, utilities: Utilities, m: Players) -> ValuesAndErrors:
-    """Arguments as in `sampling.estimate`."""
+    """Shapley values from means over sizes of coalitions; arguments as in `sampling.estimate`."""
     pairs, slots = len(masks) // 2 - 1, masks.shape[1]
     counts, population = plan(m, pairs, slots=slots, arcsine=False)
     real = jnp.arange(slots) < m

@@ -85,7 +85,7 @@ class Federation:
 
     @property
     def n(self) -> int:
-        """How many clients there are."""
+        """The number of clients."""
         return len(self.data.sizes)
 
     @property

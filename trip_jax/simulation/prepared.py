@@ -90,7 +90,7 @@ class Prepared:
 
     @property
     def n(self) -> int:
-        """How many clients there are."""
+        """The number of clients."""
         return self.federation.n
 
     @property
@@ -110,12 +110,12 @@ class Prepared:
 
     @property
     def contribution(self) -> Contribution:
-        """How contributions are told."""
+        """The method that finds contributions, and its settings."""
         return self.federation.settings.contribution
 
     @property
     def adversary(self) -> Adversary:
-        """Who lies, and how."""
+        """Which clients lie, and what their lies are."""
         return self.federation.settings.adversary
 
     @property
@@ -198,8 +198,8 @@ class Prepared:
 
     def compile(self, state: State) -> Programs:
         """Compile the three programs of a round for the shapes of this federation."""
-        arrived, reports = np.ones(self.n, bool), Reports.none(self.schedule.arcs.client.shape[1])
-        trained = state.models, arrived
+        unsent, reports = np.zeros(self.n, bool), Reports.none(self.schedule.arcs.client.shape[1])
+        trained = state.models, unsent
         reported = state.phi, reports, state.round, state.earlier_phi
         programs: Any = self.placement.programs
         return Programs(

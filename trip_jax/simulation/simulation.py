@@ -268,8 +268,8 @@ class Simulation(Prepared):
         """The contributions that clients find by themselves, without a coordinator."""
         assert self.broadcast
         reported = np.array(records.reported)
-        for t, arrived in enumerate(np.asarray(records.arrived)):  # nothing is told of lost models
-            reported[t][np.asarray(self.topology.at(t).lost(jnp.asarray(~arrived)))] = 0
+        for t, unsent in enumerate(np.asarray(records.unsent)):  # nothing is told of lost models
+            reported[t][np.asarray(self.topology.at(t).lost(jnp.asarray(unsent)))] = 0
         shares = np.asarray(records.shares)
         return self.broadcast(self.topology, reported, shares, self.rules.audit, self.seed)
 

@@ -47,7 +47,7 @@ class Edges:
         return client, member
 
     def n_pieces(self) -> int:
-        """Parts that nothing joins."""
+        """The number of connected components of the graph."""
         ones = np.ones(len(self.ends), bool)
         joined = csr_array((ones, (self.ends[:, 0], self.ends[:, 1])), shape=(self.n, self.n))
         return int(connected_components(joined, directed=False)[0])

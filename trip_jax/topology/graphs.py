@@ -47,7 +47,7 @@ class Neighbourhoods:
 
     @property
     def shares(self) -> Float[Array, "n M"]:
-        """w_j / sum_j w_j."""
+        """The weights of each client's slots, normalised to sum to 1."""
         return self.weights / self.weights.sum(axis=1, keepdims=True)
 
     @property
@@ -57,7 +57,7 @@ class Neighbourhoods:
 
     @property
     def itself(self) -> Bool[Array, "n M"]:
-        """Which slot is the client's own."""
+        """Which slot of each client holds its own model."""
         return self.mask & (self.members == jnp.arange(len(self.members))[:, None])
 
     def lost(self, unsent: Bool[Array, " R"]) -> Bool[Array, "n M"]:

@@ -100,7 +100,7 @@ class Reading:
     edges: list[Edge]
 
     def differs(self, other: "Reading", directed: bool) -> bool:
-        """Whether the two are different graphs."""
+        """Whether two readings of a list give different graphs."""
         return self._meaning(directed) != other._meaning(directed)
 
     def _meaning(self, directed: bool) -> set[Any]:

@@ -67,7 +67,7 @@ class TensorBoard:
 
 
 def _table(head: Iterable[str], rows: Iterable[tuple[Any, Any]]) -> str:
-    """In Markdown."""
+    """A table of two columns in Markdown."""
 
     def escaped(name: Any) -> str:
         return str(name).replace("|", "\\|")

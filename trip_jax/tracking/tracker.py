@@ -74,7 +74,7 @@ TRACKERS: Registry[Callable[[Path], Tracker]] = Registry("track")
 
 @TRACKERS("none")
 class Untracked:
-    """Nobody is told."""
+    """The tracker that reports to nobody (track=none)."""
 
     def __init__(self, folder: Path):
         pass

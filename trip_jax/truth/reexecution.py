@@ -54,7 +54,7 @@ class Process(ABC):
     depth = 0
 
     def n_models(self, n: int) -> int:
-        """h."""
+        """The number h of models whose utility is judged: one with a server, else one a client."""
         return 1 if self.with_a_server else n
 
     def n_carried(self, n: int) -> int:

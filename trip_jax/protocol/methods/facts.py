@@ -27,7 +27,7 @@ Words and symbol are then those of the utility: "decrease of test loss in nats" 
 
 
 class Told(StrEnum):
-    """When a method tells contributions."""
+    """When a method knows contributions: in each round, or when the run is over."""
 
     EACH_ROUND = "in each round"  # by every client, and traced by Eq. 3
     AT_THE_END = "when the run is over"

@@ -61,7 +61,7 @@ class ByNeighbourhood(Method):
 
     def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
         nearby, own, sent = here.neighbourhoods, inbox.own, inbox.sent
-        accepted = inbox.accepted & ~nearby.itself
+        filtered = inbox.filtered | nearby.itself
         models = own.before, sent.before, sent.trained, inbox.own_trained
 
         def work(rows: Any, shared: Any) -> tuple[Array, Array]:
@@ -70,12 +70,12 @@ class ByNeighbourhood(Method):
             local = learner.on(data)
 
             def client(row: tuple[Array, ...]) -> tuple[Array, Array]:
-                i, members, shares, accepted = row
+                i, members, shares, filtered = row
                 trained = members_models(i, members, sent_trained, own_trained)
-                received = jnp.where(accepted[:, None], sent_before[members], before[i])
+                received = jnp.where(filtered[:, None], before[i], sent_before[members])
                 ends = jnp.array([[False], [True]]) & jnp.ones(len(members), bool)
                 mixed_before, mixed = coalition_models(
-                    mix, ends, shares, trained, received, before[i], jnp.ones_like(accepted)
+                    mix, ends, shares, trained, received, before[i], jnp.zeros_like(filtered)
                 )
                 utility = local.evaluate_rows(mixed[None])[0]
                 near = Neighbourhood(shares, received, trained, mixed_before, mixed, utility)
@@ -84,7 +84,7 @@ class ByNeighbourhood(Method):
 
             return cast(tuple[Array, Array], lax.map(client, rows, batch_size=1))
 
-        clients = jnp.arange(here.n_clients), nearby.rows, nearby.shares, accepted
+        clients = jnp.arange(here.n_clients), nearby.rows, nearby.shares, filtered
         cost = nearby.mask.sum(axis=1)
         lcv, utility = balanced_map(learner.mesh, work, clients, (models, learner.data), cost)
         lcv = jnp.where(nearby.mask[..., None], lcv, 0)

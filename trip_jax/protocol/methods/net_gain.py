@@ -49,4 +49,6 @@ class NetGain(ByCoalitions):
         net = jnp.maximum(values.sum(axis=1, keepdims=True), 0)
         gross = jnp.abs(values).sum(axis=1, keepdims=True)
         lasted = net / jnp.where(gross > 0, gross, 1)
-        return replace(found, lcv=lasted * values, error=lasted * found.error)
+        return replace(
+            found, lcv=lasted * values, lcv_standard_error=lasted * found.lcv_standard_error
+        )

@@ -84,7 +84,7 @@ class ByCoalitions(Method):
         table = coalition_utilities(inbox, nearby, rows, rows.masks(drawn), mix, learner)
         lcv, error = local_contributions(table, drawn, rows, nearby, self.normalization)
         if self.normalization == "paper":
-            lost = nearby.lost(~inbox.sent.arrived)
+            lost = nearby.lost(inbox.sent.unsent)
             lcv, error = (rescale_to_arrived(values, nearby.mask, lost) for values in (lcv, error))
         return Contributions(lcv, error, table[rows.last])
 
@@ -113,7 +113,7 @@ def coalition_utilities(
     rows, order = rows.needed(masks, here.mask.sum(axis=1))
     if order is not None:
         masks = masks[order]
-    inbox = replace(inbox, accepted=inbox.accepted & ~here.itself)
+    inbox = replace(inbox, filtered=inbox.filtered | here.itself)
     parts = learner.parts(2 * masks.shape[1] + 1) if isinstance(mix, WeightedMean) else 0
     parts = -(-parts // n_devices) * n_devices  # so that all have as many
 
@@ -175,7 +175,7 @@ def of_chunks(
             members_models(i, members, sent.trained, own_trained),
             sent.before[members],
             inbox.own.before[i],
-            inbox.accepted[i],
+            inbox.filtered[i],
         )
 
     def chunk(k, table):

@@ -215,11 +215,11 @@ def keeps_updates(method: Any) -> bool:
 
 
 def sees_models(method: Any) -> bool:
-    """Whether whoever concludes sees all models."""
+    """Whether a method needs someone who sees every model of every round."""
     return keeps_updates(method) and (isinstance(method, Keeping) or method.sees is Sees.ALL_MODELS)
 
 
 def updates_of(inbox: Inbox) -> Float[Array, "n P"]:
     """What training changed in each client's model; 0 where the model did not arrive."""
     own = inbox.own
-    return jnp.where(own.arrived[:, None], own.trained - own.before, 0)
+    return jnp.where(own.unsent[:, None], 0, own.trained - own.before)

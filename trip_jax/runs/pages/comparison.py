@@ -121,7 +121,7 @@ class Comparison:
         return pandas.concat(parts, ignore_index=True)
 
     def page(self) -> str:
-        """The comparison as HTML."""
+        """The page that compares runs, as HTML."""
         title = f"{len(self.runs)} runs compared"
         return assemble(title, "comparison.html", SCRIPTS, self._data(title), web=WEB)
 

@@ -62,17 +62,17 @@ def run_page(run: xarray.Dataset, summary: Mapping[str, Any]) -> str:
             f"results.nc lacks {lacking[0]}, since an older version wrote it: repeat the run to "
             "get a report."
         )
-    if "unsent" not in run:  # older versions went on with models that all arrived
+    if "unsent" not in run:  # older versions mixed every model
         run = run.assign(unsent=0 * run.flagged)
     data = page_data(run, summary)
     return assemble(f"{run.title} · report", "run.html", SCRIPTS, data, web=WEB)
 
 
 def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """What the page shows."""
+    """The data of a run that its page shows, as JSON takes it."""
     n, rounds, listed = run.sizes["client"], run.sizes["round"], _listed(run)
     events = {name: run[name].values.astype(bool) for name in ("flagged", "unsent")}
-    events["refused"] = _refused(run)
+    events["filtered"] = _filtered(run)
     n_events = sum(int(happened.sum()) for happened in events.values())
     single = n_events <= MAX_EVENTS
     left = MAX_NUMBERS - 6 * len(listed) - 7 * rounds - 2 * n_events * single
@@ -107,7 +107,7 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
         "level_name": run.level.attrs.get("long_name", "level"),
         "accuracy": _accuracy(run, listed, single=len(listed) * rounds <= left - needed[detail]),
         "initial": float(run.initial_accuracy) if "initial_accuracy" in run else None,
-        "filtered": run.filtered.values.sum(axis=(1, 2)).tolist(),
+        "filtered_models": run.filtered.values.sum(axis=(1, 2)).tolist(),
     }
     data |= {name: _events(happened, listed, single) for name, happened in events.items()}
     if n <= MAX_DETAILED:
@@ -238,7 +238,7 @@ def _accuracy(run: xarray.Dataset, listed: np.ndarray, single: bool) -> dict[str
     return {name: packed(curve) for name, curve in curves.items()}
 
 
-def _refused(run: xarray.Dataset) -> np.ndarray:
+def _filtered(run: xarray.Dataset) -> np.ndarray:
     """Whether a receiver replaced a client's pre-training model [T, n]."""
     t, i, slot = np.nonzero(run.filtered.values)
     found = np.zeros((run.sizes["round"], run.sizes["client"]), bool)

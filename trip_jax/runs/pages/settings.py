@@ -1,4 +1,4 @@
-"""Settings as a table has them."""
+"""Rows of the table of settings on a page: dotted names and their values as text."""
 
 import json
 from collections.abc import Mapping

@@ -32,7 +32,7 @@ class Game:
 
     @property
     def calls(self) -> int:
-        """Distinct coalitions asked for so far."""
+        """The number of different coalitions evaluated so far."""
         return len(self._known)
 
     def __call__(self, coalitions: Int[np.ndarray, "*K"] | int) -> Float64[np.ndarray, "*K"]:
@@ -47,11 +47,11 @@ class Game:
         return np.array([self._known[s] for s in asked.ravel().tolist()]).reshape(asked.shape)
 
     def table(self) -> Float64[np.ndarray, " 2**{self.n}"]:
-        """u(S) at row S."""
+        """The utilities of all coalitions; row S is that of the bit mask S."""
         return self(np.arange(2**self.n))
 
     def gain(self) -> float:
-        """u(N) - u(empty)."""
+        """The utility of all players less that of nobody."""
         empty, everyone = self(np.array([0, 2**self.n - 1]))
         return float(everyone - empty)
 

@@ -71,7 +71,7 @@ function clientHead(page, i) {
       `accuracy ${percent(100 * page.curves.clients[(state.t - 1) * page.n + i])}`,
     `score ${number(score[i], decimals)}${sampled} (${rank} of ${data.all})`,
     page.flagCount[i] ? `report flagged in ${plural(page.flagCount[i], "round")}` : null,
-    page.refusalCount[i] ? `model filtered in ${plural(page.refusalCount[i], "round")}` : null,
+    page.filteredCount[i] ? `model filtered in ${plural(page.filteredCount[i], "round")}` : null,
   ];
   return [
     el("h2", { id: "client-head" }, `Client ${page.client(i)}`,

@@ -36,6 +36,6 @@ function clientColumns(page) {
   const counted = (name, counts) => ({ name, descending: true, value: (i) => counts[i],
     cell: (i) => counts[i] });
   if (sum(page.flagCount)) columns.push(counted("Rounds flagged", page.flagCount));
-  if (sum(page.refusalCount)) columns.push(counted("Rounds filtered", page.refusalCount));
+  if (sum(page.filteredCount)) columns.push(counted("Rounds filtered", page.filteredCount));
   return columns;
 }

@@ -46,14 +46,14 @@ class Graph {
       "font-size": inside ? Math.min(13, radius * 0.95) : 9, ...this.beside(i, inside) },
       shortened(this.client(i), 14));
     const flagged = el("circle", { class: "ring", r: 1.3 * radius + 3, visibility: "hidden" });
-    const refused = el("circle", { class: "ring refused", r: 1.3 * radius + 6,
+    const filtered = el("circle", { class: "ring filtered", r: 1.3 * radius + 6,
       visibility: "hidden" });
     const title = el("title");
     const group = el("g", { class: liar ? "node liar" : "node", role: "button", tabindex: -1,
       transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`, "data-client": i,
       onclick: () => this.choose(i) },
-      title, el("circle", { class: "focus", r: 1.3 * radius + 9 }), flagged, refused, body, text);
-    return { group, body, text, inside, flagged, refused, title };
+      title, el("circle", { class: "focus", r: 1.3 * radius + 9 }), flagged, filtered, body, text);
+    return { group, body, text, inside, flagged, filtered, title };
   }
 
   /** The name of client i, or its number. */
@@ -87,21 +87,21 @@ class Graph {
 
   /**
    * Shows a round: what colours nodes (values up to `most`, spoken as `said`), flows up to
-   * `strongest`, who was flagged and refused, which client is chosen.
+   * `strongest`, who was flagged and filtered, which client is chosen.
    *
    * Returns how many edges it leaves out.
    */
-  draw({ values, most, said, flows, strongest, flagged, refused, chosen }) {
+  draw({ values, most, said, flows, strongest, flagged, filtered, chosen }) {
     this.nodes.forEach((node, i) => {
       const shade = colour(values[i], most);
       node.body.setAttribute("fill", shade.css);
       if (node.text && node.inside) node.text.setAttribute("fill", shade.ink);
       node.flagged.setAttribute("visibility", flagged.has(i) ? "visible" : "hidden");
-      node.refused.setAttribute("visibility", refused.has(i) ? "visible" : "hidden");
+      node.filtered.setAttribute("visibility", filtered.has(i) ? "visible" : "hidden");
       const words = [`client ${this.client(i)}`, said(i)];
       if (this.liars.has(i)) words.push("liar");
       if (flagged.has(i)) words.push("report flagged in this round");
-      if (refused.has(i)) words.push("pre-training model filtered in this round");
+      if (filtered.has(i)) words.push("pre-training model filtered in this round");
       node.title.textContent = words.join(", ");
       node.group.setAttribute("aria-label", words.join(", "));
       node.group.setAttribute("aria-pressed", String(i === chosen));
@@ -153,7 +153,7 @@ const widest = (n) => Math.min(7, 40 / Math.sqrt(n));
 
 /** What the graph's signs mean. */
 function graphLegend(shown) {
-  const { n, liars, flags, refusals, most, low, text, coloured } = shown;
+  const { n, liars, flags, filters, most, low, text, coloured } = shown;
   const { strongest, losses, decimals } = shown;
   const sign = (...shapes) =>
     el("svg", { width: 20, height: 20, viewBox: "-10 -10 20 20", "aria-hidden": "true" }, shapes);
@@ -174,8 +174,8 @@ function graphLegend(shown) {
     parts.push(el("span", {}, sign(el("circle", { class: "ring", r: 8.8 }), el("circle",
       { ...ball, r: 5 })), "report flagged"));
   }
-  if (refusals) {
-    parts.push(el("span", {}, sign(el("circle", { class: "ring refused", r: 8.8 }), el("circle",
+  if (filters) {
+    parts.push(el("span", {}, sign(el("circle", { class: "ring filtered", r: 8.8 }), el("circle",
       { ...ball, r: 5 })), "model filtered"));
   }
   return parts;

@@ -12,9 +12,9 @@ class Page {
     this.curves = Object.fromEntries(
       Object.entries(data.accuracy).map(([name, values]) => [name, unpack(values)]));
     this.flags = roundsOf(data.flagged.single, this.rounds);
-    this.refusals = roundsOf(data.refused.single, this.rounds);
+    this.filters = roundsOf(data.filtered.single, this.rounds);
     this.flagCount = data.flagged.by_client;
-    this.refusalCount = data.refused.by_client;
+    this.filteredCount = data.filtered.by_client;
     this.state = { t: this.rounds, client: null, contributor: null, whole: false, by: "number",
       shares: false, row: false };
     this.scale();
@@ -233,14 +233,14 @@ class Page {
         `${this.data.drawn_round}.`;
     const left = this.graph.draw({
       values, most, flows, strongest, chosen: client, flagged: this.flags[t - 1],
-      refused: this.refusals[t - 1],
+      filtered: this.filters[t - 1],
       said: (i) => `${name[0].toLowerCase()}${name.slice(1)} ${number(values[i], decimals)}`,
     });
     fill("graph-legend", graphLegend({
       n: this.n, low, most, strongest, losses: lowest(credits), coloured: name,
       decimals: decimalsFor([strongest]),
       liars: this.liars.size, flags: this.data.flagged.single.length,
-      refusals: this.data.refused.single.length,
+      filters: this.data.filtered.single.length,
       text: (value) => (value ? number(value, decimals) : "0"),
     }));
     byId("graph-note").textContent = !this.data.graphs.length
@@ -301,7 +301,7 @@ class Page {
         : el("span", {}, `round 0: the initial model, ${percent(100 * data.initial)}`));
     const kinds = [
       ["Reports flagged by the coordinator", data.flagged.by_round],
-      ["Pre-training models filtered by receivers", data.filtered],
+      ["Pre-training models filtered by receivers", data.filtered_models],
       ["Models that did not arrive", data.unsent.by_round],
     ];
     const some = kinds.filter(([, counts]) => sum(counts));

@@ -34,7 +34,7 @@ class Table:
         return name in self.names
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """The column of this name."""
+        """The cells of the column with a name, one a line."""
         return self.columns[self.names.index(name)]
 
 
@@ -74,7 +74,7 @@ def cells_of(values: list[Any]) -> np.ndarray:
 
 
 def texts(column: np.ndarray) -> list[str]:
-    """The cells as texts."""
+    """The cells of a column as texts."""
     return [str(value) for value in column.tolist()]
 
 

@@ -1,0 +1,126 @@
+"""A run as the variables of results.nc read it."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trip_jax.data.partition import Federation
+from trip_jax.learning.evaluation import THIRD
+from trip_jax.learning.utilities import columns
+from trip_jax.protocol.broadcast import Outcome
+from trip_jax.protocol.methods.facts import GAIN, TRIP
+from trip_jax.runs.meaning import NAT, NUMBER, about_method, of_models, units
+from trip_jax.runs.standard_errors import standard_errors
+from trip_jax.simulation.history import Result
+from trip_jax.topology import Topology
+
+if TYPE_CHECKING:
+    import xarray
+
+
+class ResultView:
+    """A run as the variables of results.nc read it.
+
+    Attributes:
+        data: results.nc with the variables that are declared before.
+        words: that stand for the words in braces.
+    """
+
+    def __init__(self, result: Result, federation: Federation, data: "xarray.Dataset"):
+        self.result, self.federation, self.data = result, federation, data
+        self.n_rounds, self.n = result.records.train_loss.shape
+        said = result.contribution
+        reporter = about_method(said.method).reports_as or said.method
+        reported = about_method(reporter).unit
+        each = f"{NAT} for the loss, {NUMBER} for the others"
+        third = columns(said.utility)[THIRD]
+        self.words = {
+            "level": federation.level_name,
+            "third": third,
+            "third of models": of_models(third),
+            "lcv": local(reporter),
+            "unit": units(said.utility, about_method(said.method).unit),
+            "unit of reports": units(said.utility, reported),
+            "unit of lcv": each if reported == GAIN else reported.symbol,
+        }
+
+    @property
+    def topology(self) -> Topology:
+        return self.result.topology
+
+    @property
+    def graphs(self) -> Any:
+        return self.topology.graphs
+
+    @property
+    def broadcast(self) -> Outcome | None:
+        return self.result.broadcast
+
+    @property
+    def present(self) -> np.ndarray | None:
+        """Who takes part [T, n]; None: everyone always does."""
+        there = self.topology.present
+        return None if there is None else np.asarray(there)[: self.n_rounds]
+
+    def rounds(self) -> np.ndarray:
+        return np.arange(1, self.n_rounds + 1)
+
+    def clients(self) -> np.ndarray:
+        return np.arange(self.n)
+
+    def utilities(self) -> list[str]:
+        return list(columns(self.result.contribution.utility))
+
+    def names(self) -> np.ndarray | None:
+        return np.array(self.result.names, object) if self.result.names else None
+
+    def liars(self) -> np.ndarray:
+        """Which clients lie [n]."""
+        return np.isin(self.clients(), self.result.liars)
+
+    def graph_of_round(self) -> np.ndarray:
+        return np.array([self.topology.graph_of(t) for t in range(self.n_rounds)])
+
+    def score_per_round_present(self) -> np.ndarray | None:
+        if self.present is None:
+            return None
+        there = self.present.sum(axis=0)
+        return np.where(there > 0, self.result.scores / np.maximum(there, 1), np.nan)
+
+    def time(self) -> np.ndarray | None:
+        """When each wave is over [T]; None where rounds have no time."""
+        return None if self.topology.wave is None else self.topology.wave * self.rounds()
+
+    def local_rounds(self) -> np.ndarray | None:
+        """How often each client trained [n]; None where clients train once in each round."""
+        if self.topology.wave is None:
+            return None
+        everyone = np.full(self.n, self.n_rounds)
+        return everyone if self.present is None else self.present.sum(axis=0)
+
+    def sent_in_round(self) -> np.ndarray | None:
+        """The wave in which each mixed model was sent [T, n, M]; None: in the same round."""
+        lag = self.topology.lag(self.n_rounds)
+        return None if lag is None else self.rounds()[:, None, None] - lag
+
+    def phi_error(self) -> np.ndarray | None:
+        return self._errors[0]
+
+    def score_error(self) -> np.ndarray | None:
+        return self._errors[1]
+
+    @cached_property
+    def _errors(self) -> tuple[np.ndarray | None, ...]:
+        """Standard errors of phi and of scores; None where there are none."""
+        found = self.result.phi_error, self.result.score_error
+        if found[1] is None:
+            found = standard_errors(self.data) or (None, None)
+        return tuple(None if error is None else error.astype(np.float32) for error in found)
+
+
+def local(told_by: str) -> str:
+    """What a method finds in a round, in plain words."""
+    return (
+        f"local contribution ({'Eq. 4' if told_by == TRIP else f'contribution.method={told_by}'})"
+    )
