@@ -149,7 +149,7 @@ def _ways(config: Config, simulation: Simulation, work: str) -> tuple[int, dict[
     ours: Work
     if work == "training":
         amount, clients = int(data.sizes.sum()) * config.training.local_epochs, jnp.arange(n)
-        keys, train = round_keys(simulation.root, clients, 0), jax.jit(Learner.train)
+        keys, train = round_keys(simulation.base_key, clients, 0), jax.jit(Learner.train)
         ours = partial(train, simulation.learner, state.models, clients, keys)
     elif work == "evaluation":
         amount, ours = n, partial(simulation.evaluate, state.models)

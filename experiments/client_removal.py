@@ -126,9 +126,11 @@ class Removals:
     def _executor(self) -> Executor:
         simulations = [run.simulation for run in self._runs]
         widest = max(simulation.topology.graphs.mask.shape[2] for simulation in simulations)
-        depth = max(simulation.depth for simulation in simulations)
+        n_earlier = max(simulation.n_earlier for simulation in simulations)
         process = Decentralised if self._relays else Removal
-        return Executor(simulations[0], process(mixing_rule(simulations[0]), depth), width=widest)
+        return Executor(
+            simulations[0], process(mixing_rule(simulations[0]), n_earlier), width=widest
+        )
 
     def of(self, run: KeptRun, present: np.ndarray) -> np.ndarray:
         """Utilities [K, n, 3] of everyone's final model where present [K, n] bool take part."""

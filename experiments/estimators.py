@@ -109,7 +109,7 @@ def lcv_games(n: int, rounds: tuple[int, ...] = (1, 3, 6)) -> list[TabulatedGame
     coalitions = (jnp.arange(2**n)[:, None] >> clients & 1).astype(bool)
     mix, models, games = WeightedMean(), simulation.start().models, []
     for t in range(max(rounds)):
-        trained, _ = train(models, clients, round_keys(simulation.root, clients, t))
+        trained, _ = train(models, clients, round_keys(simulation.base_key, clients, t))
         if t + 1 in rounds:  # the hub's members are all clients, in order
             mixtures = coalition_models(
                 mix, coalitions, here.shares[0], trained, models, models[0], clients != 0

@@ -33,7 +33,7 @@ from trip_jax.learning.precision import PRECISIONS, require_precision
 from trip_jax.protocol.algorithm import step
 from trip_jax.runs.prepare import describe, prepare
 from trip_jax.simulation import Simulation
-from trip_jax.simulation.history import Clock, Past, Result, Timing
+from trip_jax.simulation.history import Clock, Result, Snapshot, Timing
 from trip_jax.simulation.observer import Observer
 from trip_jax.truth.metrics import cosine_distance
 
@@ -71,7 +71,7 @@ def precision(arguments: Sequence[str]) -> None:
     first: Result | None = None
     for name in dict.fromkeys(("float32", *asked)):
         simulation, _ = prepare(replace(config, precision=name))
-        past = Past(simulation.start(), [], [])
+        past = Snapshot(simulation.start(), [], [])
         began = time.perf_counter()
         result = simulation.run(_Said(name), past=past)
         whole = time.perf_counter() - began - result.compile_seconds
@@ -140,7 +140,7 @@ class _Said(Observer):
     def __init__(self, name: str):
         self._name = name
 
-    def on_round(self, past: Past) -> None:
+    def on_round(self, past: Snapshot) -> None:
         print(f"{self._name}: a round in {past.timings[-1].seconds:.1f} s", flush=True)
 
 

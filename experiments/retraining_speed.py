@@ -66,7 +66,7 @@ def retraining_speed(arguments: Sequence[str]) -> None:
     alone, _ = prepare(replace(config, devices=1))
     refuse_what_pytorch_lacks(config, simulation)
     n, inside = simulation.n, coalitions(simulation.n, pairs)
-    process = Decentralised(mixing_rule(simulation), simulation.depth)
+    process = Decentralised(mixing_rule(simulation), simulation.n_earlier)
     together, apart = Executor(simulation, process), Executor(alone, process, memory=1.0)
     ways: dict[str, Work] = {
         OURS: partial(together.execute, simulation, inside),

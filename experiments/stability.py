@@ -83,7 +83,9 @@ class Reordered(Cell):
     def simulation(self) -> Simulation:
         simulation = super().simulation
         if self._order:  # clients fold their numbers into the root, and the truth's draws n
-            simulation.root = jax.random.fold_in(simulation.root, simulation.n + self._order)
+            simulation.base_key = jax.random.fold_in(
+                simulation.base_key, simulation.n + self._order
+            )
         return simulation
 
 

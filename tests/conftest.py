@@ -391,7 +391,7 @@ def oracle_inputs(simulation: Simulation) -> OracleInputs:
                 for rows in zip(here.members, here.weights, here.mask, strict=True)
             ]
         )
-        keys = round_keys(simulation.root, jnp.arange(simulation.n), t)
+        keys = round_keys(simulation.base_key, jnp.arange(simulation.n), t)
         orders.append(
             [
                 [
@@ -420,7 +420,7 @@ def privacy_of(simulation: Simulation) -> ref.Privacy | None:
         return None
 
     def normal(i: int, t: int) -> ref.Params:
-        (key,) = round_keys(simulation.root, jnp.array([i]), t)
+        (key,) = round_keys(simulation.base_key, jnp.array([i]), t)
         theta = simulation.learner.model.theta
         return layers(simulation, jax.random.normal(jax.random.fold_in(key, NOISE), theta.shape))
 

@@ -44,7 +44,7 @@ from trip_jax.runs.propagation import contributions, retraced
 from trip_jax.runs.reports import recorded_reports
 from trip_jax.runs.resume import arrays_of, state_of
 from trip_jax.simulation import Simulation
-from trip_jax.simulation.history import Past
+from trip_jax.simulation.history import Snapshot
 from trip_jax.topology import Clocks, Topology
 from trip_jax.topology.asynchrony import NEVER, TICKS, of_waves, waves
 from trip_jax.truth.reexecution import Executor, mixing_rule
@@ -138,7 +138,7 @@ def test_waves_are_the_events(normalization: str) -> None:
     simulation, _ = judged(DURATIONS, latency, "loss", training=LONGER, contribution=told)
     age = np.asarray(simulation.topology.graphs.age)
     assert (
-        simulation.depth >= 2
+        simulation.n_earlier >= 2
         and (age == 0).any()
         and not np.asarray(simulation.topology.present).all()
     )
@@ -227,7 +227,7 @@ def test_equal_speeds_are_rounds_bit_for_bit(thorough: bool) -> None:
     settings: dict[str, Any] = {"training": LONGER} | (liars if thorough else {})
     plain = tiny(WORLD, **settings).run()
     equal = tiny(WORLD, schedule=scheduled((700,) * 6, np.zeros((5, 6, 6), int)), **settings)
-    assert equal.depth == 0 and equal.topology.wave == 0.7
+    assert equal.n_earlier == 0 and equal.topology.wave == 0.7
 
     def with_a_mailbox(topology: Topology) -> Topology:
         """Of which nothing is mixed: a slot that is padding alone says that it is of old."""
@@ -237,7 +237,7 @@ def test_equal_speeds_are_rounds_bit_for_bit(thorough: bool) -> None:
         return topology.replace(graphs=graphs, redraw_every=1, present=jnp.ones((5, 6), bool))
 
     kept = tiny(WORLD, schedule=with_a_mailbox, **settings)
-    assert kept.depth == 1
+    assert kept.n_earlier == 1
     for simulation in (equal, kept):
         result = simulation.run()
         np.testing.assert_array_equal(result.phi, plain.phi)
@@ -251,7 +251,7 @@ def test_repeated_executions_follow_the_same_schedule() -> None:
     training = Training(rounds=4, local_epochs=1, batch_size=4, learning_rate=0.2, momentum=0.5)
     data, schedule = tiny_data((7, 12, 5)), scheduled(durations, latency)
     simulation = tiny(graph, data=data, training=training, schedule=schedule)
-    assert simulation.depth
+    assert simulation.n_earlier
     theta, clients, test, *rest = oracle_arguments(simulation, graph, durations, latency)
     hyperparameters = {"batch_size": 4, "learning_rate": 0.2, "momentum": 0.5}
     expected = events.shapley_by_retraining(
@@ -262,7 +262,7 @@ def test_repeated_executions_follow_the_same_schedule() -> None:
     final = np.asarray(simulation.evaluate(simulation.run().models))
     np.testing.assert_allclose(truth.utilities[-1], final, atol=1e-5)
     forgetful = Executor(simulation, Decentralised(mixing_rule(simulation)))
-    with pytest.raises(InvalidSetting, match="make it with depth"):
+    with pytest.raises(InvalidSetting, match="make it with n_earlier"):
         forgetful.execute(simulation, np.ones((1, 3), bool))
 
 
@@ -301,9 +301,9 @@ def test_scores_without_phi_are_those_of_phi() -> None:
 def test_goes_on_bit_for_bit() -> None:
     """From a state as checkpoints keep it."""
     settings: dict[str, Any] = ASYNCHRONOUS | {"trust": "own", "channel": "top_k"}
-    pasts: list[Past] = []
+    pasts: list[Snapshot] = []
     whole = tiny(WORLD, **settings).run(Hearing(on_round=pasts.append))
-    at_three = Past(pasts[2].state, pasts[2].records[:3], pasts[2].timings[:3])
+    at_three = Snapshot(pasts[2].state, pasts[2].records[:3], pasts[2].timings[:3])
     kept = jax.tree.map(np.array, arrays_of(at_three.state))
     rest = tiny(WORLD, **settings).run(past=replace(at_three, state=state_of(kept)))
     np.testing.assert_array_equal(rest.phi, whole.phi)

@@ -41,8 +41,8 @@ from trip_jax.data.partition import Federation
 from trip_jax.learning.evaluation import ACCURACY, LOSS
 from trip_jax.protocol.contributions import METHODS
 from trip_jax.runs.dataset import to_dataset
+from trip_jax.settings.capacity import GIB
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.room import GIB
 from trip_jax.shapley import game_values
 from trip_jax.simulation import Simulation
 from trip_jax.simulation.history import Result
@@ -477,7 +477,7 @@ def test_a_run_by_a_method_of_the_whole_run(
 def test_drawn_coalitions_of_a_whole_run_have_standard_errors(run: tuple[Result, Journal]) -> None:
     simulation = tiny(CHANGING, contribution=Contribution("loss", method="surrogate", budget=40))
     told = to_dataset(simulation.run(), Federation(simulation.data, np.zeros(6), "level"), "drawn")
-    key = jax.random.fold_in(simulation.root, simulation.n + 1)
+    key = jax.random.fold_in(simulation.base_key, simulation.n + 1)
     expected = by_surrogate(run[1], simulation.learner, budget=40, key=key)
     assert expected.error is not None and expected.score_error is not None
     np.testing.assert_allclose(told.phi_error, expected.error[..., LOSS], atol=1e-5)

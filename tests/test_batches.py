@@ -13,7 +13,7 @@ from trip_jax.learning import batches
 from trip_jax.learning.batches import LEAST, MOST, default_batches, fitting, memory_of
 from trip_jax.learning.mesh import mesh_of, replicated
 from trip_jax.learning.model import FlatModel, Model
-from trip_jax.settings.room import GIB
+from trip_jax.settings.capacity import GIB
 
 
 class Device:

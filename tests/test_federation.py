@@ -13,7 +13,7 @@ from tests.conftest import Hearing, tiny
 from trip_jax import Contribution, Defence, Federation, Result, Training, load_run, save_run
 from trip_jax.protocol.aggregation import WeightedMean
 from trip_jax.runs.pages.comparison import Comparison
-from trip_jax.simulation.history import Past
+from trip_jax.simulation.history import Snapshot
 
 USUAL = Training(rounds=2, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0.5)
 ROUND = {"training": replace(USUAL, rounds=1)}
@@ -73,7 +73,7 @@ def test_a_federation_is_frozen_and_says_what_it_is() -> None:
 def test_one_observer_hears_of_a_run() -> None:
     heard: list[str] = []
 
-    def on_round(past: Past) -> bool:
+    def on_round(past: Snapshot) -> bool:
         heard.append(f"round {len(past.records)}")
         return True
 
@@ -85,7 +85,7 @@ def test_one_observer_hears_of_a_run() -> None:
 def test_functions_in_an_observers_place_work_with_a_warning() -> None:
     simulation, rounds = tiny(), []
 
-    def on_round(past: Past) -> bool:
+    def on_round(past: Snapshot) -> bool:
         rounds.append(len(past.records))
         return len(rounds) % 2 == 1
 

@@ -14,7 +14,7 @@ from trip_jax import InvalidSetting
 from trip_jax.config import Training
 from trip_jax.runs.fitting import fits
 from trip_jax.runs.resume import RunCheckpoints, _to_arrays
-from trip_jax.simulation.history import Past
+from trip_jax.simulation.history import Snapshot
 
 GRAPHS = [nx.cycle_graph(6), nx.star_graph(5)]
 TRAINING = Training(rounds=2, local_epochs=1, batch_size=4, learning_rate=0.2)
@@ -26,8 +26,8 @@ def federation() -> trip_jax.Simulation:
 
 
 @pytest.fixture(scope="module")
-def past(federation: trip_jax.Simulation) -> Past:
-    pasts: list[Past] = []
+def past(federation: trip_jax.Simulation) -> Snapshot:
+    pasts: list[Snapshot] = []
     federation.run(
         Hearing(on_round=lambda past: bool(pasts.append(past)) or len(past.records) == 1)
     )
@@ -41,7 +41,7 @@ def variants(array: Any) -> list[Any]:
     return [None, array[..., None], array[None], array.astype("U8"), array.astype(complex)]
 
 
-def test_no_array_may_be_of_another_form(federation: trip_jax.Simulation, past: Past) -> None:
+def test_no_array_may_be_of_another_form(federation: trip_jax.Simulation, past: Snapshot) -> None:
     arrays = _to_arrays(past)
     assert fits(arrays, federation)
     named = flatten_dict(arrays, sep="/")
@@ -57,7 +57,10 @@ def test_no_array_may_be_of_another_form(federation: trip_jax.Simulation, past: 
 
 
 def test_a_state_of_another_form_counts_as_damaged(
-    federation: trip_jax.Simulation, past: Past, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    federation: trip_jax.Simulation,
+    past: Snapshot,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     checkpoints = RunCheckpoints(tmp_path, trip_jax.Config(), federation)
     kept = checkpoints._checkpoints

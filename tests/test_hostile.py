@@ -126,7 +126,7 @@ def test_a_liar_whose_training_fails_is_left_out() -> None:
     assert np.flatnonzero(result.records.unsent.all(axis=0)).tolist() == [1]
     assert result.records.unsent.sum() == 2  # rounds
     before = liar.start()
-    keys = round_keys(liar.root, jnp.arange(6), 0)
+    keys = round_keys(liar.base_key, jnp.arange(6), 0)
     trained = np.array(liar.learner.train(before.models, jnp.arange(6), keys)[0])
     assert np.isnan(trained[1]).all()
     trained[1] = before.models[1]

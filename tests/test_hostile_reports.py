@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trip_jax.deployment.result_tables
-import trip_jax.settings.room
+import trip_jax.settings.capacity
 from tests.conftest import Outcome
 from trip_jax.coordinate import main, read_reports
-from trip_jax.settings.room import Room
+from trip_jax.settings.capacity import Capacity
 
 COLUMNS = ["round", "client", "member", "weight", "lcv"]
 ROWS = [
@@ -126,7 +126,9 @@ def test_dates_and_their_like_are_no_numbers(column: str, value: Any) -> None:
 
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trip_jax.settings.room, "of_process", lambda: Room(2**20, "this machine"))
+    monkeypatch.setattr(
+        trip_jax.settings.capacity, "of_process", lambda: Capacity(2**20, "this machine")
+    )
 
 
 @pytest.mark.usefixtures("little_memory")

@@ -18,8 +18,8 @@ from tests.conftest import TINY, Command, Hearing, tiny
 from trip_jax import Config, Contribution, InvalidSetting, Training, mlp
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.settings import LARGEST
+from trip_jax.settings.capacity import GIB, Capacity, of_control_groups, of_device, of_process
 from trip_jax.settings.errors import Diverged
-from trip_jax.settings.room import GIB, Room, of_control_groups, of_device, of_process
 
 
 def sections(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -114,7 +114,9 @@ def test_rounds_larger_than_memory_are_refused_before_they_begin(
 
 
 def test_who_knows_better_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trip_jax.learning.memory, "of_device", lambda _: Room(1, "this machine"))
+    monkeypatch.setattr(
+        trip_jax.learning.memory, "of_device", lambda _: Capacity(1, "this machine")
+    )
     with pytest.raises(InvalidSetting, match=r"this machine allows 0\.0 MiB"):
         tiny()
     planned: list[PlannedMemory | None] = []
@@ -171,7 +173,7 @@ def test_a_limit_on_addresses_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_device_tells_its_own_limit() -> None:
     device = Mock(spec=jax.Device, platform="gpu", device_kind="H100")
     device.memory_stats.return_value = {"bytes_limit": 80 * GIB}
-    assert of_device(device) == Room(80 * GIB, "each H100")
+    assert of_device(device) == Capacity(80 * GIB, "each H100")
     assert of_device(jax.devices()[0]).whose == of_process().whose
 
 

@@ -221,7 +221,7 @@ def test_a_method_is_its_equation_on_directed_graphs_that_change_and_lose_models
                 expected[i, j] = value
         matrix = by_member(simulation, t, found.lcv)
         np.testing.assert_allclose(matrix, expected, atol=2e-5)
-        assert np.abs(matrix).max() > 1e-3 and not np.asarray(found.error).any()
+        assert np.abs(matrix).max() > 1e-3 and not np.asarray(found.lcv_standard_error).any()
         mixed = [oracle.utilities(w @ trained) for w in played.weights]
         np.testing.assert_allclose(found.utility, mixed, atol=1e-5)
 

@@ -46,7 +46,7 @@ def test_training_and_evaluation_have_the_precision(
     monkeypatch.setattr("trip_jax.simulation.simulation.require_precision", lambda *_: None)
     simulation = tiny(precision=name)
     models = simulation.start().models
-    clients, keys = np.arange(6), jax.random.split(simulation.root, 6)
+    clients, keys = np.arange(6), jax.random.split(simulation.base_key, 6)
     expected = {IN_PROGRAMS[name]}
     assert _products(Learner.train, simulation.learner, models, clients, keys) == expected
     assert _products(Learner.evaluate, simulation.learner, models) == expected

@@ -51,27 +51,27 @@ def centred(logits: np.ndarray) -> np.ndarray:
 
 
 def drawn(
-    federation: Simulation, start: np.ndarray, n_rounds: int = 3, n: int = 4, depth: int = 0
+    federation: Simulation, start: np.ndarray, n_rounds: int = 3, n: int = 4, n_earlier: int = 0
 ) -> Journal:
     """A journal of clients who say anything, come and go, and mix earlier messages, too."""
-    rng = np.random.default_rng(depth)
-    present = rng.random((n_rounds, n)) < (0.7 if depth else 1)
+    rng = np.random.default_rng(n_earlier)
+    present = rng.random((n_rounds, n)) < (0.7 if n_earlier else 1)
     said = start + rng.normal(size=(n_rounds, 2, n, start.size))
     said -= said.reshape(*said.shape[:-1], -1, CLASSES).mean(-1).repeat(CLASSES, axis=-1)
     before = start
     for t in range(n_rounds):  # who is away neither trains nor mixes
         said[t, :, ~present[t]] = np.broadcast_to(before, (n, start.size))[~present[t], None]
         before = said[t, 1]
-    mixing = rng.random((n_rounds, n, (1 + depth) * n))
+    mixing = rng.random((n_rounds, n, (1 + n_earlier) * n))
     for t in range(n_rounds):
         for i in range(n):
             for k in range(n):
                 sent = present[:t, k].sum()
-                for age in range(1 + depth):
+                for age in range(1 + n_earlier):
                     if (age == 0 and not present[t, k]) or age > sent:
                         mixing[t, i, age * n + k] = 0
             if not present[t, i]:
-                mixing[t, i] = np.eye(1, (1 + depth) * n, i)
+                mixing[t, i] = np.eye(1, (1 + n_earlier) * n, i)
     mixing /= mixing.sum(axis=2, keepdims=True)
     reports = np.concatenate([said[:, 0], said[:, 1]], axis=-1).astype(np.float32)
     nothing, theta = np.zeros((n_rounds, n, n, 3)), np.asarray(federation.learner.model.theta)
@@ -104,12 +104,12 @@ def judged(journal: Journal, start: np.ndarray, labels: np.ndarray) -> dict[int,
     }
 
 
-@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize("n_earlier", [0, 1])
 def test_replays_are_those_of_the_oracle(
-    federation: Simulation, start: np.ndarray, depth: int
+    federation: Simulation, start: np.ndarray, n_earlier: int
 ) -> None:
-    """With depth, clients come and go, and mix messages of earlier waves."""
-    journal = drawn(federation, start, depth=depth)
+    """With earlier messages, clients come and go, and mix messages of earlier waves."""
+    journal = drawn(federation, start, n_earlier=n_earlier)
     found = by_predictions(journal, federation.learner).phi
     expected = judged(journal, start, np.asarray(federation.data.test_labels))
     np.testing.assert_allclose(found[..., LOSS], expected[LOSS], atol=2e-5)
@@ -340,9 +340,9 @@ def test_updates_are_not_kept_beside_predictions(federation: Simulation) -> None
         federation.keeping_updates()
 
 
-@pytest.mark.parametrize(("n_rounds", "n", "depth"), [(10, 8, 0), (4, 30, 0), (5, 9, 1)])
+@pytest.mark.parametrize(("n_rounds", "n", "n_earlier"), [(10, 8, 0), (4, 30, 0), (5, 9, 1)])
 def test_planned_memory_covers_the_compilers_own_plan(
-    federation: Simulation, n_rounds: int, n: int, depth: int
+    federation: Simulation, n_rounds: int, n: int, n_earlier: int
 ) -> None:
     def of(*shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, np.float32)
@@ -353,7 +353,7 @@ def test_planned_memory_covers_the_compilers_own_plan(
     present = jax.ShapeDtypeStruct((n_rounds, n), bool)
     run = Run(
         *(of(size), vectors, vectors, vectors, of(n_rounds, n), of(n, wide)),
-        *(of(directions, size), of(n_rounds, n, (1 + depth) * n), present),
+        *(of(directions, size), of(n_rounds, n, (1 + n_earlier) * n), present),
     )
     inside = jax.ShapeDtypeStruct((64, n), bool)
     compiled = utilities.lower(run, federation.learner, inside).compile().memory_analysis()

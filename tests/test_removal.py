@@ -50,7 +50,7 @@ def built_without(simulation: Simulation, graphs: Any, removed: list[int]) -> np
     learner = simulation.learner.on(fewer)
     models = jnp.tile(learner.model.theta, (len(left), 1))
     for t in range(2):
-        keys = round_keys(simulation.root, jnp.asarray(left), t)
+        keys = round_keys(simulation.base_key, jnp.asarray(left), t)
         trained, _ = learner.train(models, jnp.arange(len(left)), keys)
         models = aggregate(WeightedMean(), trained, smaller.at(t))
     return np.asarray(learner.evaluate(models))[:, LOSS]

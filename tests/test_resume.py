@@ -27,7 +27,7 @@ from trip_jax.runs.progress import RoundProgress
 from trip_jax.runs.resume import ROUNDS, RunCheckpoints
 from trip_jax.runs.verify import verify
 from trip_jax.settings.errors import Interrupted
-from trip_jax.simulation.history import Past, Result
+from trip_jax.simulation.history import Result, Snapshot
 from trip_jax.simulation.rounds import FiledRounds
 
 RUN = (*TINY, "training.rounds=6", "adversary=d1d2", "defence=both", "n_clients=5", "devices=1")
@@ -97,7 +97,7 @@ def test_going_on_from_any_round_gives_the_same(settings: dict[str, Any], tmp_pa
     training = Training(rounds=3, local_epochs=1, batch_size=4, learning_rate=0.2)
     graphs = [nx.cycle_graph(6), nx.star_graph(5)]
     federation = tiny(graphs, training=training, **settings)
-    pasts: list[Past] = []
+    pasts: list[Snapshot] = []
     updates = tmp_path / "updates"
     expected = federation.run(
         Hearing(on_round=lambda past: pasts.append(replace_lists(past))), updates=updates
@@ -166,7 +166,7 @@ def test_records_that_do_not_fit_on_the_disk_are_refused_before_any_round(tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def replace_lists(past: Past) -> Past:
+def replace_lists(past: Snapshot) -> Snapshot:
     return replace(past, records=list(past.records), timings=list(past.timings))
 
 
@@ -384,7 +384,7 @@ def test_nothing_is_unpickled(interrupted: Path, command: Command) -> None:
     sys.addaudithook(
         lambda event, arguments: unpickled.append(arguments) if event.startswith("pickle") else None
     )
-    pickle.loads(pickle.dumps(Past))
+    pickle.loads(pickle.dumps(Snapshot))
     assert unpickled
     unpickled.clear()
     assert "going on after round 3" in command(*RUN, f"resume={interrupted}").out

@@ -22,7 +22,7 @@ from trip_jax.protocol.round import Liars, Timetable
 from trip_jax.protocol.shards import Shards, divide
 from trip_jax.runs.launch import run
 from trip_jax.runs.prepare import prepare
-from trip_jax.simulation.history import Past
+from trip_jax.simulation.history import Snapshot
 from trip_jax.simulation.placement import Divided
 
 FOUR = jax.devices()[:4]
@@ -218,7 +218,7 @@ def test_what_needs_all_models_is_refused(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("parts", [True, rarely(False)])
 def test_a_run_goes_on_however_its_models_were_divided(parts: bool) -> None:
     first = tiny(devices=FOUR, shard_models=parts)
-    pasts: list[Past] = []
+    pasts: list[Snapshot] = []
     first.run(Hearing(on_round=lambda past: pasts.append(past) or True))
     (past,) = pasts
     past = replace(past, state=first.placement.collected(past.state))

@@ -11,7 +11,7 @@ from tests.conftest import Hearing, tiny, tiny_data
 from trip_jax import Config, Defence
 from trip_jax.config import Adversary, Checkpoint, Training
 from trip_jax.runs.resume import RunCheckpoints
-from trip_jax.simulation.history import Past
+from trip_jax.simulation.history import Snapshot
 
 ROUNDS = 1000
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -32,7 +32,7 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
         if event == COMPILED:
             counts.append(event)
 
-    def measure(past: Past) -> None:
+    def measure(past: Snapshot) -> None:
         if checkpoints.due(past):
             checkpoints.save(past)
             used.append(process.memory_info().rss)

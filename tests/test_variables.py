@@ -16,8 +16,8 @@ def test_results_are_the_declared_variables() -> None:
     data = to_dataset(
         simulation.run(), Federation(simulation.data, np.zeros(simulation.n), "share"), "a run"
     )
-    third = str(data.utility.values[-1])
-    found = {third: "{third}", "lcv_by_contributor": "lcv"}
+    third_utility = str(data.utility.values[-1])
+    found = {third_utility: "{third utility}", "lcv_by_contributor": "lcv"}
     sizes = {"round", "client", "contributor", "graph", "member", "utility"}
     for name, array in data.variables.items():
         one = DECLARED[found.get(str(name), str(name))]

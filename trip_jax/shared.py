@@ -23,7 +23,7 @@ SHARED = (
     "settings.idle",
     "settings.names",
     "settings.plurals",
-    "settings.room",
+    "settings.capacity",
     "shapley.few_draws",
     "shapley.orders",
     "shapley.rows",

@@ -28,7 +28,7 @@ class Unbatched:
     def __init__(self, config: Config):
         simulation, _ = prepare(replace(config, devices=1))
         self.models, self._learner = simulation.start().models, simulation.learner
-        self._keys = round_keys(simulation.root, jnp.arange(simulation.n), 0)
+        self._keys = round_keys(simulation.base_key, jnp.arange(simulation.n), 0)
         self._train = jax.jit(Learner.train)
         self._evaluate = simulation.evaluate
         self._here = simulation.topology.at(0)

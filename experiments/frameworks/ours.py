@@ -18,7 +18,7 @@ from trip_jax.truth.centralized.fedavg import fedavg_round
 def federate(task: Task) -> None:
     config = compose_config("vs_shapley", task.settings)
     simulation, _ = prepare(config)
-    learner, root, clients = simulation.learner, simulation.root, jnp.arange(simulation.n)
+    learner, base_key, clients = simulation.learner, simulation.base_key, jnp.arange(simulation.n)
     train = partial(jax.jit(Learner.train), learner)
     mix = jax.jit(partial(aggregate, WeightedMean()))
     model, models = learner.model.theta, simulation.start().models
@@ -26,10 +26,10 @@ def federate(task: Task) -> None:
     samples, steps = epochs * int(sizes.sum()), epochs * int((-(-sizes // batch)).sum())
     for t in range(task.rounds):
         if task.protocol == "gossip":
-            trained, _ = train(models, clients, round_keys(root, clients, t))
+            trained, _ = train(models, clients, round_keys(base_key, clients, t))
             models = mix(trained, simulation.topology.at(t))
         else:
-            model, _ = fedavg_round(learner, root, model, t)
+            model, _ = fedavg_round(learner, base_key, model, t)
             models = model[None]
         jax.block_until_ready(models)
         task.end_round((t + 1) * samples, (t + 1) * steps)

@@ -134,21 +134,21 @@ def _of_rounds(method: str) -> Method:
 
 
 def _by_games(
-    third: str = UTILITIES[THIRD], semivalue: str = "shapley", normalization: str = "paper"
+    third_utility: str = UTILITIES[THIRD], semivalue: str = "shapley", normalization: str = "paper"
 ) -> Method:
     """TRIP-Shapley by another utility, semivalue or normalisation.
 
     Args:
-        third: what contributions of all three columns are measured in, if it is no run's own.
+        third_utility: what all three columns are measured in, if it is no run's own.
     """
 
     def phi(one: Attributed) -> Phi:
         told = replace(
             one.cell.config.contribution, semivalue=semivalue, normalization=normalization
         )
-        journal = one.trajectory.journal(told.build(), third)
+        journal = one.trajectory.journal(told.build(), third_utility)
         found = traced(journal.mixing, journal.lcv)
-        own = third == UTILITIES[THIRD]
+        own = third_utility == UTILITIES[THIRD]
         return found if own else np.broadcast_to(found[..., THIRD:], found.shape)
 
     return Method(phi, _by_method(TRIP))

@@ -44,17 +44,17 @@ class Trajectory:
             state = replace(state, models=learned.models, utility=utility, round=state.round + 1)
         return cls(simulation, rounds)
 
-    def journal(self, method: Method, third: str = UTILITIES[2]) -> Journal:
+    def journal(self, method: Method, third_utility: str = UTILITIES[2]) -> Journal:
         """What a run by this method would leave.
 
         Args:
-            third: the utility beside accuracy and loss, see `columns`.
+            third_utility: the utility beside accuracy and loss, see `columns`.
 
         Raises:
             Diverged: a contribution is no longer finite.
         """
         learner, rules, schedule = self.simulation.assessing
-        learner = replace(learner, third=third)
+        learner = replace(learner, third_utility=third_utility)
         n_members = np.asarray(self.simulation.topology.graphs.mask).sum(axis=-1)
         schedule = replace(schedule, work=method.work(n_members, learner.evaluation_batch))
         keeping = method if keeps_updates(method) else Keeping(method)

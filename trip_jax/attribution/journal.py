@@ -81,7 +81,7 @@ def _dense(records: Any, topology: Topology) -> tuple[np.ndarray, np.ndarray]:
     n = topology.n_clients
     clients = jnp.arange(n)[:, None]
 
-    n_messages = (1 + topology.depth) * n
+    n_messages = (1 + topology.n_earlier) * n
 
     def one(t: Any, unsent: Any, lcv: Any) -> Any:
         here = topology.at(t)

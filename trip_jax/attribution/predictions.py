@@ -61,7 +61,7 @@ class Run:
     Vectors are coordinates [X = Q + r], beyond those of F^0: what lies across the r directions of
     the secants, and then along them. There every K_j is diagonal.
 
-    Messages of R = n clients, or (1 + depth) n where earlier waves' may be mixed.
+    Messages of R = n clients, or (1 + n_earlier) n where earlier waves' may be mixed.
     """
 
     start: Float[Array, " Q"]  # F^0
@@ -214,9 +214,9 @@ def replay(run: Run, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"]:
         return (mixed + part[..., None] * run.residual[t][:, None], kept), None
 
     with jax.default_matmul_precision("highest"):
-        depth = run.mixing.shape[2] // n - 1
+        n_earlier = run.mixing.shape[2] // n - 1
         nothing = jnp.zeros((n, n_coalitions, size))
-        state = nothing, jnp.zeros((depth, *nothing.shape))
+        state = nothing, jnp.zeros((n_earlier, *nothing.shape))
         (said, _), _ = lax.scan(one_round, state, jnp.arange(len(run.mixing)))
         across, along = jnp.split(said, [run.start.size], axis=-1)
         return run.start + across + along @ run.directions

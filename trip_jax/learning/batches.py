@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from trip_jax.data.cache import folder
 from trip_jax.data.federation import as_seen
 from trip_jax.learning.model import FlatModel
-from trip_jax.settings.room import GIB
+from trip_jax.settings.capacity import GIB
 
 CLIENTS = 128
 """Clients trained at once on accelerators."""

@@ -21,19 +21,19 @@ def evaluate(
     *,
     predict: Callable[[Array, Array], Array],
     batch: int,
-    third: str = UTILITIES[2],
+    third_utility: str = UTILITIES[2],
 ) -> Float[Array, "R 3"]:
     """Eval(theta, D_test) of Algorithm 1 for a stack of models: accuracy, loss and a third utility.
 
     Args:
         images: as `ClientData` has them.
-        third: see `columns`.
+        third_utility: see `columns`.
         batch: how many models one `vmap` holds.
     """
     x = as_seen(images)
 
     def utilities(theta: Float[Array, " P"]) -> Float[Array, " 3"]:
-        found = _of_examples(predict(theta, x), labels, third)
+        found = _of_examples(predict(theta, x), labels, third_utility)
         return jnp.stack([utility.mean() for utility in found])
 
     return lax.map(utilities, models, batch_size=min(batch, len(models)))
@@ -55,12 +55,14 @@ def judged(
     logits: Float[Array, "*R N_test classes"],
     labels: Int32[Array, " N_test"],
     *,
-    third: str = UTILITIES[2],
+    third_utility: str = UTILITIES[2],
 ) -> Float[Array, "*R 3"]:
     """The utilities that `evaluate` finds, of logits in place of models."""
 
     def of_one(logits: Float[Array, "N_test classes"]) -> Float[Array, " 3"]:
-        return jnp.stack([utility.mean() for utility in _of_examples(logits, labels, third)])
+        return jnp.stack(
+            [utility.mean() for utility in _of_examples(logits, labels, third_utility)]
+        )
 
     leading = logits.shape[:-2]
     found = lax.map(of_one, logits.reshape(-1, *logits.shape[-2:]))
@@ -73,7 +75,7 @@ def totals(
     real: Bool[Array, " B"],
     *,
     predict: Callable[[Array, int], Array],
-    third: str = UTILITIES[2],
+    third_utility: str = UTILITIES[2],
 ) -> Float[Array, "R 3"]:
     """Utilities of models summed over some test examples, from the outputs of their first layers.
 
@@ -82,14 +84,14 @@ def totals(
     """
 
     def of_one(row: Float[Array, " Q"]) -> Float[Array, " 3"]:
-        found = _of_examples(predict(row, len(labels)), labels, third)
+        found = _of_examples(predict(row, len(labels)), labels, third_utility)
         return jnp.stack([jnp.where(real, utility, 0).sum() for utility in found])
 
     return jax.vmap(of_one)(seen)
 
 
 def _of_examples(
-    logits: Float[Array, "B classes"], labels: Int32[Array, " B"], third: str
+    logits: Float[Array, "B classes"], labels: Int32[Array, " B"], third_utility: str
 ) -> tuple[Array, Array, Array]:
     """Accuracy, loss and a third utility [B] of each example."""
     log_p = jax.nn.log_softmax(logits.T, axis=0)  # classes first: reductions are vectorised
@@ -97,7 +99,7 @@ def _of_examples(
     classes = jnp.arange(len(log_p))[:, None]
     # The label is the first of the largest, as argmax has it, which takes longer.
     correct = jnp.where(classes < labels, log_p < true, log_p <= true).all(axis=0)
-    return correct, true, of_examples(third, log_p.T, labels, true)
+    return correct, true, of_examples(third_utility, log_p.T, labels, true)
 
 
 def smooth_utilities(
@@ -107,7 +109,7 @@ def smooth_utilities(
     *,
     apply: Callable[[Array, Array], Array],
     batch: int = 1000,
-    third: str = UTILITIES[2],
+    third_utility: str = UTILITIES[2],
 ) -> Float[Array, " 3"]:
     """The utilities of one model, to be differentiated once or twice.
 
@@ -115,7 +117,7 @@ def smooth_utilities(
 
     Args:
         batch: examples whose activations are held at once.
-        third: see `columns`.
+        third_utility: see `columns`.
     """
     n = len(labels)
     batch = min(batch, n)
@@ -125,7 +127,7 @@ def smooth_utilities(
         real, rows = rows < n, jnp.minimum(rows, n - 1)
         log_p = jax.nn.log_softmax(apply(theta, as_seen(images[rows])))
         true = jnp.take_along_axis(log_p, labels[rows, None], axis=1)[:, 0]
-        examples = true, of_examples(third, log_p, labels[rows], true)
+        examples = true, of_examples(third_utility, log_p, labels[rows], true)
         loss, other = (jnp.where(real, x, 0).sum() for x in examples)
         return jnp.stack([loss, loss, other])
 

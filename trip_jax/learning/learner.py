@@ -41,7 +41,7 @@ class Learner:
         precision: of matrix products: "float32", on accelerators also "tensorfloat32" (on a TPU
             three products in bfloat16) or "bfloat16".
         client_batch, evaluation_batch: models in one `vmap`.
-        third: the utility beside accuracy and loss, see `columns`.
+        third_utility: the utility beside accuracy and loss, see `columns`.
         equal: whether all clients own equally much, which needs no dealing of work.
         only_for: None, or the token of the one federation that may use programs compiled for this
             learner, see `trip_jax.programs.token_of`.
@@ -55,7 +55,7 @@ class Learner:
     precision: str = struct.field(pytree_node=False)
     client_batch: int = struct.field(pytree_node=False)
     evaluation_batch: int = struct.field(pytree_node=False)
-    third: str = struct.field(pytree_node=False, default=UTILITIES[2])
+    third_utility: str = struct.field(pytree_node=False, default=UTILITIES[2])
     equal: bool = struct.field(pytree_node=False, default=False)
     only_for: object = struct.field(pytree_node=False, default=None)
     mechanism: Mechanism = AsTrained()
@@ -137,7 +137,7 @@ class Learner:
                 self.data.test_labels,
                 predict=self.model.predict,
                 batch=self.evaluation_batch,
-                third=self.third,
+                third_utility=self.third_utility,
             )
 
     def logits(self, models: Float[Array, "R P"]) -> Float[Array, "R N_test classes"]:
@@ -163,7 +163,7 @@ class Learner:
 
     def judged(self, logits: Float[Array, "*R N_test classes"]) -> Float[Array, "*R 3"]:
         """The utilities of what models say of the shared test set, without another pass."""
-        return judged(logits, self.data.test_labels, third=self.third)
+        return judged(logits, self.data.test_labels, third_utility=self.third_utility)
 
     def parts(self, mixed: int) -> int:
         """The parts of the test set for mixtures of so many models, see `FlatModel.parts`."""
@@ -186,7 +186,7 @@ class Learner:
         rows, real = _rows_of(part, parts, n)
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
             labels, predict = self.data.test_labels[rows], self.model.predict_seen
-            return totals(seen, labels, real, predict=predict, third=self.third) / n
+            return totals(seen, labels, real, predict=predict, third_utility=self.third_utility) / n
 
     def smooth_utilities(self, theta: Float[Array, " P"]) -> Float[Array, " 3"]:
         """Differentiable utilities of one model on the test set, on one device."""
@@ -196,7 +196,7 @@ class Learner:
                 self.data.test_images,
                 self.data.test_labels,
                 apply=self.model.apply,
-                third=self.third,
+                third_utility=self.third_utility,
             )
 
 

@@ -11,7 +11,7 @@ import psutil
 from jax import Array
 from jax.sharding import Mesh
 
-from trip_jax.settings.room import GIB, Room, of_device, require_room, size
+from trip_jax.settings.capacity import GIB, Capacity, of_device, require_capacity, size
 
 Shape = Array | jax.ShapeDtypeStruct
 
@@ -129,11 +129,13 @@ def _require(
     needed: int, settings: str, mesh: Mesh, limit: float | None, otherwise: str = ""
 ) -> float:
     """The bytes that there are; refuses a need that exceeds them, and says what to lower."""
-    there = of_device(mesh.local_devices[0]) if limit is None else Room(limit * GIB, "memory_limit")
+    there = (
+        of_device(mesh.local_devices[0]) if limit is None else Capacity(limit * GIB, "memory_limit")
+    )
     unless = " (each device holds all models unless shard_models=true)"
     devices = (", devices" * _on_cpu(mesh) + unless) * (mesh.size > 1)
     mend = f"lower {settings}{devices}{otherwise}; who knows better raises memory_limit, in GiB"
-    require_room(needed, mend, there, _held(mesh))
+    require_capacity(needed, mend, there, _held(mesh))
     return there.size
 
 

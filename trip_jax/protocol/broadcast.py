@@ -23,7 +23,7 @@ from trip_jax.protocol.defences import AdoptAll, Audit
 from trip_jax.protocol.flooding import NEVER, Links, flood, sent
 from trip_jax.protocol.reports import Reports
 from trip_jax.settings import Registry, require
-from trip_jax.settings.room import require_room
+from trip_jax.settings.capacity import require_capacity
 from trip_jax.topology import Topology
 
 RAISED = 0.1
@@ -184,7 +184,7 @@ class Broadcast:
         links = Links.of(np.asarray(nearby.members), np.asarray(nearby.mask))
         second = liars if behaviour.versions == 2 else liars[:0]
         owner = np.concatenate([np.arange(n), second])
-        require_room(
+        require_capacity(
             24 * len(links.source) * len(owner),
             "reports on their way fill tables of links by clients; lower n_clients, or choose a "
             "topology with fewer neighbours",
@@ -247,7 +247,7 @@ def _trace(
 ) -> Float[np.ndarray, "U n n"]:
     """phi from each set of reports (Eq. 3), `SETS_AT_ONCE` sets at a time, by one program."""
     n = sets.shape[-1]
-    require_room(
+    require_capacity(
         8 * len(sets) * n * n,
         f"clients have {len(sets):,} different contributions of {n:,} clients; lower n_clients, or "
         "set protocol.drop=0",

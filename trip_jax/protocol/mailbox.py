@@ -27,11 +27,11 @@ Mailbox = dict[str, Array]  # fields of Messages, [K, n, ...]
 KEPT = ("before", "trained", "accuracy", "unsent")
 
 
-def empty(models: Float[Array, "n P"], depth: int) -> Mailbox | None:
-    """The mailbox before the first wave, for K = `depth` messages of each client."""
-    if not depth:
+def empty(models: Float[Array, "n P"], n_earlier: int) -> Mailbox | None:
+    """The mailbox before the first wave, for K = `n_earlier` messages of each client."""
+    if not n_earlier:
         return None
-    models = jnp.zeros((depth, *models.shape), models.dtype)
+    models = jnp.zeros((n_earlier, *models.shape), models.dtype)
     numbers = jnp.zeros(models.shape[:2])
     fields = models, models, numbers, jnp.ones(numbers.shape, bool)
     return dict(zip(KEPT, fields, strict=True))
@@ -41,12 +41,12 @@ def with_earlier(now: Messages, mailbox: Mailbox | None) -> Messages:
     """All messages that may be mixed in a wave, [(1 + K) n]: those sent now, then the mailbox."""
     if mailbox is None:
         return now
-    n, depth = len(now.before), len(mailbox["before"])
+    n, n_earlier = len(now.before), len(mailbox["before"])
     fields = {
         name: jnp.concatenate([getattr(now, name)[None], values]).reshape(-1, *values.shape[2:])
         for name, values in mailbox.items()
     }
-    altered = now.altered + n * jnp.arange(1 + depth, dtype=now.altered.dtype)[:, None]
+    altered = now.altered + n * jnp.arange(1 + n_earlier, dtype=now.altered.dtype)[:, None]
     return Messages(**fields, altered=altered.ravel())
 
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trip_jax.settings.capacity import require_capacity
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.room import require_room
 
 if TYPE_CHECKING:
     import h5py
@@ -85,7 +85,7 @@ def _refuse_foreign(path: Path) -> None:
                 if reason := _outside(one):
                     raise _leads_elsewhere(path, name, reason)
                 size += one.nbytes
-    require_room(size, f"read {path} on a machine with more")
+    require_capacity(size, f"read {path} on a machine with more")
 
 
 def _outside(data: "h5py.Dataset") -> str | None:

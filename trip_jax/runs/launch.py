@@ -19,6 +19,7 @@ from trip_jax.protocol.methods.whole_run import sees_models
 from trip_jax.runs.agreement import in_words
 from trip_jax.runs.checkpoints import refuse_changes, remove_checkpoints
 from trip_jax.runs.directory import REPORT, draw_figures, summarise, write_report, write_run
+from trip_jax.runs.free_directory import given_up, refuse_taken
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.lock import locked
 from trip_jax.runs.meaning import in_a_sentence
@@ -31,12 +32,11 @@ from trip_jax.runs.resume import FILES, FOLDER, ROUNDS, UPDATES, RunCheckpoints,
 from trip_jax.runs.round_log import RoundLog, numbers_of
 from trip_jax.runs.schema import config_of_run
 from trip_jax.runs.scores import describe_scores, score_table
-from trip_jax.runs.taken import given_up, refuse_taken
 from trip_jax.settings.declared import instance, path_of
 from trip_jax.settings.errors import Diverged, Interrupted, InvalidSetting
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
-from trip_jax.simulation.history import Past
+from trip_jax.simulation.history import Snapshot
 from trip_jax.simulation.observer import Observer, as_observer
 from trip_jax.tracking import TRACKERS, Tracked, Tracker
 
@@ -90,7 +90,7 @@ class _Beside(Observer):
     def __init__(self, simulation: Simulation, interruption: Interruption):
         self._simulation, self._interruption = simulation, interruption
 
-    def on_round(self, past: Past) -> bool:
+    def on_round(self, past: Snapshot) -> bool:
         ends, due = anyone(self._interruption.asked, False)
         ends &= int(past.state.round) < self._simulation.training.rounds
         if ends or due:
@@ -131,7 +131,7 @@ class _Reporting(Observer):
         self._simulation, self._folder, self._observer = simulation, folder, observer
         self._checkpoints, self._log, self._progress = checkpoints, log, progress
         self._tracked, self._interruption = tracked, interruption
-        self.past: Past | None = None  # up to the last round that this process has run
+        self.past: Snapshot | None = None  # up to the last round that this process has run
 
     def on_start(self, planned: PlannedMemory | None) -> None:
         if planned:
@@ -145,7 +145,7 @@ class _Reporting(Observer):
         self._progress.begin()
         self._observer.on_start(planned)
 
-    def on_round(self, past: Past) -> bool:
+    def on_round(self, past: Snapshot) -> bool:
         self.past = past
         done, rounds = len(past.records), self._simulation.training.rounds
         news = done - 1, past.records[-1], past.timings[-1]

@@ -16,7 +16,7 @@ from trip_jax.runs.checkpoints import Arrays, Checkpoints
 from trip_jax.runs.fitting import by_new_names, fits
 from trip_jax.runs.provenance import inputs_hash, result_settings
 from trip_jax.simulation import Simulation, rounds
-from trip_jax.simulation.history import Past, Timing
+from trip_jax.simulation.history import Snapshot, Timing
 from trip_jax.simulation.rounds import FiledRounds
 
 SECONDS_BETWEEN = 60.0  # checkpoints, unless checkpoint.every says it in rounds
@@ -45,19 +45,19 @@ class RunCheckpoints:
         self._every = config.checkpoint.every
         self._saved = time.monotonic()
 
-    def due(self, past: Past) -> bool:
+    def due(self, past: Snapshot) -> bool:
         """Whether a checkpoint is due after the newest round."""
         if self._every is not None:
             return len(past.records) % self._every == 0
         return time.monotonic() - self._saved >= SECONDS_BETWEEN
 
-    def save(self, past: Past) -> None:
+    def save(self, past: Snapshot) -> None:
         """Keep a run as it is after its last round."""
         whole = replace(past, state=self._collected(past.state))
         self._checkpoints.save(len(past.records), _to_arrays(whole))
         self._saved = time.monotonic()
 
-    def newest(self) -> Past | None:
+    def newest(self) -> Snapshot | None:
         """What can be gone on from; says so where that is not the newest."""
         arrays, damaged = self._checkpoints.newest(
             lambda arrays: fits(by_new_names(arrays), self._simulation)
@@ -82,7 +82,7 @@ def state_of(arrays: Arrays) -> State:
     return State.of_saved(**values | {"key": jax.random.wrap_key_data(values["key"])})
 
 
-def _to_arrays(past: Past) -> Arrays:
+def _to_arrays(past: Snapshot) -> Arrays:
     def stacked(rounds: Sequence[Record | Timing]) -> Arrays:
         return jax.tree.map(lambda *values: np.stack(values), *map(vars, rounds))
 
@@ -92,7 +92,7 @@ def _to_arrays(past: Past) -> Arrays:
     return {"state": state, "records": stacked(past.records), "timings": timings}
 
 
-def _from_arrays(arrays: Arrays, folder: Path) -> Past:
+def _from_arrays(arrays: Arrays, folder: Path) -> Snapshot:
     """The inverse of `_to_arrays`; records that it lacks are in the folder."""
     done = range(len(arrays["timings"]["training"]))
     records = (
@@ -100,14 +100,14 @@ def _from_arrays(arrays: Arrays, folder: Path) -> Past:
         if "records" not in arrays
         else [Record(**jax.tree.map(lambda value, t=t: value[t], arrays["records"])) for t in done]
     )
-    return Past(
+    return Snapshot(
         state_of(arrays["state"]),
         records,
         [Timing(**{n: value[t].item() for n, value in arrays["timings"].items()}) for t in done],
     )
 
 
-def shared(past: Past | None, simulation: Simulation) -> Past | None:
+def shared(past: Snapshot | None, simulation: Simulation) -> Snapshot | None:
     """What the first process goes on from, for all that share the run.
 
     The others get no records of the rounds before, which the first alone writes.
@@ -118,7 +118,7 @@ def shared(past: Past | None, simulation: Simulation) -> Past | None:
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
     start = simulation.placement.collected(simulation.start())  # by all processes together
-    past = past or Past(start, [], [])
+    past = past or Snapshot(start, [], [])
     arrays = broadcast_one_to_all(arrays_of(past.state))
     return replace(past, state=state_of(jax.tree.map(np.asarray, arrays)))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from trip_jax.protocol.state import Record
 from trip_jax.runs.variables import DECLARED
-from trip_jax.simulation.history import Past, Timing
+from trip_jax.simulation.history import Snapshot, Timing
 
 
 class RoundLog:
@@ -20,7 +20,7 @@ class RoundLog:
         wave: the simulated time that a round takes; None: there is none.
     """
 
-    def __init__(self, folder: Path, past: Past | None = None, wave: float | None = None):
+    def __init__(self, folder: Path, past: Snapshot | None = None, wave: float | None = None):
         self._path = folder / "rounds.csv"
         self._past, self._wave = past, wave
         self._file: TextIO | None = None  # until a round is over: a run may be refused before

@@ -122,7 +122,12 @@ VARIABLES = (
         lambda record: -record.utility[..., LOSS],
         NAT,
     ),
-    OfRecord("{third}", OF_ROUND, "{third of models}", lambda record: record.utility[..., THIRD]),
+    OfRecord(
+        "{third utility}",
+        OF_ROUND,
+        "{third utility of models}",
+        lambda record: record.utility[..., THIRD],
+    ),
     OfRecord(
         "train_loss",
         OF_ROUND,

@@ -17,7 +17,7 @@ from trip_jax.runs.reading import load_run
 from trip_jax.runs.resume import RunCheckpoints
 from trip_jax.runs.schema import config_of_run
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.simulation.history import Past
+from trip_jax.simulation.history import Snapshot
 from trip_jax.simulation.observer import Observer
 
 
@@ -93,7 +93,7 @@ class _Until(Observer):
     def __init__(self, rounds: int):
         self._rounds = rounds
 
-    def on_round(self, past: Past) -> bool:
+    def on_round(self, past: Snapshot) -> bool:
         return len(past.records) == self._rounds
 
 

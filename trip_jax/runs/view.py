@@ -34,11 +34,11 @@ class ResultView:
         reporter = about_method(said.method).reports_as or said.method
         reported = about_method(reporter).unit
         each = f"{NAT} for the loss, {NUMBER} for the others"
-        third = columns(said.utility)[THIRD]
+        third_utility = columns(said.utility)[THIRD]
         self.words = {
             "level": federation.level_name,
-            "third": third,
-            "third of models": of_models(third),
+            "third utility": third_utility,
+            "third utility of models": of_models(third_utility),
             "lcv": local(reporter),
             "unit": units(said.utility, about_method(said.method).unit),
             "unit of reports": units(said.utility, reported),

@@ -18,6 +18,7 @@ from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.state import Record, State
 from trip_jax.settings.declared import clients_of
+from trip_jax.settings.renamed import renamed
 from trip_jax.simulation.federation import Federation
 from trip_jax.topology import Topology
 
@@ -67,7 +68,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Past:
+class Snapshot:
     """A run up to the end of some round, with all that is needed to go on from there."""
 
     state: State
@@ -145,3 +146,6 @@ class Result:
     def accuracy(self) -> np.ndarray:
         """[T, n] test accuracy of every client's model after each round."""
         return np.asarray(self.records.utility)[..., ACCURACY]
+
+
+__getattr__ = renamed(__name__, Past="trip_jax.simulation.history.Snapshot")

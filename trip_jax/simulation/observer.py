@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trip_jax.learning.memory import PlannedMemory
-from trip_jax.simulation.history import Past
+from trip_jax.simulation.history import Snapshot
 
 
 class Observer:
@@ -21,7 +21,7 @@ class Observer:
             planned: the memory that the run takes; None where the compiler does not tell.
         """
 
-    def on_round(self, past: Past) -> bool | None:
+    def on_round(self, past: Snapshot) -> bool | None:
         """A round is over.
 
         Args:

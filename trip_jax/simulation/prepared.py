@@ -31,6 +31,7 @@ from trip_jax.protocol.round import Liars, Timetable
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Memory, Record, State
 from trip_jax.settings.declared import instance, named
+from trip_jax.settings.renamed import warn_of_old_name
 from trip_jax.simulation.federation import Federation
 from trip_jax.simulation.placement import Divided, OnAll
 from trip_jax.simulation.requirements import require_that_fits
@@ -53,7 +54,7 @@ class Prepared:
         forget_older(mesh.devices.flat[0])
         self.federation = federation
         self.shards_models = settings.shard_models and mesh.size > 1
-        self.root, init_key, key = placed(
+        self.base_key, init_key, key = placed(
             tuple(jax.random.split(jax.random.key(settings.seed), 3)), replicated(mesh)
         )
         self.learner = _learner(federation, mesh)
@@ -129,9 +130,21 @@ class Prepared:
         return self.federation.keeps_phi
 
     @property
+    def root(self) -> Array:
+        """An old name of `base_key`."""
+        warn_of_old_name("Simulation.root", "Simulation.base_key")
+        return self.base_key
+
+    @property
     def depth(self) -> int:
+        """An old name of `n_earlier`."""
+        warn_of_old_name("Simulation.depth", "Simulation.n_earlier")
+        return self.n_earlier
+
+    @property
+    def n_earlier(self) -> int:
         """How many earlier messages of each client a state holds."""
-        return self.federation.topology.depth
+        return self.federation.topology.n_earlier
 
     @property
     def keeps_updates(self) -> bool:
@@ -177,7 +190,7 @@ class Prepared:
     def _starting(self) -> tuple[Learner, Rules, Array, bool, int, int, NamedSharding]:
         rules = read_by("start", self.rules)
         where = self.placement.n_rows, self.placement.models
-        return self.learner, rules, self.root, self.keeps_phi, self.depth, *where
+        return self.learner, rules, self.base_key, self.keeps_phi, self.n_earlier, *where
 
     @property
     def learning(self) -> tuple[Any, ...]:
@@ -295,13 +308,13 @@ def _shapes_of_results(program: Any, *_: Any) -> Any:
 _evaluate = jax.jit(Learner.evaluate)
 
 
-@partial(jax.jit, static_argnames=("keeps_phi", "depth", "n_rows", "where"))
+@partial(jax.jit, static_argnames=("keeps_phi", "n_earlier", "n_rows", "where"))
 def _start(
     learner: Learner,
     rules: Rules,
     key: Array,
     keeps_phi: bool,
-    depth: int,
+    n_earlier: int,
     n_rows: int,
     where: NamedSharding,
 ) -> State:
@@ -316,9 +329,9 @@ def _start(
         memory=Memory(
             channel=rules.channel.start(models),
             weighing=rules.weigh.start(n),
-            mailbox=mailbox.empty(models, depth),
+            mailbox=mailbox.empty(models, n_earlier),
         ),
-        earlier_phi=jnp.zeros((depth, n, n)) if keeps_phi and depth else None,
+        earlier_phi=jnp.zeros((n_earlier, n, n)) if keeps_phi and n_earlier else None,
     )
     state = lax.with_sharding_constraint(state.with_models(None), replicated(mesh))
     return state.with_models(lax.with_sharding_constraint(models, where))

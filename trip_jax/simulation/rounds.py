@@ -16,8 +16,8 @@ import jax
 import numpy as np
 
 from trip_jax.protocol.state import Record
+from trip_jax.settings.capacity import Capacity, require_capacity
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.room import Room, require_room
 
 TABLE = "fields.json"
 FIELDS = tuple(one.name for one in fields(Record))
@@ -43,8 +43,8 @@ class FiledRounds(Sequence[Record]):
             folder = Path(tempfile.mkdtemp(prefix="trip_jax_rounds_"))
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         disk = next(one for one in folder.absolute().parents if one.exists())
-        free = Room(shutil.disk_usage(disk).free, f"the disk of {disk}")
-        require_room(
+        free = Capacity(shutil.disk_usage(disk).free, f"the disk of {disk}")
+        require_capacity(
             size, "lower training.rounds or n_clients, or choose another hydra.run.dir", free
         )
         self.folder, self._n_rounds = folder, n_rounds

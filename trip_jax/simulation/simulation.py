@@ -27,7 +27,7 @@ from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.protocol.exchange import ChannelConfig
-from trip_jax.protocol.methods.whole_run import that_waits
+from trip_jax.protocol.methods.whole_run import whole_run_of
 from trip_jax.protocol.reporting import ProtocolConfig
 from trip_jax.protocol.rules import require_rules
 from trip_jax.protocol.state import Record, State
@@ -36,7 +36,7 @@ from trip_jax.settings import require
 from trip_jax.settings.declared import instance, named, seed_of
 from trip_jax.settings.errors import Diverged
 from trip_jax.simulation.federation import Federation, Settings
-from trip_jax.simulation.history import Clock, Past, Result, Timing
+from trip_jax.simulation.history import Clock, Result, Snapshot, Timing
 from trip_jax.simulation.observer import Observer, as_observer
 from trip_jax.simulation.prepared import Prepared, as_defence
 from trip_jax.simulation.rounds import FiledRounds, stacked
@@ -134,10 +134,10 @@ class Simulation(Prepared):
         self,
         observer: Observer | Callable[..., Any] | None = None,
         *,
-        past: Past | None = None,
+        past: Snapshot | None = None,
         updates: Path | None = None,
         rounds: Path | None = None,
-        on_round: Callable[[Past], bool | None] | None = None,
+        on_round: Callable[[Snapshot], bool | None] | None = None,
         on_start: Callable[[PlannedMemory | None], None] | None = None,
         on_part: Callable[[float], None] | None = None,
     ) -> Result:
@@ -187,7 +187,7 @@ class Simulation(Prepared):
                 kept.keep(t, new_updates)
             records.append(record)
             timings.append(self._timing(t, clock))
-            if hears.on_round(Past(state, records, timings)):
+            if hears.on_round(Snapshot(state, records, timings)):
                 break
         result: Result | None = None
         if timings or diverged is None:
@@ -238,13 +238,13 @@ class Simulation(Prepared):
         """The result with what is told when the rounds are over."""
         if self.broadcast:
             return replace(result, broadcast=self._without_coordinator(result.records))
-        if (method := that_waits(self.rules.contribute)) is None:
+        if (method := whole_run_of(self.rules.contribute)) is None:
             return result
         if len(result.timings) < self.training.rounds:  # of a part, telling is not worth its time
             return replace(result, phi=np.full((self.n, self.n), np.nan, np.float32))
         journal = Journal.of(result.records, self.topology, self.learner)
         # Training and the truths take the keys 0 to n.
-        key = jax.random.fold_in(self.root, self.n + 1)
+        key = jax.random.fold_in(self.base_key, self.n + 1)
         told = method.conclude(journal, self.learner, key, hears.on_part)
         column = self.rules.utility
 
@@ -274,7 +274,7 @@ class Simulation(Prepared):
         return self.broadcast(self.topology, reported, shares, self.rules.audit, self.seed)
 
     def _records(
-        self, past: Past | None, planned: PlannedMemory | None, folder: Path | None
+        self, past: Snapshot | None, planned: PlannedMemory | None, folder: Path | None
     ) -> list[Record] | FiledRounds:
         """The records of the rounds before, to which those of this run are added."""
         before = past.records if past else []

@@ -25,12 +25,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from trip_jax.settings import Kinds, at_least, choice, require
+from trip_jax.settings.capacity import require_capacity
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.idle import Effect, chosen_from, read_by_kind, switched_off
-from trip_jax.settings.listed import lines_of
 from trip_jax.settings.names import number_of
-from trip_jax.settings.room import require_room
+from trip_jax.settings.text_files import lines_of
 from trip_jax.topology.graphs import Topology
 from trip_jax.topology.participation import Participation, left_over, with_events
 
@@ -198,7 +198,7 @@ def by_events(
     durations = settings.durations(sizes, seed)
     members = np.asarray(topology.graphs.members[0])
     room = BYTES_A_MESSAGE * rounds * members.size
-    require_room(room, "lower training.rounds, n_clients or topology.degree")
+    require_capacity(room, "lower training.rounds, n_clients or topology.degree")
     rng = np.random.default_rng([seed, 7])
     # By a message's number, receiver and slot: more waves leave the first as they are.
     shape = rounds, *members.shape

@@ -10,11 +10,11 @@ import networkx as nx
 import numpy as np
 
 from trip_jax.settings import Kinds, choice, count, fraction, require
+from trip_jax.settings.capacity import require_capacity
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting, Notice
 from trip_jax.settings.idle import BesidesBuiltIn, chosen_from, read_by_kind, read_unless
 from trip_jax.settings.plurals import counted
-from trip_jax.settings.room import require_room
 from trip_jax.topology.edges import Edges, edges_of, random_graph, small_world
 from trip_jax.topology.files import FILE, FORMATS, GRAPHML, GraphFile, read_graph, shown
 from trip_jax.topology.given import numbered
@@ -177,7 +177,7 @@ def _require_room(arcs: float, config: TopologyConfig, n: int) -> None:
     """Refuse a graph of more arcs than memory holds before any is drawn."""
     less = "lower n_clients or topology.probability"
     mend = less if config.kind == "erdos_renyi" else "lower n_clients, or choose another topology"
-    require_room(BYTES_AN_ARC * arcs, f"topology={config.kind} has {arcs:,.0f} arcs: {mend}")
+    require_capacity(BYTES_AN_ARC * arcs, f"topology={config.kind} has {arcs:,.0f} arcs: {mend}")
 
 
 def _check_degree(config: TopologyConfig, n: int) -> None:

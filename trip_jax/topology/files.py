@@ -11,9 +11,9 @@ import networkx as nx
 
 from trip_jax.settings import require
 from trip_jax.settings.errors import InvalidSetting, Notice
-from trip_jax.settings.listed import require_file
 from trip_jax.settings.names import as_name, names_of_nodes, order_of
 from trip_jax.settings.plurals import counted
+from trip_jax.settings.text_files import require_file
 from trip_jax.topology.lists import (
     ADJACENCY,
     EDGES,

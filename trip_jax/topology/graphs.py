@@ -16,10 +16,10 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, Int32
 
 from trip_jax.settings import require
+from trip_jax.settings.capacity import require_capacity
 from trip_jax.settings.declared import array, integer
 from trip_jax.settings.errors import Notice
 from trip_jax.settings.names import several
-from trip_jax.settings.room import require_room
 from trip_jax.topology.edges import edges_of
 from trip_jax.topology.files import GraphFile
 from trip_jax.topology.given import Graph, listed, numbered
@@ -104,7 +104,7 @@ class Topology:
         return self.graphs.members.shape[1]
 
     @property
-    def depth(self) -> int:
+    def n_earlier(self) -> int:
         """K, how many messages of each client are kept beyond their round."""
         return 0 if self.graphs.age is None else int(np.asarray(self.graphs.age).max())
 
@@ -239,7 +239,7 @@ def build(
     )
     counts = np.stack([np.bincount(client, minlength=n) for client, _ in arcs])  # [G, n]
     most = int(counts.max())
-    require_room(
+    require_capacity(
         BYTES_A_SLOT * counts.size * most,
         f"a neighbourhood of {most:,} members makes room for as many in all: lower n_clients, or "
         "choose a topology with smaller neighbourhoods",

@@ -21,8 +21,8 @@ from jaxtyping import Bool
 from trip_jax.settings import LARGEST, Kinds, choice, require
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import chosen_from, read_by_kind
-from trip_jax.settings.listed import lines_of
 from trip_jax.settings.names import number_of
+from trip_jax.settings.text_files import lines_of
 from trip_jax.topology.graphs import Neighbourhoods, Topology
 
 Presence = Callable[["Participation", int, int, int], Bool[np.ndarray, "T n"]]

@@ -46,12 +46,12 @@ class Process(ABC):
 
     Attributes:
         with_a_server: whether all clients train the model of a server (h = 1), not their own.
-        depth: earlier messages of each client that an execution carries beside, at least the
+        n_earlier: earlier messages of each client that an execution carries beside, at least the
             federation's, see protocol/mailbox.py.
     """
 
     with_a_server = False
-    depth = 0
+    n_earlier = 0
 
     def n_models(self, n: int) -> int:
         """The number h of models whose utility is judged: one with a server, else one a client."""
@@ -59,7 +59,7 @@ class Process(ABC):
 
     def n_carried(self, n: int) -> int:
         """H, the models and earlier messages that an execution carries."""
-        return self.n_models(n) + self.depth * n
+        return self.n_models(n) + self.n_earlier * n
 
     @abstractmethod
     def mix(
@@ -187,15 +187,15 @@ class Executor:
         Raises:
             InvalidSetting: a model is no longer finite, or the process keeps too few messages.
         """
-        topology, depth = simulation.topology.without_names(), self._process.depth
+        topology, n_earlier = simulation.topology.without_names(), self._process.n_earlier
         require(
-            simulation.depth <= depth or self._process.with_a_server,
-            f"Clients mix messages from {simulation.depth} before a wave on, and a process keeps "
-            f"{depth} of each: make it with depth=simulation.depth.",
+            simulation.n_earlier <= n_earlier or self._process.with_a_server,
+            f"Clients mix messages from {simulation.n_earlier} before a wave on, and a process "
+            f"keeps {n_earlier} of each: make it with n_earlier=simulation.n_earlier.",
         )
         if self._width:
             topology = topology.padded(self._width)
-        given = simulation.learner, self._process, simulation.root
+        given = simulation.learner, self._process, simulation.base_key
         parts = [np.zeros((0, self._process.n_models(simulation.n), N_UTILITIES))]
         if finished is not None:
             parts = [finished]
@@ -205,7 +205,7 @@ class Executor:
         later_rounds = self._rounds - 1
         earlier = work[:start].sum() * later_rounds  # done by an interrupted call
         at_once = self.at_once(len(trains))
-        trained = _first_trained(simulation.learner, simulation.root)
+        trained = _first_trained(simulation.learner, simulation.base_key)
         for first in range(start, len(trains), at_once):
             last = min(first + at_once, len(trains))
             chunk = np.zeros((at_once, simulation.n), bool)  # nobody trains where it is padded
@@ -252,11 +252,11 @@ class Executor:
 
 
 @jax.jit
-def _first_trained(learner: Learner, root: Key[Array, ""]) -> Float[Array, "n P"]:
+def _first_trained(learner: Learner, base_key: Key[Array, ""]) -> Float[Array, "n P"]:
     """All executions start from one model, so that a client trains once for all of them."""
     clients = jnp.arange(len(learner.data.sizes))
     start = jnp.tile(learner.model.theta, (len(clients), 1))
-    return learner.train(start, clients, round_keys(root, clients, 0))[0]
+    return learner.train(start, clients, round_keys(base_key, clients, 0))[0]
 
 
 @partial(jax.jit, static_argnames="process")
@@ -281,7 +281,7 @@ def _first_mixed(
 def _next_round(
     learner: Learner,
     process: Process,
-    root: Key[Array, ""],
+    base_key: Key[Array, ""],
     trains: Bool[Array | np.ndarray, "k n"],
     topology: Topology,
     models: Float[Array, "k H P"],
@@ -289,9 +289,9 @@ def _next_round(
 ) -> Float[Array, "k H P"]:
     def work(executions, shared):
         models, trains = executions
-        root, t, data, mechanism, topology = shared
+        base_key, t, data, mechanism, topology = shared
         here = learner.on(data, mechanism)
-        trained, row_of = _train_all(here, process, root, models, trains, t)
+        trained, row_of = _train_all(here, process, base_key, models, trains, t)
 
         def mix(execution):
             models, rows, trains = execution
@@ -299,7 +299,7 @@ def _next_round(
 
         return lax.map(mix, (models, row_of, trains))
 
-    shared = root, t, learner.data, learner.mechanism, topology
+    shared = base_key, t, learner.data, learner.mechanism, topology
     return sharded_map(learner.mesh, work, (models, trains), shared)
 
 
@@ -315,7 +315,7 @@ def _evaluate(learner: Learner, models: Float[Array, "k h P"]) -> Float[Array, "
 def _train_all(
     learner: Learner,
     process: Process,
-    root: Key[Array, ""],
+    base_key: Key[Array, ""],
     models: Float[Array, "k H P"],
     trains: Bool[Array, "k n"],
     t: Int[Array, ""] | int,
@@ -323,7 +323,7 @@ def _train_all(
     """Models of those who train, then of nobody; and which of these rows is whose."""
     n = trains.shape[1]
     holder = jnp.zeros(n, int) if process.with_a_server else jnp.arange(n)
-    keys = round_keys(root, jnp.arange(n), t)
+    keys = round_keys(base_key, jnp.arange(n), t)
     # Of all (execution, client) pairs, those that train, in the order of their work.
     sizes = jnp.tile(learner.data.sizes, len(trains))
     rows = jnp.lexsort((sizes, ~trains.ravel()))

@@ -15,7 +15,7 @@ class Removal(Process):
     """
 
     rule: Rule
-    depth: int = 0
+    n_earlier: int = 0
 
     def mix(self, models, trained, trains, t, data, topology):
         train, present = train_now(trains, t, topology), topology.present_at(t)

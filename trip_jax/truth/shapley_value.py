@@ -69,7 +69,7 @@ def decentralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
         InvalidSetting: too many coalitions, or a model that is no longer finite.
     """
     simulation = instance("simulation", simulation, Simulation, MADE)
-    process = Decentralised(mixing_rule(simulation), simulation.depth)
+    process = Decentralised(mixing_rule(simulation), simulation.n_earlier)
     return _truth(simulation, process, **options)
 
 
@@ -88,7 +88,7 @@ class Decentralised(Process):
     """Every client trains its own model and averages its neighbourhood's (Eq. 2)."""
 
     rule: Rule
-    depth: int = 0
+    n_earlier: int = 0
 
     def mix(self, models, trained, trains, t, data, topology):
         train = train_now(trains, t, topology)
@@ -169,7 +169,7 @@ def _truth(
         values, error = border_values(inside, utilities)
     else:
         assert samples is not None
-        key = jax.random.fold_in(simulation.root, n)  # training folds in 0 to n - 1
+        key = jax.random.fold_in(simulation.base_key, n)  # training folds in 0 to n - 1
         inside = np.asarray(draw(key, n, slots=n, rows=samples // 2 * 2, estimator=SAMPLED_BY))
         utilities = executor.execute(simulation, inside, **options)
         flat = jnp.asarray((utilities - utilities[0]).reshape(len(inside), -1), jnp.float32)

@@ -25,7 +25,7 @@ from trip_jax.protocol.methods.facts import Sees, Told
 from trip_jax.protocol.methods.method import Method
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import Contributions
-from trip_jax.settings.room import GIB, Room, require_room
+from trip_jax.settings.capacity import GIB, Capacity, require_capacity
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def with_conclusion(
     """
     if planned is None:
         return None
-    waiting = that_waits(method)
+    waiting = whole_run_of(method)
     own = method if isinstance(method, WholeRun) else None
     size = own.kept_size(learner) if own else learner.model.theta.size
     if keeps_updates(method):
@@ -197,13 +197,13 @@ def with_conclusion(
         return planned
     journal = Journal.planned_bytes(rounds, n)
     conclusion = journal + waiting.planned_bytes((rounds, n, size))
-    there = None if limit is None else Room(limit * GIB, "memory_limit")
+    there = None if limit is None else Capacity(limit * GIB, "memory_limit")
     mend = "lower n_clients, training.rounds; who knows better raises memory_limit, in GiB"
-    require_room(conclusion, mend, there, planned.held)
+    require_capacity(conclusion, mend, there, planned.held)
     return replace(planned, conclusion=conclusion)
 
 
-def that_waits(method: Any) -> WholeRun | None:
+def whole_run_of(method: Any) -> WholeRun | None:
     """The method that waits for the end, if updates are kept beside it, too; None if none does."""
     told = method.method if isinstance(method, Keeping) else method
     return told if isinstance(told, WholeRun) else None

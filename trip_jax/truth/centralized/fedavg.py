@@ -55,7 +55,7 @@ def fedavg(simulation: Simulation) -> History:
     require_all_present(simulation, "FedAvg")
     models, updates = [simulation.learner.model.theta], []
     for t in range(simulation.training.rounds):
-        model, update = fedavg_round(simulation.learner, simulation.root, models[-1], t)
+        model, update = fedavg_round(simulation.learner, simulation.base_key, models[-1], t)
         models.append(model)
         updates.append(update)
     return History(jnp.stack(models), jnp.stack(updates), simulation.data.sizes)
@@ -63,12 +63,12 @@ def fedavg(simulation: Simulation) -> History:
 
 @jax.jit
 def fedavg_round(
-    learner: Learner, root: Key[Array, ""], model: Float[Array, " P"], t: Int[Array, ""] | int
+    learner: Learner, base_key: Key[Array, ""], model: Float[Array, " P"], t: Int[Array, ""] | int
 ) -> tuple[Float[Array, " P"], Float[Array, "n P"]]:
     """The next model of the server, and everyone's update."""
     n = len(learner.data.sizes)
     clients, everyone = jnp.arange(n), jnp.ones(n, bool)
-    keys = round_keys(root, clients, t)
+    keys = round_keys(base_key, clients, t)
     trained, _ = learner.train(jnp.tile(model, (n, 1)), clients, keys)
     updates = trained - model
     return server_step(model, updates, learner.data.sizes, everyone), updates

@@ -32,10 +32,10 @@ from trip_node.node.signing import ed25519
 from trip_node.protocol.coordinator import LARGEST, trace
 from trip_node.protocol.defences import Defence
 from trip_node.protocol.reports import Verdict
+from trip_node.settings.capacity import require_capacity
 from trip_node.settings.declared import path_of
 from trip_node.settings.errors import InvalidSetting
 from trip_node.settings.plurals import counted
-from trip_node.settings.room import require_room
 
 
 def describe(out: Path, phi: np.ndarray, verdict: Verdict, reported: Reported, c2: bool) -> str:
@@ -123,7 +123,9 @@ def main(argv: Sequence[str] | None = None, program: str = "trip-node") -> None:
         table = read_table(args.reports)
         reported = read_reports(table, missing=args.missing, strict=args.strict)
         n = len(reported.names)
-        require_room(2 * 4 * n * n, f"phi of {n:,} clients is too large; {FEWER}")  # last and next
+        require_capacity(
+            2 * 4 * n * n, f"phi of {n:,} clients is too large; {FEWER}"
+        )  # last and next
     except InvalidSetting as error:
         raise InvalidSetting(f"{args.reports}: {error}") from error
     phi, verdict = trace(reported.reports, n, defence)

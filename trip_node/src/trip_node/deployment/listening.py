@@ -16,8 +16,8 @@ from trip_node.deployment.service import Service, application
 from trip_node.node.admission import Federation
 from trip_node.protocol.defences import C2Settings
 from trip_node.settings import above_zero
+from trip_node.settings.capacity import require_capacity
 from trip_node.settings.errors import InvalidSetting
-from trip_node.settings.room import require_room
 
 LEDGER = "reports.sqlite"
 
@@ -52,7 +52,7 @@ def serve(
             )
     federation = Federation.read(keys)
     n = len(federation.clients)
-    require_room(4 * 4 * n * n, f"phi of {n:,} clients is too large; register fewer")
+    require_capacity(4 * 4 * n * n, f"phi of {n:,} clients is too large; register fewer")
     state.mkdir(parents=True, exist_ok=True)
     lock = FileLock(state / "lock")
     try:

@@ -23,9 +23,9 @@ from trip_node.deployment.table_file import (
 )
 from trip_node.protocol.coordinator import LARGEST
 from trip_node.protocol.reports import Reports
+from trip_node.settings.capacity import require_capacity
 from trip_node.settings.errors import InvalidSetting
 from trip_node.settings.names import order_of
-from trip_node.settings.room import require_room
 
 __all__ = [
     "COLUMNS",
@@ -197,7 +197,7 @@ def _complete(arcs: Arcs, names: list[str], rounds: np.ndarray, missing: str) ->
         return arcs
     if missing == "refuse":
         _refuse_missing(rounds, names, told)
-    require_room(3 * BYTES_A_CELL * len(rounds) * n, FEWER)
+    require_capacity(3 * BYTES_A_CELL * len(rounds) * n, FEWER)
     t, i = np.divmod(np.setdiff1d(np.arange(len(rounds) * n), told), n)
     one, yes = np.ones(len(t)), np.ones(len(t), bool)
     added = (t, i, i, one, np.zeros(len(t)), yes, yes, t)
@@ -224,7 +224,7 @@ def _reports(arcs: Arcs, n_rounds: int) -> Reports:
     """The arcs as fields [T, A], padded to the round that has most."""
     of_round = np.bincount(arcs.t, minlength=n_rounds)
     most = int(of_round.max())
-    require_room(2 * BYTES_AN_ARC * n_rounds * most, FEWER)
+    require_capacity(2 * BYTES_AN_ARC * n_rounds * most, FEWER)
     place = np.arange(len(arcs)) - np.repeat(np.cumsum(of_round) - of_round, of_round)
     columns = (arcs.client, arcs.member, arcs.weight, arcs.lcv, np.ones(len(arcs), bool))
     padded = []

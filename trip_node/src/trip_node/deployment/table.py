@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trip_node.node.names import nfc
+from trip_node.node.texts import nfc
 from trip_node.settings import require
 from trip_node.settings.declared import told
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from trip_node.deployment.csv_form import form_of, without_decimal_commas
 from trip_node.deployment.table import Table, cells_of
+from trip_node.settings.capacity import require_capacity
 from trip_node.settings.errors import InvalidSetting
-from trip_node.settings.room import require_room
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 KINDS = ".csv, .tsv or .parquet"
@@ -51,7 +51,7 @@ def read_table(path: Path) -> Table:
 
 
 def _read_csv(path: Path) -> Table:
-    require_room(10 * path.stat().st_size, FEWER)  # cells are short
+    require_capacity(10 * path.stat().st_size, FEWER)  # cells are short
     form = form_of(path)
     rows: list[list[str]] = []
     lines: list[int] = []
@@ -91,7 +91,7 @@ def _read_parquet(path: Path) -> Table:
         ) from error
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            require_room(BYTES_A_CELL * len(COLUMNS) * file.metadata.num_rows, FEWER)
+            require_capacity(BYTES_A_CELL * len(COLUMNS) * file.metadata.num_rows, FEWER)
             there = file.schema_arrow.names
             read = file.read([name for name in (*COLUMNS, SENT) if name in there])
         columns = tuple(_cells(column) for column in read.columns)

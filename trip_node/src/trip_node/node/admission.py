@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trip_node.node.game import ESTIMATORS
-from trip_node.node.names import LONGEST, nfc, require_name
 from trip_node.node.public_keys import require_public_key
 from trip_node.node.report import FARTHEST_ROUND, Report
 from trip_node.node.signing import decoded, is_signed
 from trip_node.node.strict_json import parsed
+from trip_node.node.texts import LONGEST, nfc, require_name
 from trip_node.settings import choice, refusal, require
 from trip_node.settings.errors import InvalidSetting
 from trip_node.shapley.semivalues import SEMIVALUES

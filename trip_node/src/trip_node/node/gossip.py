@@ -14,9 +14,9 @@ from hashlib import sha256
 from typing import Any
 
 from trip_node.node.admission import MOST_BYTES, Federation, Refused
-from trip_node.node.names import nfc
 from trip_node.node.report import SIGNATURE_BYTES, Report
 from trip_node.node.strict_json import fields_of
+from trip_node.node.texts import nfc
 from trip_node.settings import require
 from trip_node.settings.errors import InvalidSetting
 

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from trip_node.node.csv_lines import csv_lines
-from trip_node.node.names import is_text, nfc
 from trip_node.node.strict_json import fields_of, take_schema
+from trip_node.node.texts import is_text, nfc
 from trip_node.settings import require
 
 SCHEMA = "trip_jax.report/2"

@@ -14,14 +14,16 @@ GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Room:
+class Capacity:
     """Bytes in all, whatever this process uses of them, and who has or grants them."""
 
     size: float
     whose: str
 
 
-def require_room(needed: float, mend: str, there: Room | None = None, held: int = 0) -> None:
+def require_capacity(
+    needed: float, mend: str, there: Capacity | None = None, held: int = 0
+) -> None:
     """Refuse what takes more memory than there is.
 
     Args:
@@ -40,28 +42,28 @@ def require_room(needed: float, mend: str, there: Room | None = None, held: int 
     )
 
 
-def of_device(device: Any) -> Room:
+def of_device(device: Any) -> Capacity:
     """What may be held on a device of JAX; on a CPU what this process may hold."""
     if device.platform == "cpu":
         return of_process()
     statistics = device.memory_stats() or {}
-    return Room(statistics.get("bytes_limit", inf), f"each {device.device_kind}")
+    return Capacity(statistics.get("bytes_limit", inf), f"each {device.device_kind}")
 
 
-def of_process() -> Room:
+def of_process() -> Capacity:
     """The least of what other processes leave and what limits say."""
-    return min(_of_process(), key=lambda room: room.size)
+    return min(_of_process(), key=lambda one: one.size)
 
 
-def _of_process() -> Iterator[Room]:
+def _of_process() -> Iterator[Capacity]:
     left, resident, addresses = _measured()
-    yield Room(left + resident, "what other processes leave of this machine")
+    yield Capacity(left + resident, "what other processes leave of this machine")
     groups = of_control_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
-    yield Room(groups, "the control group of this process")
+    yield Capacity(groups, "the control group of this process")
     of_addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if of_addresses != resource.RLIM_INFINITY:
         # Addresses that are taken without memory leave less for what will be held.
-        yield Room(of_addresses - addresses + resident, "ulimit -v")
+        yield Capacity(of_addresses - addresses + resident, "ulimit -v")
 
 
 def _measured() -> tuple[float, float, float]:
