@@ -94,21 +94,21 @@ def test_rows_sum_to_what_a_model_gained(method, federation, run) -> None:
     found = method(journal, federation.learner)
     gain = np.asarray(result.records.utility)[-1] - result.initial
     np.testing.assert_allclose(found.phi.sum(axis=1), gain, atol=1e-5)
-    assert found.error is None and found.score_error is None
+    assert found.phi_error is None and found.score_error is None
 
 
 def test_sampled_coalitions_agree_within_their_errors(federation, run) -> None:
     journal = run[1]
     exact = by_surrogate(journal, federation.learner).phi
     found = by_surrogate(journal, federation.learner, budget=40)
-    assert found.error is not None and found.score_error is not None
-    assert found.error.max() > 0
-    off = abs(found.phi - exact) - 4 * found.error
+    assert found.phi_error is not None and found.score_error is not None
+    assert found.phi_error.max() > 0
+    off = abs(found.phi - exact) - 4 * found.phi_error
     assert off.max() < 1e-4
     off = abs((found.phi - exact).mean(axis=0)) - 4 * found.score_error
     assert off.max() < 1e-4
     # Rounding aside, a mean varies by no more than what it is of does on average.
-    assert (found.score_error <= 1.1 * found.error.mean(axis=0) + 1e-6).all()
+    assert (found.score_error <= 1.1 * found.phi_error.mean(axis=0) + 1e-6).all()
     with pytest.raises(InvalidSetting, match="budget=2 is too small"):
         attributed(journal, federation.learner, Response.none(2, 6), budget=2)
 
@@ -479,12 +479,12 @@ def test_drawn_coalitions_of_a_whole_run_have_standard_errors(run: tuple[Result,
     told = to_dataset(simulation.run(), Federation(simulation.data, np.zeros(6), "level"), "drawn")
     key = jax.random.fold_in(simulation.base_key, simulation.n + 1)
     expected = by_surrogate(run[1], simulation.learner, budget=40, key=key)
-    assert expected.error is not None and expected.score_error is not None
-    np.testing.assert_allclose(told.phi_error, expected.error[..., LOSS], atol=1e-5)
+    assert expected.phi_error is not None and expected.score_error is not None
+    np.testing.assert_allclose(told.phi_error, expected.phi_error[..., LOSS], atol=1e-5)
     np.testing.assert_allclose(told.score_error, expected.score_error[..., LOSS], atol=1e-5)
     assert told.score_error.values.any()
-    other = by_surrogate(run[1], simulation.learner, budget=40).error
-    assert abs(other - expected.error).max() > 1e-4  # of other coalitions
+    other = by_surrogate(run[1], simulation.learner, budget=40).phi_error
+    assert abs(other - expected.phi_error).max() > 1e-4  # of other coalitions
 
 
 @pytest.mark.parametrize(

@@ -248,9 +248,9 @@ def test_drawn_coalitions_have_standard_errors(federation: Simulation, start: np
     journal = doubled(journal)
     exact = by_predictions(journal, federation.learner).phi
     found = by_predictions(journal, federation.learner, budget=100, key=jax.random.key(1))
-    assert found.error is not None and found.score_error is not None
-    assert found.error[..., LOSS].max() > 1e-3
-    assert (abs(found.phi - exact) < 4 * found.error + 1e-4).all()
+    assert found.phi_error is not None and found.score_error is not None
+    assert found.phi_error[..., LOSS].max() > 1e-3
+    assert (abs(found.phi - exact) < 4 * found.phi_error + 1e-4).all()
     assert (abs((found.phi - exact).mean(axis=0)) < 4 * found.score_error + 1e-4).all()
 
 

@@ -254,7 +254,7 @@ class Simulation(Prepared):
         return replace(
             result,
             phi=of_utility(told.phi),
-            phi_error=of_utility(told.error),
+            phi_error=of_utility(told.phi_error),
             score_error=of_utility(told.score_error),
         )
 
