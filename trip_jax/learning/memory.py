@@ -48,7 +48,7 @@ class PlannedMemory:
         then = f", {size(self.conclusion)} when they are over" if self.conclusion else ""
         noted = f", {size(self.records)} for their records{' on disk' * self.files_records}"
         held = f"beside {size(self.held)} that the process holds"
-        disk = f"; {size(self.disk)} of updates on disk" if self.disk else ""
+        disk = f"; {size(self.disk)} of updates or predictions on disk" if self.disk else ""
         where = held if self.held else "on each device"
         return f"{size(self.rounds)} for rounds{then}{noted}, {where}{disk}"
 

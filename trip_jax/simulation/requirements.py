@@ -55,10 +55,10 @@ def require_that_fits(
         isinstance(rules.aggregate, WeightedMean),
         f"{method} follows models that are mixed linearly: set aggregation=weighted_mean.",
     )
-    kept = told.method if isinstance(told, Keeping) else told
-    of_models = not isinstance(kept, WholeRun) or kept.sees is not Sees.PREDICTIONS
+    alone = told.method if isinstance(told, Keeping) else told
+    of_models = alone.sees is not Sees.PREDICTIONS
     require(
-        of_models or told is kept,
+        of_models or told is alone,
         f"{method} keeps what models say in the place of updates: choose another method, such as "
         "contribution.method=surrogate.",
     )
@@ -69,5 +69,4 @@ def require_that_fits(
     defence = federation.defence
     honest = settings.adversary.kind == "none" and not (defence.c1 or defence.c2)
     require(honest, f"{method} is of honest federations: leave out adversary and defence.")
-    alone = jax.process_count() == 1
-    require(alone, f"{method} concludes in one process: leave out distributed.")
+    require(jax.process_count() == 1, f"{method} concludes in one process: leave out distributed.")

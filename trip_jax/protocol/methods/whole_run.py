@@ -47,27 +47,6 @@ class Silent(Method):
         return Contributions(nothing, nothing, learner.evaluate(models))
 
 
-class Around:
-    """A method that has clients report in a round as another one, its `method`, does."""
-
-    method: Any  # Method
-
-    @property
-    def sends_before(self) -> bool:
-        return bool(self.method.sends_before)
-
-    def kept_size(self, learner: Learner) -> int:
-        """Numbers that are kept of a client in a round."""
-        return learner.model.theta.size
-
-    def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
-        return self.method.work(n_members, batch)
-
-    def n_models(self, work: Any, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
-        found: np.ndarray = self.method.n_models(work, n_members)
-        return found
-
-
 @dataclass(frozen=True)
 class Beside(Method):
     """A method whose clients report in a round as another method says.
