@@ -34,7 +34,7 @@ docs: .venv/installed-docs ## the documentation, in build/docs; a warning is an 
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --jobs 2 docs build/docs
 	@echo "open build/docs/index.html"
 
-address: ## write the address in pyproject.toml into README, notebook and citation
+address: ## write the address in pyproject.toml into notebook and citation
 	$(PYTHON) docs/address.py
 
 bench: .venv/installed-bench ## speed beside PyTorch's, an hour and a half on two cores

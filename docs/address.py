@@ -1,6 +1,6 @@
 """Writes the project's address wherever it stands: python docs/address.py
 
-It is filled in once, in pyproject.toml (project.urls); the README, the notebook, trip_node and
+It is filled in once, in pyproject.toml (project.urls); the notebook, trip_node and
 CITATION.cff, which can't look it up, take it from there.
 """
 
@@ -10,7 +10,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PLACES = (
-    "README.md",
     "experiments/notebooks/trip_jax.ipynb",
     "trip_node/pyproject.toml",
     "CITATION.cff",
