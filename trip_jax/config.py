@@ -105,7 +105,7 @@ class Config:
         return {name: one.kind for name, one in sections.items() if hasattr(one, "kind")}
 
     def calibrated(self) -> "Config":
-        """The same with C2's penalty and distance filled in where they are None."""
+        """These settings, with C2's penalty and distance filled in where they are None."""
         c = self.contribution
         defence = self.defence.calibrated(c.utility, c.scaling, c.value)
         return replace(self, defence=defence)

@@ -19,10 +19,10 @@ from jaxtyping import Bool, Float, Int
 from trip_jax.attribution.surrogate import MAX_DIRECTIONS, RIDGE, secants, shares_of
 
 MANY = 2**10
-"""Secants whose directions are all looked for; of more, the longest alone, by iterations."""
+"""Up to so many secants all directions are computed; with more, the longest by iterations."""
 
 ITERATIONS = 3
-"""Of the subspace in which the longest directions lie."""
+"""Iterations that find the subspace in which the longest directions lie."""
 
 
 def contraction(
@@ -70,7 +70,7 @@ def low_rank(
 
 
 def one_share(moved: Float[np.ndarray, "S n r"], answered: Float[np.ndarray, "S n r"]) -> float:
-    """The same of every difference, by least squares."""
+    """The share that training takes away of every difference alike, by least squares."""
     square = max((moved**2).sum(), np.finfo(float).tiny)
     return float(np.clip((moved * answered).sum() / square, 0, 1))
 
@@ -108,6 +108,6 @@ def longest(vectors: Float[np.ndarray, "S Q"]) -> Float[np.ndarray, "r Q"]:
 
 
 def _directions(vectors: Float[np.ndarray, "S Q"]) -> Float[np.ndarray, "r Q"]:
-    """Of the longest first; those of rounding alone are left out."""
+    """Unit vectors that span the rows, the longest first, without those that are rounding."""
     _, lengths, directions = np.linalg.svd(vectors, full_matrices=False)
     return np.asarray(directions[lengths**2 > 1e-9 * lengths[0] ** 2][:MAX_DIRECTIONS])

@@ -35,7 +35,7 @@ class Journal:
 
     @classmethod
     def of(cls, records: Any, topology: Topology, learner: Learner) -> Self:
-        """Of a run by a method that waits, see trip_jax/protocol/methods/whole_run.py.
+        """The journal of a run whose method concludes at its end (protocol/methods/whole_run.py).
 
         Args:
             records: `Result.records`.

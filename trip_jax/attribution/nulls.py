@@ -24,15 +24,15 @@ def weights(journal: Journal) -> Float[np.ndarray, "n n 3"]:
 
 
 def weights_times_gain(journal: Journal) -> Float[np.ndarray, "n n 3"]:
-    """The same times all that a client reports of the round.
+    """Traced mixing weights, each times the sum of what its client reports in the round.
 
-    That is what its neighbourhood gained, by Eq. 4 as printed times the members.
+    That sum is what the neighbourhood gained; by Eq. 4 as printed it is m times as much.
     """
     return traced(journal.mixing, _shares(journal) * _reported(journal))
 
 
 def weights_times_mean_gain(journal: Journal) -> Float[np.ndarray, "n n 3"]:
-    """The same times the mean of this over clients: how much a round counts, whoever is near."""
+    """Traced mixing weights, each times the mean over clients of what they report in the round."""
     gain = _reported(journal).mean(axis=1, keepdims=True)
     return traced(journal.mixing, _shares(journal) * gain)
 

@@ -44,8 +44,7 @@ from trip_jax.learning.learner import Learner
 from trip_jax.settings import require
 
 BYTES = 2**24
-"""Of what coalitions would have said that is replayed at a time, for caches hold so much; at least
-that of one."""
+"""Bytes of logits of coalitions that are replayed at a time, as much as caches hold."""
 
 HELD = 8
 """Arrays of that size that a replay takes at its peak; measured."""
@@ -188,7 +187,7 @@ def played(
 
 @jax.jit
 def utilities(run: Run, learner: Learner, inside: Bool[Array, "K n"]) -> Float[Array, "K n 3"]:
-    """Of coalitions, from a replay of their logits."""
+    """The utilities of coalitions, from a replay of their logits."""
     labels = learner.data.test_labels
     final = jnp.moveaxis(replay(run, inside), 1, 0)
     return learner.judged(final.reshape(*final.shape[:2], len(labels), -1))

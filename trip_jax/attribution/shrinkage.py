@@ -25,7 +25,7 @@ from trip_jax.attribution.replay import Attribution
 from trip_jax.learning.evaluation import N_UTILITIES
 
 NO_GAIN = 1e-6
-"""Of a round, which rounding leaves where nothing was gained; of it nobody has a share."""
+"""The largest gain of a round that counts as rounding, of which nobody gets a share."""
 
 AT_ONCE = 6
 """Arrays of the size of all reports that are in memory together."""

@@ -39,7 +39,7 @@ from trip_jax.attribution.replay import Attribution, Response, attributed
 from trip_jax.learning.learner import Learner
 
 RIDGE = 3.0
-"""Of the mean squared length of secants."""
+"""The ridge of the fit, as a multiple of the mean squared length of secants."""
 
 MULTIPLE = 2.0
 """The constant is that of so many rounds of the contraction that the first round shows."""
@@ -48,10 +48,10 @@ SMALLEST, LARGEST = 0.01, 0.95
 """Bounds of the first round's contraction, which noise may take beyond."""
 
 MATRICES = 10
-"""Of T n rows and columns that the fit takes at its peak, LAPACK's included; measured."""
+"""Matrices of T n rows and columns that the fit takes at its peak, as measured."""
 
 MAX_DIRECTIONS = 256
-"""Those along which secants are longest; the others behave as the constant says."""
+"""Directions, those of the longest secants, that are fitted; others follow the constant."""
 
 
 def by_surrogate(journal: Journal, learner: Learner, **options: Any) -> Attribution:
@@ -114,7 +114,7 @@ def _inner_products(journal: Journal) -> Float[np.ndarray, "C C"]:
 def _secants(
     mixing: Float[np.ndarray, "T n n"], present: Bool[np.ndarray, "T n"]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Those of a run, as coefficients [T-1, n, T n], see `secants`."""
+    """The `secants` of a run, as coefficients of its updates [T-1, n, T n]."""
     n_rounds, n = mixing.shape[:2]
     update = np.eye(n_rounds * n).reshape(n_rounds, n, -1)
     models = np.zeros_like(update)

@@ -13,7 +13,7 @@ MOST = 4
 
 
 def switches(config: Config) -> dict[str, str | None]:
-    """Of every setting that may be without effect: what leaves it so here, or None."""
+    """What leaves each setting without effect in this configuration, by its name; else None."""
     sections = {
         one.name: section
         for one in fields(config)

@@ -29,7 +29,7 @@ PLUGINS = (
     "hydra-rq-launcher",
     "hydra-submitit-launcher",
 )
-"""Of the Hydra project, each named after the first word of its choices."""
+"""Plugins of the Hydra project, named after the launchers and sweepers that they add."""
 
 
 def one_line(error: BaseException) -> str:
@@ -133,7 +133,7 @@ def _not_among(group: str, value: str) -> str:
 
 
 def _no_plugin(group: str, choice: str) -> str:
-    """For launchers and sweepers, which come in packages of their own."""
+    """Say which package a launcher or sweeper that is not installed comes in."""
     package = f"hydra-{choice.partition('_')[0]}-{group}"
     known = package in PLUGINS
     mend = f"pip install {package}" if known else "leave it out, or mend the name"

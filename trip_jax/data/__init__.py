@@ -1,1 +1,1 @@
-"""Where examples come from and how clients come by them."""
+"""Data sets, and how their examples are divided among clients."""

@@ -53,7 +53,7 @@ def notice_few_examples(sizes: Any, test_labels: Any) -> None:
 
 
 def without(there: np.ndarray, n: int) -> str:
-    """Those of the numbers 0 to n - 1 that are missing, as "class 2 has" or "classes 0, 3 have".
+    """Missing numbers below n for a sentence, such as "class 2 has" or "classes 0, 3 have".
 
     Args:
         there: different numbers below n, ascending, of which at least one is missing.

@@ -20,7 +20,7 @@ from trip_jax.settings.names import as_names
 from trip_jax.settings.plurals import counted
 
 MOST_DRAWS = 1000
-"""Of shares by Dirichlet: seconds for a thousand clients."""
+"""Draws of Dirichlet shares before giving up: seconds for a thousand clients."""
 
 
 @dataclass(frozen=True)

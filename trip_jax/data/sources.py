@@ -18,7 +18,7 @@ from trip_jax.settings.idle import chosen_from
 from trip_jax.settings.plurals import counted
 
 MANY_CLASSES = 1000
-"""Of own data that do not say how many there are; more must have as many examples."""
+"""Classes that labels of own data may imply; with more there must be as many examples."""
 
 
 DATASETS: Kinds[Callable[["DatasetConfig"], Arrays]] = Kinds("dataset")

@@ -104,7 +104,7 @@ def _decode(prepared: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _decoded(prepared: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """As `_decode`, with the errors of the libraries."""
+    """Decode a split as `_decode` does, but raise the errors of the libraries."""
     import tensorflow_datasets as tfds
     from array_record.python.array_record_module import ArrayRecordReader
     from PIL import Image

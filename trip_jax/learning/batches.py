@@ -31,7 +31,7 @@ PADDED = {"tpu": 2.5}
 """What arrays take on a device as a multiple of their numbers: a TPU pads nine columns to 128."""
 
 UNPADDED = 1.5
-"""The same elsewhere, where nothing is padded: room for what was freed in pieces."""
+"""The multiple on devices that pad nothing, for memory that was freed in pieces."""
 
 SMALLEST = 16 * GIB
 """Taken as the memory of a device that does not tell it."""

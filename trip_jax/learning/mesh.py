@@ -1,4 +1,4 @@
-"""Where arrays are: a line of devices, and arrays that each of them has whole or in part."""
+"""How arrays are placed on a line of devices: whole on each, or in part."""
 
 from collections.abc import Sequence
 from functools import partial

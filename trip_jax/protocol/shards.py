@@ -144,7 +144,7 @@ class _Traffic:
     def _from_others(
         self, d: int, members: Int[np.ndarray, "n M"], owner: Int[np.ndarray, " n"]
     ) -> list[Int[np.ndarray, " H"]]:
-        """For each device, its clients whose messages device d needs."""
+        """The clients of each device whose messages device d needs."""
         own = self.clients[d][self.clients[d] < self._n]
         needed = np.unique(members[own])
         return [

@@ -80,7 +80,7 @@ class Contributions:
 
     @property
     def of_nobody(self) -> "Contributions":
-        """The same utilities with contributions of zero, as clients who are away report them."""
+        """Contributions of zero with these utilities, as of clients who are away."""
         nothing = jnp.zeros_like(self.lcv)
         return replace(self, lcv=nothing, lcv_standard_error=nothing)
 

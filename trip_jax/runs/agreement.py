@@ -9,7 +9,7 @@ from trip_jax.protocol.broadcast import Outcome
 
 
 def summarised(outcome: Outcome) -> dict[str, Any]:
-    """For summary.json; shares are of honest clients."""
+    """What summary.json says of a broadcast; its shares are of honest clients."""
     return {
         "liars": outcome.liars.tolist(),
         "agree": float(outcome.agreeing.mean()),  # with each other: have the commonest phi

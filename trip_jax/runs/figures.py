@@ -286,7 +286,7 @@ def titled_figure(what: str, title: str, width: float, height: float) -> Figure:
 
 
 def plain(axes: Axes) -> Axes:
-    """The same axes without frame, with small ticks and labels."""
+    """Remove the frame of axes, and make their ticks and labels small."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(**TICKS)
     axes.tick_params(which="minor", labelsize=TICKS["labelsize"])

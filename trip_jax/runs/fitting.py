@@ -24,7 +24,7 @@ NUMBERS = {
 """Axes of a record's fields of numbers, after that of rounds: n clients, M members, U utilities."""
 
 FLAGS = {"filtered": "nM", "flagged": "n", "unsent": "n"}
-"""Likewise of its fields of truths."""
+"""Axes of a record's fields of truth values, after that of rounds."""
 
 
 _NEW_NAMES = {"records/lcv_error": "records/lcv_standard_error"}

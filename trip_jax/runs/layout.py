@@ -1,4 +1,4 @@
-"""Where clients stand when their graph is drawn, in figures and in the report alike."""
+"""Positions of clients when their graph is drawn, the same in figures and in the report."""
 
 from functools import lru_cache
 
@@ -27,7 +27,7 @@ def arcs_of(run: xarray.Dataset, graph: int) -> Int[np.ndarray, "A 2"]:
 
 
 def positions(arcs: Int[np.ndarray, "A 2"], n: int) -> Float[np.ndarray, "{n} 2"]:
-    """Where the nodes stand, within [-1, 1]; the same arcs are laid out once."""
+    """Positions of the nodes within [-1, 1]; the positions of the same arcs are kept."""
     return _positions(tuple(map(tuple, arcs.tolist())), n)
 
 

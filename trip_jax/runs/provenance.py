@@ -89,7 +89,7 @@ def inputs_hash(simulation: Simulation) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that compute."""
+    """The versions of Python and of the packages that compute."""
     return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
 
 

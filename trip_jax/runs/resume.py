@@ -1,4 +1,4 @@
-"""Where an interrupted run goes on: its checkpoints, and the processes that share it."""
+"""Checkpoints from which an interrupted run goes on, for all processes that share it."""
 
 import time
 from collections.abc import Sequence

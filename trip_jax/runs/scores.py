@@ -21,7 +21,7 @@ def extremes(scores: Sequence[float] | np.ndarray) -> tuple[list[int], list[int]
 
 
 def decimals(scores: Sequence[float] | np.ndarray, least: int) -> int:
-    """So many as three digits of the largest need: scores of many clients are small."""
+    """The decimals that show three digits of the largest score."""
     most = float(np.nanmax(np.abs(scores), initial=0))
     return max(least, 2 - math.floor(math.log10(most))) if 0 < most < math.inf else least
 

@@ -55,7 +55,7 @@ def standard_errors(
 
 
 def _of_scores(run: "xarray.Dataset", error: Float[np.ndarray, "T n M"]) -> np.ndarray:
-    """Those of scores alone, whose mean row of A^t takes no [n, n]."""
+    """Standard errors of the scores alone, for which the mean row of A^t is enough."""
     n = run.sizes["client"]
     of_score = np.zeros(n)
     for later, variance in traced_back.passed_on(np.full(n, 1 / n), _backwards(run, error)):
@@ -72,7 +72,7 @@ def _backwards(
 
 
 def _variances(run: "xarray.Dataset", t: int, error: Float[np.ndarray, "n M"]) -> csr_array:
-    """Those of psi_k^t(j) [n, n] as they entered Eq. 3."""
+    """Variances of psi_k^t(j) [n, n], as they entered Eq. 3."""
     n, g = run.sizes["client"], int(run.graph_of_round[t])
     client, slot = np.nonzero(run["mask"].values[g])
     member = run.members.values[g][client, slot]

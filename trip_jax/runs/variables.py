@@ -39,7 +39,7 @@ class Variable:
     units: str | None = NUMBER
 
     def values(self, view: ResultView) -> Any:
-        """Its values in a run; None: the run has none."""
+        """The values of the variable in a run; None where the run has none."""
         return self.of(view)
 
     def named(self, values: Any, words: dict[str, str]) -> tuple[Any, ...]:

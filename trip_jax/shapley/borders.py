@@ -77,8 +77,7 @@ def border_values(
 def _weights(
     axis: Float[np.ndarray, " n"], known: Int[np.ndarray, " sizes"]
 ) -> Float64[np.ndarray, " n"]:
-    """Of sizes 0 to n - 1; a polynomial's values at `known` ones, so weighted, add up to what it
-    sums to over sizes 1 to n - 1.
+    """Weights of sizes 0 to n - 1, which sum a polynomial over sizes 1 to n - 1 from `known` ones.
 
     Args:
         axis: what it is a polynomial of.

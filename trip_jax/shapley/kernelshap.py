@@ -37,7 +37,7 @@ from trip_jax.shapley.sizes import draw_sizes, plan, successors
 POWERS = (1, 3, 5)
 
 SPARE_PAIRS = 9
-"""Beyond the regression's coefficients; with fewer its matrix may be singular."""
+"""Pairs drawn beyond the number of coefficients; with fewer the regression may be singular."""
 
 
 class KernelSHAP:

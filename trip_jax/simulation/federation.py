@@ -106,5 +106,5 @@ class Federation:
         return self.settings.defence.calibrated(told.utility, told.scaling, told.value)
 
     def changed(self, **settings: Any) -> "Federation":
-        """The same federation with some other settings."""
+        """This federation with some settings changed."""
         return replace(self, settings=replace(self.settings, **settings))

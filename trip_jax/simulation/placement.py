@@ -1,4 +1,4 @@
-"""Where the models of a federation are: all of them on every device, or on each its part."""
+"""How the models of a federation are placed: all on every device, or a part on each."""
 
 from abc import ABC, abstractmethod
 from dataclasses import replace

@@ -152,12 +152,12 @@ class Prepared:
         return keeps_updates(self.rules.contribute)
 
     def keeping_updates(self) -> Self:
-        """The same federation, whose runs keep every client's updates for a `Journal`."""
+        """This federation, with every client's updates kept for a `Journal`."""
         keeping = {"contribute": Keeping(self.rules.contribute)}
         return self._changed(rules={**self.federation.settings.rules, **keeping})
 
     def with_liars(self, adversary: Adversary | str, defence: Defence) -> Self:
-        """The same federation with other liars and defences: its models stay what they are."""
+        """This federation with other liars and defences, which change no model."""
         adversary = named("adversary", adversary, Adversary)
         return self._changed(adversary=adversary, defence=as_defence(defence))
 

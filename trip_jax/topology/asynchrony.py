@@ -116,7 +116,7 @@ class Clocks:
         )
 
     def among(self, names: Sequence[str] | None) -> "Clocks":
-        """The same settings among clients who are called so, in their order; None: 0..n-1."""
+        """These settings for clients with these names, in their order; None: clients 0..n-1."""
         other = copy(self)
         object.__setattr__(other, "names", names)
         return other
@@ -281,7 +281,7 @@ def equal(settings: Clocks, sizes: np.ndarray, rng: np.random.Generator) -> Floa
 def spread(
     settings: Clocks, sizes: np.ndarray, rng: np.random.Generator
 ) -> Float[np.ndarray, " n"]:
-    """Evenly spaced on a logarithmic scale from 1 to `spread`, and dealt at random."""
+    """Durations evenly spaced on a logarithmic scale from 1 to `spread`, dealt at random."""
     return rng.permutation(np.geomspace(1, settings.spread, len(sizes)))
 
 
@@ -289,7 +289,7 @@ def spread(
 def lognormal(
     settings: Clocks, sizes: np.ndarray, rng: np.random.Generator
 ) -> Float[np.ndarray, " n"]:
-    """Of median 1 and geometric standard deviation `spread`."""
+    """Durations drawn log-normally, with median 1 and geometric standard deviation `spread`."""
     return rng.lognormal(0, math.log(settings.spread), len(sizes))
 
 
@@ -297,7 +297,7 @@ def lognormal(
 def by_sizes(
     settings: Clocks, sizes: np.ndarray, rng: np.random.Generator
 ) -> Float[np.ndarray, " n"]:
-    """In proportion to a client's examples, 1 on average."""
+    """Durations in proportion to clients' examples, 1 on average."""
     return np.asarray(sizes / np.mean(sizes))
 
 
@@ -312,7 +312,7 @@ def constant(
 def exponential(
     settings: Clocks, shape: tuple[int, ...], senders: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Of each message to each receiver anew, so that one may overtake another."""
+    """Latencies drawn anew for each message and receiver, so that one may overtake another."""
     return rng.exponential(settings.delay, shape)
 
 

@@ -33,7 +33,7 @@ class Edges:
         return Edges(np.where(stays[:, None], self.ends, self.ends[:, ::-1]), self.n, True)
 
     def relabelled(self, names: Int[np.ndarray, " n"]) -> "Edges":
-        """The same graph whose node i is called names[i]."""
+        """This graph with node i named names[i]."""
         return replace(self, ends=names[self.ends])
 
     def arcs(self) -> tuple[Int[np.ndarray, " A"], Int[np.ndarray, " A"]]:

@@ -166,7 +166,7 @@ def _fits(reading: Reading, n: int) -> bool:
 
 
 def _named(graph: nx.Graph, path: Path, n: int) -> nx.Graph:
-    """The same on the nodes 0..n-1 where it names no others, else on names of n clients."""
+    """The graph on nodes 0..n-1 if its names are such numbers, else on the names of n clients."""
     numbers = {str(i): i for i in range(n)}
     if all(node in numbers for node in graph):
         numbered = nx.relabel_nodes(graph, numbers)

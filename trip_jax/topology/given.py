@@ -43,7 +43,7 @@ def listed(graphs: Any, n: int) -> list[Graph]:
 
 
 def numbered(graphs: Sequence[Graph], n: int) -> tuple[list[Graph], tuple[str, ...] | None]:
-    """The same graphs on the nodes 0..n-1, and what the n clients are called.
+    """These graphs on nodes 0..n-1, and the names of the n clients.
 
     Clients are numbered in the order of their names: integers by value, then texts. They have none
     where the nodes are 0..n-1, also as texts, or where no graph is of NetworkX.

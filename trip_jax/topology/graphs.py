@@ -52,7 +52,7 @@ class Neighbourhoods:
 
     @property
     def rows(self) -> Int32[Array, "n M"]:
-        """Where the message of a slot is among this round's [n], then those before [K n]."""
+        """The row of each slot's message, among those of this round [n], then earlier ones [K n]."""
         return self.members if self.age is None else self.members + len(self.members) * self.age
 
     @property
@@ -65,7 +65,7 @@ class Neighbourhoods:
         return self.mask & unsent[self.rows] & ~self.itself
 
     def with_lost(self, lost: Bool[Array, "n M"]) -> "Neighbourhoods":
-        """The same with weights of 0 for models that were lost; slots stay what they are."""
+        """These neighbourhoods with weights of 0 for lost models; slots stay what they are."""
         weights = jnp.where(lost, 0, self.weights)
         # A client that gave its own model no weight keeps it when no other is left.
         alone = ~weights.any(axis=1, keepdims=True)
@@ -96,7 +96,7 @@ class Topology:
     files: tuple[GraphFile, ...] = struct.field(pytree_node=False, default=())  # read for it
 
     def without_names(self) -> "Topology":
-        """The same for programs, which know clients by their numbers alone."""
+        """This topology without names, for programs, which know clients by their numbers."""
         return replace(self, names=None, files=())
 
     @property
@@ -155,7 +155,7 @@ class Topology:
         return lag
 
     def padded(self, width: int) -> "Topology":
-        """The same graphs with neighbourhoods of `width` slots, at least M."""
+        """These graphs with neighbourhoods padded to `width` slots, at least M."""
         members, mask = self.graphs.members, self.graphs.mask
         more = [(0, 0), (0, 0), (0, width - members.shape[2])]
         itself = jnp.arange(self.n_clients)[None, :, None]

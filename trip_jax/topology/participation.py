@@ -61,7 +61,7 @@ class Participation:
         )
 
     def among(self, names: Sequence[str] | None) -> "Participation":
-        """The same settings among clients who are called so, in their order; None: 0..n-1."""
+        """These settings for clients with these names, in their order; None: clients 0..n-1."""
         other = copy(self)
         object.__setattr__(other, "names", names)
         return other

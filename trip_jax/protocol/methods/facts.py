@@ -96,7 +96,7 @@ class About:
     explained: str = ""
 
     def attributes(self) -> dict[str, str]:
-        """The same as attributes of results.nc; none for what is empty."""
+        """These facts as attributes of results.nc; what is empty has none."""
         said = {
             "unit": self.unit.words,
             "unit_symbol": self.unit.symbol,
@@ -123,7 +123,7 @@ class About:
 
 
 PREFIX = "contribution_"
-"""Of the attributes of results.nc that say what contributions are."""
+"""The prefix of the attributes of results.nc that say what contributions are."""
 
 
 @dataclass(frozen=True)

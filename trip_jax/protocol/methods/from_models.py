@@ -72,7 +72,7 @@ class Reconstruction(Replay):
 
 @dataclass(frozen=True)
 class Renormalised(Replay):
-    """As in reconstruction, but members mix with members alone, by weights that sum to one."""
+    """In the replay of a coalition members mix with members alone, by weights that sum to 1."""
 
     def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
         return by_renormalised(journal, learner, **options)

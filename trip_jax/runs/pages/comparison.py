@@ -60,7 +60,7 @@ class Comparison:
 
     @cached_property
     def places(self) -> list[np.ndarray]:
-        """Where each run's clients stand among `clients`."""
+        """The places of each run's clients in the list `clients`."""
         at = {label: k for k, label in enumerate(self.clients)}
         return [np.array([at[label] for label in labels(run.data)]) for run in self.runs]
 

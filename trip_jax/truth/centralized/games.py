@@ -56,7 +56,7 @@ class Game:
         return float(everyone - empty)
 
     def fresh(self) -> "Game":
-        """The same game with a count of its own; what this one knows is not evaluated again."""
+        """This game with a count that starts at 0; what it knows is not evaluated again."""
         return Game(self.n, self)
 
 

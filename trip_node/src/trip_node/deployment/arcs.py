@@ -29,11 +29,11 @@ class Arcs:
         return len(self.t)
 
     def take(self, which: np.ndarray) -> "Arcs":
-        """Those of the arcs that are chosen, [A] bool, in the same order."""
+        """The arcs that are chosen by [A] bool, in the same order."""
         return Arcs(*(getattr(self, field.name)[which] for field in fields(self)))
 
     def starts(self) -> np.ndarray:
-        """Where a report begins, which is all that a client says of a round, [reports] indices."""
+        """The index of the first arc of each report, all that a client says of a round."""
         return _starts(self.t, self.client)
 
     def report(self) -> np.ndarray:
@@ -47,14 +47,13 @@ class Arcs:
         return np.asarray(np.fmax.reduceat(self.weight, self.starts())[self.report()])
 
     def cells(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where the lines of one client on one member in one round begin, and to which of these
-        each arc belongs, from 0."""
+        """The index of the first arc of each (round, client, member), and each arc's group."""
         starts = _starts(self.t, self.client, self.member)
         return starts, _numbered(starts, len(self))
 
 
 def _starts(*columns: np.ndarray) -> np.ndarray:
-    """Where a value in one of the columns differs from the one before, [k] indices."""
+    """The indices at which a value in one of the columns differs from the one before."""
     differs = np.ones(len(columns[0]), bool)
     differs[1:] = False
     for column in columns:

@@ -177,8 +177,7 @@ class Ledger:
         self._db.close()
 
     def reports(self, round: int) -> list[Report]:
-        """Of one round, by name; one that an older version took, and this one can't read, is
-        missing."""
+        """The reports of one round by client, without those that this version can't read."""
         of_round = "SELECT message FROM reports WHERE round = ? ORDER BY client"
         with self._reading() as db:
             kept = [_read(text) for (text,) in db.execute(of_round, (round,))]
@@ -241,7 +240,7 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All of it is on disk at its end, or nothing; `known` is what the file says."""
+        """Write all changes within to disk, or none; `known` then says what the file has."""
         self.file.require_unchanged()
         try:
             self._db.rollback()  # what an earlier one could not undo

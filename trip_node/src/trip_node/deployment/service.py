@@ -113,12 +113,12 @@ class Service:
         yield "[]" if before == "[" else "]"
 
     def reports_csv(self) -> AsyncIterator[str]:
-        """All reports of closed rounds as a table, as `_by_round`."""
+        """The table of all reports of closed rounds, in pieces."""
         lines = partial(round_csv, clients=self.federation.clients)
         return self._by_round(COLUMNS, self._ledger.known.open_round, lines)
 
     def disputed_csv(self) -> AsyncIterator[str]:
-        """All disputed exchanges of rounds that are traced, as `_by_round`."""
+        """The table of all disputed exchanges of traced rounds, in pieces."""
         names, end = self.traced.names, self.federation.first_round + self.traced.n_rounds
         return self._by_round(OF_DISPUTES, end, lambda told, round: disputed_csv(told, names))
 
@@ -189,7 +189,7 @@ class Service:
             raise failed
 
     def _stored(self, batch: Sequence[Received]) -> Sequence[Exception | None]:
-        """For each report None, or why it is not stored; what one report causes is no other's."""
+        """Store reports; for each, None or the error for which it alone is not stored."""
         try:
             return self._ledger.add(batch)
         except FROM_OUTSIDE:

@@ -134,7 +134,7 @@ def disputed_csv(told: Sequence[Report], names: Sequence[str]) -> str:
 def _all_reports(
     told: Sequence[Report], clients: Iterable[str], round: int
 ) -> list[tuple[Report, bool]]:
-    """With what stands for a report that did not come, and whether it is that; by client."""
+    """A report of every client, and whether it stands for one that did not come."""
     reports = {report.client: (report, False) for report in told}
     absent = [name for name in clients if name not in reports]
     reports |= {name: (Report.missing(name, round), True) for name in absent}

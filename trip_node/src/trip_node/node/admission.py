@@ -19,7 +19,7 @@ KEYS = "trip_jax.keys/1"
 CLOSE = "trip_jax.close/1"
 
 MOST_BYTES = 2**20
-"""Of a message; a report of 5,000 members has fewer."""
+"""The most bytes of a message; a report of 5,000 members has fewer."""
 
 STATUS = {
     "unsigned": 401,
@@ -54,7 +54,7 @@ UNITS = ("normalization", "semivalue", "estimator")
 """What reports have to agree in; see `contribution.*` of the simulator."""
 
 FIELDS = ("federation", "clients", "operator", "first_round", *UNITS)
-"""Of the file of keys, beside `schema`."""
+"""The fields of the file of keys, beside `schema`."""
 
 _CLIENT = re.compile(rb'"client"[ \t\r\n]*+:[ \t\r\n]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")', re.DOTALL)
 """The field of a report that names its sender, wherever it stands."""

@@ -14,12 +14,12 @@ from trip_node.shapley.tables import game_values
 ESTIMATORS = ("antithetic", "permutation", "exact")
 
 MOST_MEMBERS = 24
-"""Of an exact evaluation: 2^24 models, and a table of 134 MB."""
+"""The most members of an exact evaluation: 2^24 models, and a table of 134 MB."""
 
 
 @dataclass(frozen=True)
 class Game:
-    """Of m members, all of whose coalitions are evaluated or some."""
+    """The game of m members, with the coalitions of it that are evaluated."""
 
     m: int
     semivalue: str

@@ -21,7 +21,7 @@ from trip_node.settings import require
 from trip_node.settings.errors import InvalidSetting
 
 PROOF = "trip_jax.equivocation/1"
-"""Of the JSON that holds the two reports and their signatures."""
+"""The schema of the JSON that holds two contradicting reports and their signatures."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Gossip:
         return {name for name in self.federation.clients if (round, name) not in self._kept}
 
     def digest(self) -> str:
-        """Of what counts and of who equivocated: peers of one digest trace one phi."""
+        """A digest of the reports that count and of equivocators: equal digests mean equal phi."""
         known = [
             [*key, "" if len(kept) == 2 else sha256(kept[0][1].meaning.encode()).hexdigest()]
             for key, kept in sorted(self._kept.items())
@@ -106,7 +106,7 @@ class Gossip:
         return sha256(json.dumps(known).encode()).hexdigest()
 
     def proofs(self) -> list[dict[str, Any]]:
-        """Of each equivocation the two reports and their signatures, as `verify_proof` takes it."""
+        """The proof of each equivocation: two reports and their signatures, for `verify_proof`."""
         found = []
         for (round, client), kept in sorted(self._kept.items()):
             if len(kept) < 2:

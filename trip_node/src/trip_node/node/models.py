@@ -127,7 +127,7 @@ def _array(one: Any) -> Any:
 
 
 def _is_tensor(one: Any) -> bool:
-    """Of PyTorch, which is not imported for it."""
+    """Whether a value is a tensor of PyTorch, found without importing PyTorch."""
     return hasattr(one, "is_floating_point") and hasattr(one, "detach")
 
 

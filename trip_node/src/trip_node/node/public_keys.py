@@ -11,7 +11,7 @@ P = 2**255 - 19
 """The prime of the field over which Ed25519's curve is defined."""
 
 D = -121665 * pow(121666, -1, P) % P
-"""Of the curve -x^2 + y^2 = 1 + d x^2 y^2."""
+"""The constant d of the curve -x^2 + y^2 = 1 + d x^2 y^2."""
 
 COFACTOR = 8
 """The largest order of a point for which anyone can sign."""

@@ -12,25 +12,25 @@ from trip_node.node.texts import is_text, nfc
 from trip_node.settings import require
 
 SCHEMA = "trip_jax.report/2"
-"""Of the JSON; the number rises when what is there changes its meaning."""
+"""The schema of a report's JSON; its number rises when a field changes its meaning."""
 
 WITHOUT_SENT_TO = "trip_jax.report/1"
-"""Of older JSON, whose client sent its model to its members."""
+"""The schema of older reports, whose client sent its model to its members."""
 
 COLUMNS = (
     "round", "client", "member", "weight", "lcv", "standard_error", "schema", "sent", "missing",
 )  # fmt: skip
-"""Of the table; `trip-jax coordinate` reads the first five, and `sent`."""
+"""Columns of the table of reports; `trip-jax coordinate` reads the first five and `sent`."""
 
 LISTS = ("weights", "lcv", "standard_error")
-"""Fields of a number for each member."""
+"""Fields of a report that hold a number for each member."""
 
 SIGNATURE_BYTES = 64
-"""Of Ed25519; between peers they stand before a report."""
+"""Bytes of an Ed25519 signature, which stands before a report between peers."""
 
 FARTHEST_ROUND = 2**62
 LARGEST = 1e15
-"""Of contributions; the coordinator refuses what lies beyond (`protocol.coordinator.LARGEST`)."""
+"""The largest size of a contribution; the coordinator refuses larger ones."""
 
 MOST = 1e300
 """The largest size of any number in a report."""

@@ -35,7 +35,7 @@ MOST_SHOWN = 500
 """Characters of an answer that a message shows."""
 
 AGAIN = (408, 425, 429)
-"""Of statuses from 400 to 499, those that ask to come again."""
+"""HTTP statuses from 400 to 499 after which a client tries again."""
 
 
 class NotTaken(InvalidSetting):
@@ -181,6 +181,6 @@ def _shown(told: Any) -> str:
 
 
 def _line(text: str) -> str:
-    """As one line that can be printed."""
+    """A text in one line, with what can't be printed escaped."""
     plain = "".join(one if one.isprintable() else " " for one in text[: 2 * MOST_SHOWN])
     return " ".join(plain.split())[:MOST_SHOWN]

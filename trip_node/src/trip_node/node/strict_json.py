@@ -8,7 +8,7 @@ from trip_node.settings import require
 from trip_node.settings.errors import InvalidSetting
 
 MOST_BRACKETS = 16
-"""Of objects and lists in a message; a report has seven. A deep nest of them costs seconds."""
+"""The most objects and lists in a message; a report has seven, and deep nests cost seconds."""
 
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
@@ -26,7 +26,7 @@ def parsed(text: str | bytes, schema: str) -> dict[str, Any]:
 
 
 def fields_of(text: str | bytes) -> dict[str, Any]:
-    """As `parsed`, whatever its schema, which is among the fields."""
+    """The fields of a message, its schema among them, read as strictly as by `parsed`."""
     try:
         # json.loads would guess the encoding of bytes.
         text = text if isinstance(text, str) else text.decode("utf-8")

@@ -131,7 +131,7 @@ def refusal(name: str, value: str, choices: Sequence[str]) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:
-    """Those of the names that `name` may stand for: by their initials, or misspelt."""
+    """The names that `name` may be meant for: by their initials, or by similar spelling."""
     known, name = list(names), name.lower()
     initials = [one for one in known if "".join(word[:1] for word in one.split("_")) == name]
     return initials or difflib.get_close_matches(name, known, n=2)

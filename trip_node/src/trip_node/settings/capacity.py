@@ -77,7 +77,7 @@ def _measured() -> tuple[float, float, float]:
 
 
 def _of_proc(proc: Path) -> tuple[float, float, float]:
-    """The same as Linux tells it; elsewhere all memory counts as free."""
+    """Free memory as Linux tells it; on other systems all memory counts as free."""
     try:
         sizes = (line.split() for line in (proc / "meminfo").read_text().splitlines())
         free = {name: 1024 * int(number) for name, number, *_ in sizes}["MemAvailable:"]

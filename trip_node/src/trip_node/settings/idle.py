@@ -120,7 +120,7 @@ def readers(section: Any, name: str) -> dict[str, list[Any]]:
 
 
 def idle(section: str, settings: Any) -> dict[str, str | None]:
-    """Of every setting that may be without effect: what leaves it so, None if it has one.
+    """What leaves each setting of a section without effect, by name; None if it has an effect.
 
     Args:
         section: the name of the section on the command line, as the answer has it.

@@ -21,7 +21,7 @@ def least_rows(m: int, *, reverse: bool) -> int:
 
 
 def n_prefixes(rows: int, *, reverse: bool) -> int:
-    """Those among `rows` coalitions, of which the empty and the grand one are two."""
+    """The prefixes of orders among `rows` coalitions, without the empty and the grand one."""
     return rows // 2 - 1 if reverse else rows - 2
 
 
