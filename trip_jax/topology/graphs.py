@@ -52,7 +52,7 @@ class Neighbourhoods:
 
     @property
     def rows(self) -> Int32[Array, "n M"]:
-        """The row of each slot's message, among those of this round [n], then earlier ones [K n]."""
+        """The row of each slot's message: of this round's [n], then of earlier ones [K n]."""
         return self.members if self.age is None else self.members + len(self.members) * self.age
 
     @property
