@@ -37,7 +37,7 @@ from trip_jax.attribution import (
 from trip_jax.attribution.replay import CHUNK, Response, attributed, planned_bytes, replay
 from trip_jax.attribution.surrogate import fitted_response
 from trip_jax.config import Adversary, Contribution, Defence, Training
-from trip_jax.data.partition import Federation
+from trip_jax.data.partition import Partition
 from trip_jax.learning.evaluation import ACCURACY, LOSS
 from trip_jax.protocol.contributions import METHODS
 from trip_jax.runs.dataset import to_dataset
@@ -476,7 +476,7 @@ def test_a_run_by_a_method_of_the_whole_run(
 
 def test_drawn_coalitions_of_a_whole_run_have_standard_errors(run: tuple[Result, Journal]) -> None:
     simulation = tiny(CHANGING, contribution=Contribution("loss", method="surrogate", budget=40))
-    told = to_dataset(simulation.run(), Federation(simulation.data, np.zeros(6), "level"), "drawn")
+    told = to_dataset(simulation.run(), Partition(simulation.data, np.zeros(6), "level"), "drawn")
     key = jax.random.fold_in(simulation.base_key, simulation.n + 1)
     expected = by_surrogate(run[1], simulation.learner, budget=40, key=key)
     assert expected.phi_error is not None and expected.score_error is not None

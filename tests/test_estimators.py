@@ -22,7 +22,7 @@ from experiments.estimators import (
 )
 from tests.conftest import rarely, tiny, tiny_data
 from trip_jax.config import Contribution, Defence, Training
-from trip_jax.data.partition import Federation
+from trip_jax.data.partition import Partition
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.learning.training import round_keys
 from trip_jax.runs.dataset import to_dataset
@@ -348,7 +348,7 @@ def test_graphs_take_turns_in_being_sampled() -> None:
     assert summary["sampled_neighbourhoods"] == 2
     assert summary["mean_standard_error"] == pytest.approx(error.sum() / (2 * HUB), rel=1e-5)
     assert "sampled_neighbourhoods" not in summarise(exact)
-    federation = Federation(simulation.data, np.zeros(HUB), "level")
+    federation = Partition(simulation.data, np.zeros(HUB), "level")
     saved = to_dataset(result, federation, "hub")
     assert saved.lcv_standard_error.dims == ("round", "client", "member", "utility")
     np.testing.assert_array_equal(

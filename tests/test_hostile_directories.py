@@ -18,7 +18,7 @@ from tests.conftest import TINY, Command, Once, config_of, python, rarely, tiny
 from trip_jax import compare, report
 from trip_jax.cli import verify
 from trip_jax.cli.folders import _claimed
-from trip_jax.data.partition import Federation
+from trip_jax.data.partition import Partition
 from trip_jax.runs.free_directory import refuse_taken
 from trip_jax.runs.launch import run
 from trip_jax.runs.lock import LOCK, locked
@@ -145,7 +145,7 @@ def test_a_run_cut_off_before_its_checkpoint_begins_again(whole: Path, tmp_path:
 
 def test_a_result_is_not_saved_over_another(tmp_path: Path) -> None:
     simulation = tiny()
-    federation = Federation(simulation.data, simulation.data.sizes, "examples")
+    federation = Partition(simulation.data, simulation.data.sizes, "examples")
     result = simulation.run()
     trip_jax.save_run(tmp_path / "run", result, federation, title="tiny")
     before = contents(tmp_path)

@@ -28,7 +28,7 @@ X, Y = RNG.normal(size=(60, 5)), RNG.integers(0, 3, 60)
 ONE_ROUND = tj.Training(rounds=1, batch_size=8, learning_rate=0.1)
 
 
-def federation(x: Any, y: Any = Y, distribution: Any = "iid", n: Any = 3) -> tj.Federation:
+def federation(x: Any, y: Any = Y, distribution: Any = "iid", n: Any = 3) -> tj.Partition:
     return tj.distribute(tj.Dataset(x, y, x[:20], y[:20], 3), n, distribution)
 
 

@@ -172,7 +172,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[tj.Run, tj.Run]:
         data = tiny_data((3, 4, 5, 3, 4))
         told, liar = tj.Contribution("loss"), tj.Adversary("d2", clients=(2,))
         simulation = tiny(graph, data=data, contribution=told, adversary=liar)
-        federation = tj.Federation(data, np.asarray(data.sizes, float), "examples")
+        federation = tj.Partition(data, np.asarray(data.sizes, float), "examples")
         folder = tmp_path_factory.mktemp("run")
         (folder / "figures").mkdir()
         with pytest.MonkeyPatch.context() as patch:

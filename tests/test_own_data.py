@@ -73,7 +73,7 @@ def test_labels_that_number_no_classes_are_refused() -> None:
     assert dataset.n_classes == 1000
 
 
-def labels_of(federation: tj.Federation) -> np.ndarray:
+def labels_of(federation: tj.Partition) -> np.ndarray:
     return np.unique(federation.data.labels)
 
 

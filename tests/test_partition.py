@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trip_jax.config import DatasetConfig, Distribution
-from trip_jax.data.partition import Federation, distribute
+from trip_jax.data.partition import Partition, distribute
 from trip_jax.data.sources import Dataset, load_dataset
 from trip_jax.settings.errors import InvalidSetting
 
@@ -20,7 +20,7 @@ def balanced(each: int = 600, n_classes: int = 10) -> Dataset:
     return Dataset(images, labels, images[:9], labels[:9], n_classes)
 
 
-def parts(federation: Federation) -> list[np.ndarray]:
+def parts(federation: Partition) -> list[np.ndarray]:
     data = federation.data
     return [
         np.asarray(row)[:size]

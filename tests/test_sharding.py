@@ -23,7 +23,7 @@ from trip_jax.protocol.shards import Shards, divide
 from trip_jax.runs.launch import run
 from trip_jax.runs.prepare import prepare
 from trip_jax.simulation.history import Snapshot
-from trip_jax.simulation.placement import Divided
+from trip_jax.simulation.placement import Sharded
 
 FOUR = jax.devices()[:4]
 
@@ -252,7 +252,7 @@ def test_eight_devices_equal_one() -> None:
 
 def test_a_setting_divides_models() -> None:
     (simulation, _) = prepare(config_of(*SMALL, "devices=2", "shard_models=true"))
-    assert isinstance(simulation.placement, Divided)
+    assert isinstance(simulation.placement, Sharded)
 
 
 SMALL = ("dataset=synthetic", "dataset.train_size=64", "dataset.test_size=40", "n_clients=5")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import tiny
-from trip_jax.data.partition import Federation
+from trip_jax.data.partition import Partition
 from trip_jax.protocol.state import Record
 from trip_jax.runs.dataset import to_dataset
 from trip_jax.runs.fitting import by_new_names
@@ -14,7 +14,7 @@ from trip_jax.runs.variables import COORDINATES, DECLARED, VARIABLES, OfRecord
 def test_results_are_the_declared_variables() -> None:
     simulation = tiny()
     data = to_dataset(
-        simulation.run(), Federation(simulation.data, np.zeros(simulation.n), "share"), "a run"
+        simulation.run(), Partition(simulation.data, np.zeros(simulation.n), "share"), "a run"
     )
     third_utility = str(data.utility.values[-1])
     found = {third_utility: "{third utility}", "lcv_by_contributor": "lcv"}

@@ -12,7 +12,7 @@ import xarray
 
 from tests.conftest import TINY, Command, tiny
 from trip_jax import Contribution, InvalidSetting, load_run, load_sweep
-from trip_jax.data.partition import Federation
+from trip_jax.data.partition import Partition
 from trip_jax.learning.evaluation import LOSS
 from trip_jax.protocol.contributions import METHODS, Method
 from trip_jax.protocol.coordinator import trace
@@ -52,7 +52,7 @@ def test_what_a_method_says_is_what_its_run_writes(name: str) -> None:
     rounds, n = result.records.train_loss.shape
     P, Q = simulation.learner.model.theta.size, simulation.learner.n_logits
     sizes = Sizes(m=3, n=n, P=P, budget=100, Q=Q)
-    data = to_dataset(result, Federation(simulation.data, np.zeros(n), "level"), name)
+    data = to_dataset(result, Partition(simulation.data, np.zeros(n), "level"), name)
 
     assert data.phi.units == data.score.units == ("nat" if method.unit == GAIN else "1")
     assert about(data.attrs) == About.read(data.attrs) == method.about()

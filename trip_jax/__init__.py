@@ -19,6 +19,7 @@ __all__ += ["__version__"]
 
 _OLD_NAMES = {
     "Exchange": "trip_jax.ChannelConfig",
+    "Federation": "trip_jax.Partition",
     "Reporting": "trip_jax.ProtocolConfig",
 }
 

@@ -9,7 +9,7 @@ from .config import ModelConfig as ModelConfig
 from .config import TopologyConfig as TopologyConfig
 from .config import Training as Training
 from .data.federation import ClientData as ClientData
-from .data.partition import Federation as Federation
+from .data.partition import Partition as Partition
 from .data.partition import distribute as distribute
 from .data.sources import Dataset as Dataset
 from .data.sources import load_dataset as load_dataset

@@ -228,7 +228,7 @@ def _shuffled_classes(data: Dataset, rng: Generator) -> Iterator[np.ndarray]:
 
 
 @dataclass(frozen=True)
-class Federation:
+class Partition:
     """Clients' data on the device, and what distinguishes one client's data from another's."""
 
     data: ClientData
@@ -248,7 +248,7 @@ def distribute(
     seed: int = 0,
     *,
     names: Iterable[Any] | None = None,
-) -> Federation:
+) -> Partition:
     """Divide the training set among clients; no example belongs to two of them.
 
     Args:
@@ -302,4 +302,4 @@ def distribute(
         names=called,
     )
     levels = sizes.astype(float) if division.levels is None else division.levels
-    return Federation(data, levels, division.level_name)
+    return Partition(data, levels, division.level_name)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trip_jax.data.partition import Federation
+from trip_jax.data.partition import Partition
 from trip_jax.runs.meaning import about, about_method, method, reported_by, units
 from trip_jax.runs.variables import COORDINATES, VARIABLES
 from trip_jax.runs.view import ResultView, local
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MAX_BY_CONTRIBUTOR = 10**7  # numbers of T n^2; more are to be had by `lcv_by_contributor` alone
 
 
-def to_dataset(result: Result, federation: Federation, title: str) -> "xarray.Dataset":
+def to_dataset(result: Result, federation: Partition, title: str) -> "xarray.Dataset":
     """A result as the labelled arrays that `VARIABLES` declares; slots follow `members`."""
     import xarray
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from trip_jax.data.partition import Federation
+from trip_jax.data.partition import Partition
 from trip_jax.learning.memory import peak_bytes
 from trip_jax.learning.utilities import columns
 from trip_jax.runs.agreement import summarised
@@ -45,7 +45,7 @@ FIGURES = re.compile(r"(accuracy|phi|scores|graph)\.png")
 def save_run(
     folder: str | os.PathLike[str],
     result: Result,
-    federation: Federation,
+    federation: Partition,
     *,
     title: str,
     settings: Mapping[str, Any] | None = None,
@@ -69,7 +69,7 @@ def save_run(
     """
     folder = path_of("folder", folder)
     instance("result", result, Result, "Simulation.run gives one")
-    instance("federation", federation, Federation, "tj.distribute gives one")
+    instance("federation", federation, Partition, "tj.distribute gives one")
     instance("title", title, str, "say what was run")
     about["seed"] = seed_of(about.get("seed", result.federation.settings.seed))
     try:
@@ -93,7 +93,7 @@ def save_run(
 def write_run(
     folder: Path,
     result: Result,
-    federation: Federation,
+    federation: Partition,
     *,
     title: str,
     settings: Mapping[str, Any] | None = None,
@@ -109,7 +109,7 @@ def write_run(
 def _write(
     folder: Path,
     result: Result,
-    federation: Federation,
+    federation: Partition,
     title: str,
     settings: Mapping[str, Any] | None,
     about: Mapping[str, Any],

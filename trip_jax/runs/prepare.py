@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from trip_jax.config import Adversary, Config
-from trip_jax.data.partition import Federation, distribute
+from trip_jax.data.partition import Partition, distribute
 from trip_jax.data.sources import load_dataset
 from trip_jax.learning.devices import available
 from trip_jax.learning.model import Model
@@ -23,7 +23,7 @@ GIVEN = {one.name for one in fields(Config)}.intersection(getfullargspec(Simulat
 ALWAYS_TOLD = ("distribution", "topology", "model")
 
 
-def prepare(config: Config) -> tuple[Simulation, Federation]:
+def prepare(config: Config) -> tuple[Simulation, Partition]:
     """Load the data, divide it, draw the graphs.
 
     Raises:
@@ -45,7 +45,7 @@ class Parts:
     """The parts that a simulation is built from: data, model, topology and settings."""
 
     model: Model
-    federation: Federation
+    federation: Partition
     topology: Topology
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trip_jax.data.partition import Federation
+from trip_jax.data.partition import Partition
 from trip_jax.learning.evaluation import THIRD
 from trip_jax.learning.utilities import columns
 from trip_jax.protocol.broadcast import Outcome
@@ -27,7 +27,7 @@ class ResultView:
         words: that stand for the words in braces.
     """
 
-    def __init__(self, result: Result, federation: Federation, data: "xarray.Dataset"):
+    def __init__(self, result: Result, federation: Partition, data: "xarray.Dataset"):
         self.result, self.federation, self.data = result, federation, data
         self.n_rounds, self.n = result.records.train_loss.shape
         said = result.contribution

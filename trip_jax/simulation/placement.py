@@ -54,7 +54,7 @@ class Placement(ABC):
         """The inverse of `placed`; on the host, unless every device has all models."""
 
 
-class OnAll(Placement):
+class Replicated(Placement):
     """The placement in which every device has all models."""
 
     programs = Programs(algorithm.learn, algorithm.assess, algorithm.coordinate)
@@ -75,7 +75,7 @@ class OnAll(Placement):
         return state
 
 
-class Divided(Placement):
+class Sharded(Placement):
     """The placement in which each device has the models of a part of the clients."""
 
     programs = Programs(sharded.learn, sharded.assess, algorithm.coordinate)

@@ -33,7 +33,7 @@ from trip_jax.protocol.state import Memory, Record, State
 from trip_jax.settings.declared import instance, named
 from trip_jax.settings.renamed import warn_of_old_name
 from trip_jax.simulation.federation import Federation
-from trip_jax.simulation.placement import Divided, OnAll
+from trip_jax.simulation.placement import Replicated, Sharded
 from trip_jax.simulation.requirements import require_that_fits
 from trip_jax.topology import Topology
 
@@ -81,7 +81,7 @@ class Prepared:
         lying = self.liars.astype(np.int32), np.isin(np.arange(self.n), self.liars)
         liars = Liars(*jax.device_put(lying, replicated(self.learner.mesh)))
         schedule = replace(self.schedule, work=None, liars=liars)
-        place = Divided if self.shards_models else OnAll
+        place = Sharded if self.shards_models else Replicated
         limit = settings.contribution.max_coalitions
         self.placement = place(schedule, self.rules, self.learner, limit)
         self.schedule, self.coalitions = self.placement.schedule, self.placement.coalitions
