@@ -22,6 +22,7 @@ import pytest
 import xarray
 from filelock import FileLock
 from hydra import compose, initialize_config_dir
+from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 
@@ -232,6 +233,14 @@ def command(
     # Hydra closes all handlers when it sets logging up, and with absl's what pytest captures.
     monkeypatch.setattr(logging, "_handlerList", [])
     handlers, level = logging.root.handlers[:], logging.root.level
+    # Hydra composes all settings twice, at first only to see whether they set its mode.
+    composed_mode = Hydra.get_mode
+
+    def mode(hydra: Hydra, config_name: str | None, overrides: list[str]) -> Any:
+        named = any("hydra.mode" in one for one in overrides)
+        return composed_mode(hydra, config_name, overrides) if named else None
+
+    monkeypatch.setattr(Hydra, "get_mode", mode)
 
     def run(*arguments: str) -> Outcome:
         GlobalHydra.instance().clear()
