@@ -41,6 +41,7 @@ from trip_jax.protocol.compression import Compressed, LowRank, Quantised, Random
 from trip_jax.protocol.state import Record, State
 from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.runs import figures
+from trip_jax.runs.launch import run as carry_out
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.simulation import Simulation
 from trip_jax.simulation.observer import Observer
@@ -200,6 +201,12 @@ TINY = (
     "training.local_epochs=1",
 )
 """The smallest federation of the command line."""
+
+
+@pytest.fixture
+def over(once: Once, quick_figures: None) -> Path:
+    """A copy of the smallest run, which is over."""
+    return once("over", lambda folder: carry_out(config_of(*TINY), folder))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -197,12 +197,12 @@ def test_defences_come_with_the_thresholds_of_the_api(choice: str) -> None:
 @pytest.mark.parametrize("utility", ["accuracy", "loss", "probability"])
 @pytest.mark.parametrize("normalization", ["paper", "efficient"])
 def test_thresholds_are_calibrated_for_every_report(utility: str, normalization: str) -> None:
-    reports = (f"contribution.utility={utility}", f"contribution.normalization={normalization}")
-    defence = composed("defence=both", *reports).defence.calibrated(utility, normalization)
+    reports = Contribution(utility=utility, normalization=normalization)
+    config = replace(composed("defence=both"), contribution=reports)
+    defence = config.calibrated().defence
     assert defence.penalty is not None and defence.distance is not None
     assert 0 < defence.penalty < 1 and 0 < defence.distance < 1
-    chosen = composed("defence=both", *reports, "defence.penalty=7").defence
-    chosen = chosen.calibrated(utility, normalization)
+    chosen = replace(config, defence=replace(config.defence, penalty=7.0)).calibrated().defence
     assert (chosen.penalty, chosen.distance) == (7, defence.distance)
 
 

@@ -367,6 +367,7 @@ def test_a_start_that_cannot_be_read_is_passed_over(tmp_path: Path, text: str) -
     assert _newest_alike(tmp_path / "day" / "now", config_of(*TINY)) is None
 
 
+@pytest.mark.usefixtures("quick_figures")
 def test_a_run_says_when_it_began(command: Command, tmp_path: Path) -> None:
     before = datetime.now(UTC)
     assert command(*TINY, "hydra.run.dir=run").code == 0

@@ -260,6 +260,7 @@ def test_a_huge_graph_file_is_refused_unread(tmp_path: Path) -> None:
         read_graph(path, 2)
 
 
+@pytest.mark.usefixtures("quick_figures")
 @pytest.mark.parametrize(
     "name", ["-a b; ü\u202e $(touch pwned) %s{x} `touch pwned`", rarely("n" * 200)]
 )
