@@ -204,9 +204,10 @@ TINY = (
 
 
 @pytest.fixture
-def over(once: Once, quick_figures: None) -> Path:
-    """A copy of the smallest run, which is over."""
-    return once("over", lambda folder: carry_out(config_of(*TINY), folder))
+def over(once: Once, quick_figures: None, tmp_path: Path) -> Path:
+    """The smallest run, which is over and which a test may change."""
+    kept = once("over", lambda folder: carry_out(config_of(*TINY), folder))
+    return Path(shutil.copytree(kept, tmp_path / "run"))
 
 
 @dataclass(frozen=True)

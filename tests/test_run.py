@@ -545,18 +545,15 @@ def test_divergence_keeps_the_rounds_before_it(command: Command, tmp_path: Path)
         *TINY,
         "hydra.run.dir=run",
         "distribution=noisy_labels",
-        "training.rounds=6",
+        "training.rounds=2",
         "training.learning_rate=1e12",
     )
     assert outcome.code == 2
-    said = re.search(r"round (\d); rounds kept: (\d)", outcome.error)
-    assert said
-    kept = int(said[2])
-    assert 1 <= kept < 6 and int(said[1]) == kept + 1
+    assert "in round 2; rounds kept: 1:" in outcome.error
     run = trip_jax.load_run(tmp_path / "run")
     assert run.summary["status"] == "stopped"
     assert f"error: {run.summary['message']}" == outcome.error
-    assert run.summary["rounds"] == kept == len(run.rounds) == run.data.sizes["round"]
+    assert run.summary["rounds"] == 1 == len(run.rounds) == run.data.sizes["round"]
     assert np.isfinite(run.data["phi"]).all() and np.isfinite(run.data["loss"]).all()
     np.testing.assert_allclose(
         run.rounds["accuracy_mean"], run.data["accuracy"].mean("client"), rtol=1e-4

@@ -251,7 +251,7 @@ def test_a_tracker_of_ones_own_hears_of_an_interrupted_run_and_of_its_end(
 def test_a_tracker_hears_of_a_model_that_diverged(
     command: Command, heard: Callable[[], list[Any]]
 ) -> None:
-    settings = ("training.rounds=6", "distribution=noisy_labels", "training.learning_rate=1e12")
+    settings = ("training.rounds=2", "distribution=noisy_labels", "training.learning_rate=1e12")
     assert command(*RECORDED, *settings).code == 2
     kind, status, message, scores = heard()[-1]
     assert (kind, status, len(scores)) == ("end", "stopped", 3)
