@@ -84,10 +84,8 @@ def test_every_group_belongs_to_the_schema() -> None:
     assert set(GROUPS) - {"experiment", "execution"} == groups - {"checkpoint"}
 
 
-@pytest.mark.parametrize(("group", "choice"), CHOICES)
-def test_every_choice_composes(group: str, choice: str) -> None:
-    plus = "+" if group == "experiment" else ""
-    config = composed(f"{plus}{group}={choice}", *needed(group, choice))
+def require_choice(config: Config, group: str, choice: str) -> None:
+    """A configuration has what a choice of a group stands for."""
     named = {"distribution", "topology", "model", "adversary", "channel", "trust", "privacy"}
     if group in named | {"protocol", "schedule"}:
         assert getattr(config, group).kind == choice
@@ -98,6 +96,16 @@ def test_every_choice_composes(group: str, choice: str) -> None:
     if group == "defence":
         wanted = {"both": (True, True), "c1": (True, False), "c2": (False, True)}
         assert (config.defence.c1, config.defence.c2) == wanted.get(choice, (False, False))
+
+
+@pytest.mark.parametrize(
+    ("group", "choice"),
+    [pair if pair[0] == "experiment" else rarely(*pair) for pair in CHOICES],
+)
+def test_every_choice_composes(group: str, choice: str) -> None:
+    """Alone; all of them together, too, below."""
+    plus = "+" if group == "experiment" else ""
+    require_choice(composed(f"{plus}{group}={choice}", *needed(group, choice)), group, choice)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +120,7 @@ def test_every_choice_goes_into_every_experiment(experiment: str) -> None:
         given = [f"{group}={choice}" for group, choice in chosen.items()]
         config = composed(f"+experiment={experiment}", *given, *lists)
         for group, choice in chosen.items():
+            require_choice(config, group, choice)
             part = getattr(config, group, None)
             if (said := getattr(part, "kind", getattr(part, "name", None))) is not None:
                 assert said == choice

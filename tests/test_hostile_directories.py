@@ -180,7 +180,14 @@ DIRECTORIES = {
 }
 
 
-@pytest.mark.parametrize("arguments", DIRECTORIES)
+ALIKE = {
+    *("hydra.run.dir=' '", "hydra.run.dir=file/x", "-m hydra.sweep.dir=file"),
+    *("-m hydra.sweep.subdir=.", "-m hydra.sweep.subdir=a/../../b", "-m hydra/sweeper=optuna"),
+}
+"""Of which another is found in the same way."""
+
+
+@pytest.mark.parametrize("arguments", [rarely(one) if one in ALIKE else one for one in DIRECTORIES])
 def test_what_is_no_directory_is_one_sentence(
     command: Command, tmp_path: Path, arguments: str
 ) -> None:
@@ -191,7 +198,9 @@ def test_what_is_no_directory_is_one_sentence(
     assert contents(tmp_path) == {"file": b"mine"} and len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("name", [".lock", ".hydra", "rounds.csv", "summary.json", "results.nc"])
+@pytest.mark.parametrize(
+    "name", [".lock", ".hydra", "summary.json", *map(rarely, ("rounds.csv", "results.nc"))]
+)
 def test_what_is_in_the_way_is_named(command: Command, tmp_path: Path, name: str) -> None:
     way = tmp_path / "run" / name
     way.parent.mkdir()

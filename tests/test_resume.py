@@ -272,8 +272,8 @@ def test_a_signal_after_the_last_round_changes_nothing(
     ("changed", "said"),
     [
         ("training.learning_rate=0.5", "training.learning_rate=0.05, not 0.5: give training."),
-        ("seed=4", "seed=0, not 4"),
-        ("training.rounds=9", "training.rounds=6, not 9"),
+        rarely("seed=4", "seed=0, not 4"),
+        rarely("training.rounds=9", "training.rounds=6, not 9"),
         ("defence=c1", "defence.c2=True, not False"),
         ("dataset.train_size=65", "dataset.train_size=64, not 65"),
     ],
