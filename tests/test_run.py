@@ -216,7 +216,7 @@ def test_progress_is_one_line_a_round_where_there_is_no_terminal(finished: Finis
     number = r"[\d,.]+"
     for t, line in enumerate(rounds, 1):
         assert re.fullmatch(
-            rf"round {t}/6: accuracy 0\.\d+ ± 0\.\d+, \d+ s left, {number} clients/s, "
+            rf"round {t}/6: accuracy 0\.\d+ ± 0\.\d+, \d+ (s|min) left, {number} clients/s, "
             rf"{number} coalitions/s",
             line,
         )
