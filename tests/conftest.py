@@ -22,6 +22,7 @@ import pytest
 import xarray
 from filelock import FileLock
 from hydra import compose, initialize_config_dir
+from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 
@@ -40,6 +41,7 @@ from trip_jax.protocol.compression import Compressed, LowRank, Quantised, Random
 from trip_jax.protocol.state import Record, State
 from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.runs import figures
+from trip_jax.runs.launch import run as carry_out
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.simulation import Simulation
 from trip_jax.simulation.observer import Observer
@@ -201,6 +203,13 @@ TINY = (
 """The smallest federation of the command line."""
 
 
+@pytest.fixture
+def over(once: Once, quick_figures: None, tmp_path: Path) -> Path:
+    """The smallest run, which is over and which a test may change."""
+    kept = once("over", lambda folder: carry_out(config_of(*TINY), folder))
+    return Path(shutil.copytree(kept, tmp_path / "run"))
+
+
 @dataclass(frozen=True)
 class Outcome:
     code: int
@@ -232,6 +241,14 @@ def command(
     # Hydra closes all handlers when it sets logging up, and with absl's what pytest captures.
     monkeypatch.setattr(logging, "_handlerList", [])
     handlers, level = logging.root.handlers[:], logging.root.level
+    # Hydra composes all settings twice, at first only to see whether they set its mode.
+    composed_mode = Hydra.get_mode
+
+    def mode(hydra: Hydra, config_name: str | None, overrides: list[str]) -> Any:
+        named = any("hydra.mode" in one for one in overrides)
+        return composed_mode(hydra, config_name, overrides) if named else None
+
+    monkeypatch.setattr(Hydra, "get_mode", mode)
 
     def run(*arguments: str) -> Outcome:
         GlobalHydra.instance().clear()

@@ -128,6 +128,7 @@ def test_the_version_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert project["tool"]["setuptools"]["dynamic"]["version"]["attr"].startswith("trip_jax.")
 
 
+@pytest.mark.thorough
 def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
     outcome = python(tmp_path, "-m", "trip_jax", "galaxy")
     assert outcome.code == 2 and "'galaxy'" in outcome.error

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -84,10 +84,8 @@ def test_every_group_belongs_to_the_schema() -> None:
     assert set(GROUPS) - {"experiment", "execution"} == groups - {"checkpoint"}
 
 
-@pytest.mark.parametrize(("group", "choice"), CHOICES)
-def test_every_choice_composes(group: str, choice: str) -> None:
-    plus = "+" if group == "experiment" else ""
-    config = composed(f"{plus}{group}={choice}", *needed(group, choice))
+def require_choice(config: Config, group: str, choice: str) -> None:
+    """A configuration has what a choice of a group stands for."""
     named = {"distribution", "topology", "model", "adversary", "channel", "trust", "privacy"}
     if group in named | {"protocol", "schedule"}:
         assert getattr(config, group).kind == choice
@@ -98,6 +96,16 @@ def test_every_choice_composes(group: str, choice: str) -> None:
     if group == "defence":
         wanted = {"both": (True, True), "c1": (True, False), "c2": (False, True)}
         assert (config.defence.c1, config.defence.c2) == wanted.get(choice, (False, False))
+
+
+@pytest.mark.parametrize(
+    ("group", "choice"),
+    [pair if pair[0] == "experiment" else rarely(*pair) for pair in CHOICES],
+)
+def test_every_choice_composes(group: str, choice: str) -> None:
+    """Alone; all of them together, too, below."""
+    plus = "+" if group == "experiment" else ""
+    require_choice(composed(f"{plus}{group}={choice}", *needed(group, choice)), group, choice)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +120,7 @@ def test_every_choice_goes_into_every_experiment(experiment: str) -> None:
         given = [f"{group}={choice}" for group, choice in chosen.items()]
         config = composed(f"+experiment={experiment}", *given, *lists)
         for group, choice in chosen.items():
+            require_choice(config, group, choice)
             part = getattr(config, group, None)
             if (said := getattr(part, "kind", getattr(part, "name", None))) is not None:
                 assert said == choice
@@ -197,12 +206,12 @@ def test_defences_come_with_the_thresholds_of_the_api(choice: str) -> None:
 @pytest.mark.parametrize("utility", ["accuracy", "loss", "probability"])
 @pytest.mark.parametrize("normalization", ["paper", "efficient"])
 def test_thresholds_are_calibrated_for_every_report(utility: str, normalization: str) -> None:
-    reports = (f"contribution.utility={utility}", f"contribution.normalization={normalization}")
-    defence = composed("defence=both", *reports).defence.calibrated(utility, normalization)
+    reports = Contribution(utility=utility, normalization=normalization)
+    config = replace(composed("defence=both"), contribution=reports)
+    defence = config.calibrated().defence
     assert defence.penalty is not None and defence.distance is not None
     assert 0 < defence.penalty < 1 and 0 < defence.distance < 1
-    chosen = composed("defence=both", *reports, "defence.penalty=7").defence
-    chosen = chosen.calibrated(utility, normalization)
+    chosen = replace(config, defence=replace(config.defence, penalty=7.0)).calibrated().defence
     assert (chosen.penalty, chosen.distance) == (7, defence.distance)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from tests.conftest import TINY, Command, Once, config_of
+from tests.conftest import TINY, Command, config_of
 from trip_jax import InvalidSetting, compare, load_run, report
 from trip_jax.cli import verify
 from trip_jax.cli.run import _newest_alike
@@ -33,13 +33,6 @@ from trip_jax.simulation.rounds import FiledRounds
 pytestmark = pytest.mark.usefixtures("quick_figures")
 
 SECRET = b"AWS_SECRET=hunter2hunter2hunter2"
-
-
-@pytest.fixture
-def over(once: Once, tmp_path: Path) -> Path:
-    """A run that is over, which a test may change."""
-    kept = once("over", lambda folder: run(config_of(*TINY), folder))
-    return Path(shutil.copytree(kept, tmp_path / "run"))
 
 
 def without(file: h5py.File, name: str) -> dict[str, object]:

@@ -236,6 +236,7 @@ def test_a_directed_list_keeps_both_directions_of_an_edge(tmp_path: Path) -> Non
     assert found.tolist() == [[True, True, True], [True, True, False], [False, True, True]]
 
 
+@pytest.mark.thorough
 def test_scores_are_those_of_the_arcs_in_every_form(tmp_path: Path) -> None:
     """A list without a word on it is another graph, and is said to be read so."""
     data = tiny_data((3, 4, 5, 3))
@@ -315,6 +316,7 @@ def test_an_isolated_node_brings_a_warning_from_python_and_from_a_file(tmp_path:
         laid_out(short, 5)
 
 
+@pytest.mark.usefixtures("quick_figures")
 def test_a_run_says_what_it_took_a_file_for(command: Command, tmp_path: Path) -> None:
     """In its line, in summary.json and on the page, which names clients as the file does."""
     written(tmp_path / "clinics.csv", "source,target\nmayo,<b>x</b>\n<b>x</b>,Charité\n")

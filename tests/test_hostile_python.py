@@ -40,6 +40,12 @@ def simulation(data: Any = None, model: Any = None, **settings: Any) -> tj.Simul
     return tj.Simulation(tj.mlp(3, (4,)) if model is None else model, data, **settings)
 
 
+@pytest.fixture(scope="module")
+def result() -> tj.Result:
+    """Of a run with features as its examples."""
+    return simulation().run()
+
+
 def refused(words: str, attempt: Callable[[], object]) -> None:
     with pytest.raises(InvalidSetting, match=words) as caught:
         attempt()
@@ -114,10 +120,13 @@ def test_what_names_no_directory_is_refused(
     ],
 )
 def test_what_cannot_be_saved_is_refused_before_anything_is_written(
-    change: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: dict[str, Any],
+    words: str,
+    result: tj.Result,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = simulation().run()
     whole = {"folder": "run", "result": result, "federation": federation(X), "title": "x"}
     with pytest.raises(InvalidSetting, match=words):
         tj.save_run(**(whole | change))
@@ -230,10 +239,9 @@ def test_clients_data_is_checked_at_the_door(change: dict[str, Any], words: str)
     refused(words, lambda: tj.Simulation(tj.mlp(3), data, graph))
 
 
-def test_features_of_any_scale_and_form_give_the_same_run() -> None:
-    one = simulation(federation(X).data).run()
+def test_features_of_any_scale_and_form_give_the_same_run(result: tj.Result) -> None:
     for same in (X.tolist(), X.astype(np.float32), jnp.asarray(X)):
-        np.testing.assert_array_equal(simulation(federation(same).data).run().phi, one.phi)
+        np.testing.assert_array_equal(simulation(federation(same).data).run().phi, result.phi)
     wide = federation(1000 * X, distribution="noisy_images")
     assert wide.level_name.endswith("in standard deviations")
     noise = np.asarray(wide.data.images)[np.asarray(wide.data.examples)] - 1000 * X[
@@ -321,10 +329,13 @@ def test_what_makes_no_model_is_refused() -> None:
 
 def test_modules_of_nnx_train_and_are_drawn_by_seed() -> None:
     model = tj.from_flax(Graphical)
-    one, same, other = (simulation(model=model, seed=seed).run() for seed in (0, 0, 1))
-    np.testing.assert_array_equal(one.models, same.models)
-    assert np.isfinite(one.phi).all() and np.abs(one.models - other.models).max() > 0.1
-    assert one.models.shape == (3, 5 * 4 + 4 + 4 * 3 + 3)
+    one, same, other = (simulation(model=model, seed=seed) for seed in (0, 0, 1))
+    first, again, another = (np.asarray(each.start().models) for each in (one, same, other))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - another).max() > 0.1
+    result = one.run()
+    assert np.isfinite(result.phi).all() and np.abs(result.models - first).max() > 0
+    assert result.models.shape == (3, 5 * 4 + 4 + 4 * 3 + 3)
 
 
 PATH = [(0, 1), (1, 2), (2, 3)]

@@ -28,13 +28,14 @@ with interruption.Interruption("the round"):
 FINISHING = "interrupted: finishing the round ...\n"
 
 
-def test_a_computation_that_hangs_is_ended() -> None:
+def test_a_computation_that_hangs_is_ended(thorough: bool) -> None:
     """After a while at the first signal, at once at the second, whichever they are."""
     cases = [
         ("1", [signal.SIGTERM], EXIT_CODE, "the round did not end within 1 s"),
         ("60", [signal.SIGTERM, signal.SIGINT], 128 + signal.SIGINT, "ended at once"),
         ("60", [signal.SIGINT, signal.SIGTERM], 128 + signal.SIGTERM, "ended at once"),
     ]
+    cases = cases if thorough else cases[:2]
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", HANGS, patience],

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trip_jax as tj
+import trip_jax.cli.run
 from tests.conftest import TINY, Command, tiny, tiny_data
 from tests.synthetic_runs import EIGHT, HOSTILE, synthetic_run, write_run
 from trip_jax.compare import main as compare
@@ -23,6 +24,7 @@ from trip_jax.runs.directory import write_run as write_result
 from trip_jax.runs.figures import draw_all
 from trip_jax.runs.labels import short
 from trip_jax.runs.pages.comparison import Comparison
+from trip_jax.runs.prepare import prepare
 from trip_jax.runs.reports import report_table
 from trip_jax.runs.scores import describe_scores
 from trip_jax.runs.sweep import Job, to_frame
@@ -318,7 +320,17 @@ def test_liars_are_named() -> None:
             liars(names, client)
 
 
-def test_liars_are_named_on_the_command_line(command: Command, tmp_path: Path) -> None:
+def test_liars_are_named_on_the_command_line(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+
+    def begin(config: tj.Config, *_: Any) -> dict[str, Any]:
+        simulation, _ = prepare(config)
+        found.append((simulation.liars.tolist(), simulation.names))
+        return {"final_accuracy": {"mean": 0.5}}
+
+    monkeypatch.setattr(trip_jax.cli.run, "run", begin)
     (tmp_path / "sites.csv").write_text('source,target\nduke,mayo\nmayo,"Zürich,CH"\n')
     of_file = ("topology=file", "topology.files=[sites.csv]", "hydra.run.dir=run")
     liars = "adversary.clients=[Zürich,CH]"
@@ -328,5 +340,4 @@ def test_liars_are_named_on_the_command_line(command: Command, tmp_path: Path) -
     )
     outcome = command(*TINY, *of_file, "adversary=d2", "adversary.clients=['Zürich,CH',mayo]")
     assert outcome.code == 0, outcome.err
-    assert tj.load_run(tmp_path / "run").summary["liars"] == [0, 2]
-    assert tj.load_run(tmp_path / "run").names == ("Zürich,CH", "duke", "mayo")
+    assert found == [([0, 2], ("Zürich,CH", "duke", "mayo"))]

@@ -34,6 +34,8 @@ from trip_jax.runs.propagation import contributions, retraced, shares
 from trip_jax.runs.reading import Run, load_run
 from trip_jax.settings.errors import InvalidSetting
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 
 @pytest.fixture(scope="module")
 def finished(once: Once) -> Path:

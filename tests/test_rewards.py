@@ -11,7 +11,6 @@ import xarray
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import TINY, Command
 from trip_jax import InvalidSetting
 from trip_jax.cli.main import main
 from trip_jax.rewards import (
@@ -179,25 +178,24 @@ def test_gains_by_hand() -> None:
     assert gains.rational == 0.5
 
 
-def test_the_command_writes_a_table(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(*TINY, "contribution.utility=loss", "hydra.run.dir=run").code == 0
-    arguments = ["rewards", "run", "--budget", "12.34", "--rule", "clipped", "--gains"]
-    assert main(arguments) == 0
-    table = pandas.read_csv(Path("run/rewards.csv"))
-    assert table.payment_cents.sum() == 1234 and len(table) == 3
-    assert "mean gain (MCG)" in capsys.readouterr().out
-    file = Path("run/results.nc")
+def test_the_command_writes_a_table(over: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = over / "results.nc"
     with xarray.open_dataset(file) as opened:
         data = opened.load()
     data.score[:] = [3, 3, -1]
     data.to_netcdf(file)
-    assert main(["rewards", "run", "--budget", "10", "--rule", "proportional"]) == 0
+    run = str(over)
+    assert main(["rewards", run, "--budget", "12.34", "--rule", "clipped", "--gains"]) == 0
+    table = pandas.read_csv(over / "rewards.csv")
+    assert table.payment_cents.sum() == 1234 and len(table) == 3
+    assert "mean gain (MCG)" in capsys.readouterr().out
+    assert main(["rewards", run, "--budget", "10", "--rule", "proportional"]) == 0
     said = capsys.readouterr().out
     assert "beside 2.00 that clients of negative payments pay in for the others" in said
-    assert main(["rewards", "run", "--budget", "10"]) == 0
+    assert main(["rewards", run, "--budget", "10"]) == 0
     assert "10.00 paid out by rule clipped; table" in capsys.readouterr().out
     for wrong, said in ((["--rule", "fair"], "--rule must be one of"), (["--budget", "x"], "bud")):
-        assert main(["rewards", "run", *wrong]) == 2
+        assert main(["rewards", run, *wrong]) == 2
         assert said in capsys.readouterr().err
 
 

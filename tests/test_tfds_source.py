@@ -493,6 +493,7 @@ def test_fashion_mnist_test_split() -> None:
     assert (images.min(), images.max()) == (0, 255)
 
 
+@pytest.mark.thorough
 def test_cifar10_test_split_is_rgb() -> None:
     images, labels = tfds_source._decode(real_folder("cifar10"), "test")
     assert images.shape == (10000, 32, 32, 3)

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import trip_jax
-from tests.conftest import TINY, Command
+from tests.conftest import TINY, Command, rarely
 from trip_jax.runs.round_log import COLUMNS
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.tracking import TRACKERS, Tracked
@@ -251,7 +251,7 @@ def test_a_tracker_of_ones_own_hears_of_an_interrupted_run_and_of_its_end(
 def test_a_tracker_hears_of_a_model_that_diverged(
     command: Command, heard: Callable[[], list[Any]]
 ) -> None:
-    settings = ("training.rounds=6", "distribution=noisy_labels", "training.learning_rate=1e12")
+    settings = ("training.rounds=2", "distribution=noisy_labels", "training.learning_rate=1e12")
     assert command(*RECORDED, *settings).code == 2
     kind, status, message, scores = heard()[-1]
     assert (kind, status, len(scores)) == ("end", "stopped", 3)
@@ -269,7 +269,7 @@ def test_a_tracker_hears_of_a_run_that_left_nothing(tmp_path: Path) -> None:
     assert json.loads(told) == ["end", "failed", str(raised.value), None]
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", ["tensorboard", *map(rarely, ("wandb", "mlflow"))])
 @pytest.mark.usefixtures("home")
 def test_a_full_disk_costs_a_sentence(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

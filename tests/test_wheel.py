@@ -130,13 +130,17 @@ def test_the_simulator_wants_nodes_that_no_index_has() -> None:
 
 
 def test_installed_package_is_the_one_that_runs(site: Path, tmp_path: Path) -> None:
+    """With the files that say what settings mean."""
     code = "from trip_jax.runs import schema; from trip_jax.node import report; "
-    code += "print(schema.__file__, report.__file__, schema.CONF, sep='\\n')"
+    code += "print(schema.__file__, report.__file__, schema.CONF, sep='\\n'); "
+    code += "from trip_jax.cli.main import main; main(['settings', 'topology'])"
     shown = run(site, tmp_path, "-c", code)
     assert shown.returncode == 0, shown.stderr
-    *where, conf = shown.stdout.splitlines()
+    *where, conf = shown.stdout.splitlines()[:3]
     assert all(Path(one).is_relative_to(site) for one in where)
     assert str(REPOSITORY / "conf") not in conf
+    for words in ("client 0 is the hub", "topology.degree=4\n      neighbours of a client"):
+        assert words in shown.stdout
 
 
 @pytest.mark.parametrize(
@@ -155,10 +159,3 @@ def test_commands_compose_without_a_checkout(
     kinds = (config.dataset.name, config.distribution.kind, config.topology.kind)
     assert (config.n_clients, *kinds) == expected
     assert not list(tmp_path.iterdir())
-
-
-def test_settings_have_their_meanings_without_a_checkout(site: Path, tmp_path: Path) -> None:
-    shown = run(site, tmp_path, "-m", "trip_jax", "settings", "topology")
-    assert shown.returncode == 0, shown.stderr
-    for words in ("client 0 is the hub", "topology.degree=4\n      neighbours of a client"):
-        assert words in shown.stdout

@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -108,9 +109,14 @@ SILENT = {
 
 
 def test_connections_that_say_little_are_ended(port: int) -> None:
-    for name, (said, trickle) in SILENT.items():
+    def ended(name: str) -> float:
+        said, trickle = SILENT[name]
         with closing(opened(port, said)) as peer:
-            assert ended_after(peer, trickle) < 10, name
+            return ended_after(peer, trickle)
+
+    with ThreadPoolExecutor(len(SILENT)) as threads:
+        for name, seconds in zip(SILENT, threads.map(ended, SILENT), strict=True):
+            assert seconds < 10, name
 
 
 def test_a_message_that_does_not_come_may_be_sent_again(

@@ -36,12 +36,15 @@ from four_clients import (
     start,
     wait_until_traced,
 )
+from test_connections import serving
 from trip_node.cli.coordinate import main
 from trip_node.deployment.ledger import AHEAD, Ledger, Received
+from trip_node.deployment.service import Service, application
 from trip_node.node import Report
 from trip_node.node.admission import MOST_BYTES, Federation, order_to_close
 from trip_node.node.sending import SIGNATURE, send
 from trip_node.node.signing import Signer
+from trip_node.protocol.defences import Defence
 from trip_node.settings.errors import InvalidSetting
 
 __all__ = ["keys", "start"]  # fixtures
@@ -313,7 +316,7 @@ def test_no_accepted_report_is_lost_by_kills(keys: Path, tmp_path: Path, thoroug
     rng = np.random.default_rng(0)
     accepted: list[Report] = []
     first_rounds = dict.fromkeys(NAMES, 1)
-    for kill in range(30 if thorough else 2):
+    for kill in range(30 if thorough else 1):
         with process(keys, tmp_path / "state") as (running, address):
             began = len(accepted)
 
@@ -377,7 +380,10 @@ def test_the_page_draws_scores_live(keys: Path, tmp_path: Path) -> None:
         pytest.skip("no Chromium is installed")
     sync_api = pytest.importorskip("playwright.sync_api")
     complaints: list[str] = []
-    with process(keys, tmp_path / "state") as (_, address), sync_api.sync_playwright() as driver:
+    ledger = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
+    app = application(Service(Federation.read(keys), ledger, Defence(), None))
+    with serving(app) as port, sync_api.sync_playwright() as driver:
+        address = f"http://127.0.0.1:{port}"
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()
         page.on("console", lambda message: complaints.append(message.text))

@@ -167,7 +167,7 @@ ENTRY = st.fixed_dictionaries(
 def test_any_header_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, header: Any, content: bytes
 ) -> None:
-    path = write(tmp_path_factory.mktemp("drawn") / "m", header, content)
+    path = write(tmp_path_factory.getbasetemp() / "drawn", header, content)
     try:
         stored = Stored.open(path)
     except InvalidSetting:
