@@ -202,5 +202,6 @@ def test_a_run_from_python_works_on_all_cores(tmp_path: Path) -> None:
     code += "from experiments.harness.kept_runs import compose_config; "
     code += "config = compose_config('vs_shapley', sys.argv[2:]); "
     code += "print(run(config, Path(sys.argv[1]))['devices'])"
-    told = told_by(code, str(tmp_path / "run"), *SHARED, "model=mlp", "training.rounds=1")
+    more = "n_clients=5", "model=mlp", "training.rounds=1"
+    told = told_by(code, str(tmp_path / "run"), *SHARED, *more)
     assert int(told.splitlines()[-1]) == cores()

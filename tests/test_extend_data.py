@@ -11,7 +11,7 @@ import trip_jax as tj
 from tests.conftest import tiny_data
 from trip_jax.data.partition import DISTRIBUTIONS, Division
 from trip_jax.protocol.algorithm import learn
-from trip_jax.topology import FAMILIES, WEIGHTS, WeightRule
+from trip_jax.topology import FAMILIES, WEIGHTS, Topology, WeightRule
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def test_a_distribution() -> None:
         """Equal sizes, unshuffled; the images of the client of the highest rank are negatives."""
         parts = np.array_split(np.arange(len(data.train_labels)), len(ranks))
         images, last = data.train_images.copy(), parts[int(np.argmax(ranks))]
-        images[last] = 255 - images[last]
+        images[last] = 1 - images[last]
         return Division(parts, replace(data, train_images=images), ranks, "rank")
 
     dataset = tj.load_dataset(tj.DatasetConfig("synthetic", train_size=64, test_size=40))
@@ -34,7 +34,7 @@ def test_a_distribution() -> None:
     assert (federation.level_name, federation.levels.tolist()) == ("rank", [0, 1, 2])
     images = np.asarray(federation.data.images)
     assert (images[:43] == dataset.train_images[:43]).all()  # 22, 21 and 21
-    assert (images[43:] == 255 - dataset.train_images[43:]).all()
+    assert (images[43:] == 1 - dataset.train_images[43:]).all()
 
     graph = tj.topology.build(nx.star_graph(2), federation.data.sizes)
     training = tj.Training(rounds=1, local_epochs=1)
@@ -59,7 +59,7 @@ def test_a_family_and_weights() -> None:
     expected = tj.topology.build(weights, np.ones(6))
     np.testing.assert_allclose(drawn.at(0).shares, expected.at(0).shares, rtol=1e-6)
 
-    def learned(graph: tj.Topology) -> np.ndarray:
+    def learned(graph: Topology) -> np.ndarray:
         simulation = tj.Simulation(
             tj.mlp(3, (6,)), tiny_data(), graph, training=tj.Training(rounds=1, batch_size=4)
         )
