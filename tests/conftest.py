@@ -43,6 +43,7 @@ from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.runs import figures
 from trip_jax.runs.launch import run as carry_out
 from trip_jax.runs.schema import CONF, config_from, register
+from trip_jax.settings import LISTENERS
 from trip_jax.simulation import Simulation
 from trip_jax.simulation.observer import Observer
 
@@ -176,6 +177,15 @@ def fresh_programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     jax.clear_caches()
 
 
+@pytest.fixture
+def kept_programs() -> Iterator[None]:
+    """Names that a test gives to objects of its own are new: no program of others is dropped."""
+    before = LISTENERS[:]
+    LISTENERS.remove(programs.forget_namesake)
+    yield
+    LISTENERS[:] = before
+
+
 @pytest.fixture(scope="module")
 def quick_figures() -> Iterator[None]:
     """Figures take as long as all else of a small run, and others test them."""
@@ -187,6 +197,12 @@ def quick_figures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "draw_all", draw)
         yield
+
+
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Experiments draw figures and do not write them, which takes longest."""
+    monkeypatch.setattr("experiments.harness.report.Report.save", lambda *_: None)
 
 
 TINY = (

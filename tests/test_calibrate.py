@@ -8,6 +8,7 @@ import pytest
 
 from experiments import calibrate
 from tests.conftest import SIZES, Once, tiny, tiny_data
+from tests.synthetic_runs import EIGHT
 from trip_jax import Contribution, Defence, Federation, Training, load_run, save_run
 from trip_jax.protocol.coordinator import trace
 from trip_jax.runs.reports import recorded_reports
@@ -83,9 +84,9 @@ def test_the_command_prints_a_line_a_setting(
             calibrate.calibrate(paths)
 
 
-def test_runs_that_tell_nothing_are_refused(runs: list[str]) -> None:
-    run = load_run(runs[0]).data
+def test_runs_that_tell_nothing_are_refused() -> None:
+    run = EIGHT.assign(lcv=(0 * EIGHT.adopted).expand_dims(utility=["loss"]))
     with pytest.raises(InvalidSetting, match="two rounds or more"):
         calibrate.v_threshold(run.isel(round=[0]))
     with pytest.raises(InvalidSetting, match="agree exactly"):
-        calibrate.penalty_and_distance(run.assign(lcv=run.lcv * 0), "loss", "paper")
+        calibrate.penalty_and_distance(run, "loss", "paper")

@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shlex
 import shutil
 import signal
@@ -40,7 +41,7 @@ from experiments.topologies import BEYOND_THE_PAPER, topologies
 from experiments.vs_shapley import vs_shapley
 from tests import reference as ref
 from tests.conftest import Once
-from trip_jax import Config, Contribution
+from trip_jax import Config, Contribution, Distribution, TopologyConfig
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.checkpoints import Checkpoints
 from trip_jax.runs.lock import locked
@@ -72,7 +73,7 @@ def reported(experiment: str, *arguments: str, out: Path) -> Report:
 @pytest.fixture(scope="module")
 def chosen(thorough: bool) -> dict[str, tuple[str, ...]]:
     """The columns of Tables I and II that are run, as arguments: all with `--thorough`."""
-    few = {"vs_shapley": ("distribution=iid,sizes",)}
+    few = {"vs_shapley": ("distribution=iid,noisy_labels",)}  # of one size, so that they share
     few["topologies"] = ("topology=directed,time_varying",)
     return dict.fromkeys(few, ()) if thorough else few
 
@@ -91,10 +92,15 @@ def once_learned(tmp_path_factory: pytest.TempPathFactory) -> Attributed:
 
 
 @pytest.fixture(scope="module")
-def few(once: Once) -> Path:
-    """The cell of Table I for a federation of three."""
-    arguments = ["scale=smoke", *FEW, "distribution=iid"]
-    return once("few", lambda out: vs_shapley([*arguments, f"out={out}"]))
+def iid_config() -> Config:
+    """The first cell of Table I at scale=smoke."""
+    return cell_config(["dataset=digits", "model=mlp", *SCALES.smoke, "distribution=iid"])
+
+
+@pytest.fixture(scope="module")
+def noisy_config(iid_config: Config) -> Config:
+    """The last of those that are run without `--thorough`."""
+    return replace(iid_config, distribution=Distribution("noisy_labels"))
 
 
 def test_table_1_is_written_with_its_scale_beside_every_number(
@@ -102,7 +108,7 @@ def test_table_1_is_written_with_its_scale_beside_every_number(
 ) -> None:
     report = reported("vs_shapley", *chosen["vs_shapley"], out=folder)
     text = report.file(".md").read_text()
-    columns = DISTRIBUTIONS if thorough else ("iid", "sizes")
+    columns = DISTRIBUTIONS if thorough else ("iid", "noisy_labels")
     asked = " ".join(("seed=0", *chosen["vs_shapley"], "devices=1"))
     command = f"python -m experiments.vs_shapley scale=smoke dataset=digits model=mlp {asked}"
     assert f"\n\nCommand: `{command}`\n\nSetting: " in text
@@ -140,12 +146,11 @@ def test_table_1_is_written_with_its_scale_beside_every_number(
 
 
 def test_distances_are_those_of_the_kept_arrays(
-    folder: Path, chosen: dict[str, tuple[str, ...]]
+    folder: Path, chosen: dict[str, tuple[str, ...]], noisy_config: Config
 ) -> None:
     report = reported("vs_shapley", *chosen["vs_shapley"], out=folder)
     frame = pandas.read_csv(report.file(".csv"))
-    config = cell_config(["dataset=digits", "model=mlp", *SCALES.smoke, "distribution=sizes"])
-    cell = Cell(folder / "cells", config, "test")
+    cell = Cell(folder / "cells", noisy_config, "test")
     assert cell.folder.is_dir()
     trip = cell.trip_values("loss", "efficient")
     # Eq. 3 from the recorded LCVs is the run's own phi where utility and normalisation agree.
@@ -154,11 +159,11 @@ def test_distances_are_those_of_the_kept_arrays(
     )
     truth = cell.decentralised()["values"][..., 1]
     row = frame.query(
-        "vs_shapley == 'sizes' and utility == 'loss' and normalization == 'efficient' "
+        "vs_shapley == 'noisy_labels' and utility == 'loss' and normalization == 'efficient' "
         "and truth == 'loss' and method == 'TRIP-Shapley'"
     )
     assert row.distance.item() == pytest.approx(cosine_distance(trip, truth).mean(), rel=1e-4)
-    row = frame.query("vs_shapley == 'sizes' and utility == 'loss' and method == 'equal'")
+    row = frame.query("vs_shapley == 'noisy_labels' and utility == 'loss' and method == 'equal'")
     expected = yardsticks(np.ones_like(truth), truth)
     assert {name: row[name].item() for name in expected} == pytest.approx(expected, rel=1e-4)
 
@@ -248,7 +253,7 @@ def test_chosen_methods_stand_beside_nulls_and_trip() -> None:
 
 
 def test_methods_are_judged_in_the_cells_of_the_tables(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, iid_config: Config, thorough: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("a ground truth was executed again")
@@ -256,15 +261,14 @@ def test_methods_are_judged_in_the_cells_of_the_tables(
     monkeypatch.setattr(Cell, "_reexecuted", refuse)
     arguments = ["scale=smoke", "devices=1", f"out={folder}"]
     asked = ["distribution=iid", "topology=regular"]
+    asked += [] if thorough else ["method=surrogate,second order"]
     methods([*arguments, *asked])
-    graphs = ("regular", "star", "line", "watts_strogatz", *BEYOND_THE_PAPER)
-    columns = {"distributions": DISTRIBUTIONS, "topologies": graphs}
-    study = CellStudy("methods", [*arguments, *asked], **columns, names=("utility", "samples"))
+    study = MethodStudy([*arguments, *asked])
+    assert len(study.methods) == (len(METHODS) if thorough else 1 + len(NULLS) + 2)
     report = study.report("digits", "mlp")
     frame = pandas.read_csv(report.file(".csv"))
-    assert len(frame) == 2 * len(METHODS) and set(frame.method) == set(METHODS)
-    config = cell_config(["dataset=digits", "model=mlp", *SCALES.smoke, "distribution=iid"])
-    cell = Cell(folder / "cells", config, "test")
+    assert len(frame) == 2 * len(study.methods) and set(frame.method) == set(study.methods)
+    cell = Cell(folder / "cells", iid_config, "test")
     trip = frame.query(f"method == '{TRIP}' and utility == 'accuracy'")
     distances = cosine_distance(cell.trip.phi.values, cell.decentralised()["values"][..., 0])
     assert trip.distance.item() == pytest.approx(distances.mean(), rel=1e-3, abs=1e-6)
@@ -291,17 +295,16 @@ def test_one_trajectory_tells_what_single_runs_do(
 
 
 def test_baselines_are_judged_by_the_shapley_value_of_fedavg(
-    folder: Path, chosen: dict[str, tuple[str, ...]]
+    folder: Path, chosen: dict[str, tuple[str, ...]], noisy_config: Config
 ) -> None:
-    config = cell_config(["dataset=digits", "model=mlp", *SCALES.smoke, "distribution=sizes"])
-    cell = Cell(folder / "cells", config, "test")
+    cell = Cell(folder / "cells", noisy_config, "test")
     rounds, truth = cell.fedavg_tables()["rounds"], cell.centralised()
     np.testing.assert_allclose(rounds[1:, 0], rounds[:-1, -1], atol=1e-5)  # of all
     everyone = truth["utilities"][truth["inside"].all(axis=1), 0]
     np.testing.assert_allclose(rounds[-1, -1], everyone[0], atol=1e-5)
     games = {"MR": rounds, "OR": cell.fedavg_tables()["reconstructed"][None]}
     report = reported("vs_shapley", *chosen["vs_shapley"], out=folder)
-    frame = pandas.read_csv(report.file(".csv")).query("vs_shapley == 'sizes'")
+    frame = pandas.read_csv(report.file(".csv")).query("vs_shapley == 'noisy_labels'")
     for (method, utilities), (k, utility) in product(games.items(), enumerate(UTILITIES)):
         values = np.zeros(6)
         for table in utilities[..., k]:
@@ -313,6 +316,7 @@ def test_baselines_are_judged_by_the_shapley_value_of_fedavg(
         assert row.distance.item() == pytest.approx(distance, rel=1e-4, abs=1e-8)
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_finished_cells_are_not_run_again(
     folder: Path, chosen: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,12 +392,12 @@ def test_no_cell_is_run_where_another_cannot_be(
 
 
 def test_an_interrupted_re_execution_goes_on(
-    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = cell_config([*FEW, "distribution=iid"])
-    whole = Cell(few / "cells", config, "test").decentralised()
     monkeypatch.setattr(reexecution, "_memory", lambda mesh: 1.0)  # a coalition at a time
-    cell = Cell(tmp_path, config, "test")
+    whole = Cell(tmp_path / "whole", config, "test").decentralised()
+    cell = Cell(tmp_path / "interrupted", config, "test")
     save, saved = Checkpoints.save, []
 
     def interrupt(self: Checkpoints, step: int, arrays: Arrays) -> None:
@@ -417,7 +421,7 @@ def test_an_interrupted_re_execution_goes_on(
         return original(*chunk)
 
     monkeypatch.setattr(reexecution, "_first_mixed", counting)
-    continued = Cell(tmp_path, config, "test").decentralised()
+    continued = Cell(tmp_path / "interrupted", config, "test").decentralised()
     assert saved == [1, 2, 3] and len(executed) == 5  # of eight coalitions
     np.testing.assert_array_equal(continued["values"], whole["values"])
     names = {file.name for file in cell.folder.iterdir()}
@@ -474,22 +478,27 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 
 
 def test_cells_of_different_settings_do_not_share_a_folder(tmp_path: Path) -> None:
-    def folder_of(*overrides: str) -> Path:
-        return Cell(tmp_path, cell_config([*FEW, *overrides]), "test").folder
+    config = cell_config(FEW)
 
-    assert folder_of() == folder_of("training.momentum=0.9")  # the default
-    others = [("training.momentum=0.8",), ("seed=1",), ("topology.directed=true",)]
-    others.append(("n_clients=6",))
-    sampled = Cell(tmp_path, cell_config([*FEW, "n_clients=6"]), "test", samples=40).folder
-    large = Cell(tmp_path, cell_config([*FEW, "n_clients=6"]), "test", borders=2).folder
-    assert len({folder_of(), sampled, large, *(folder_of(*other) for other in others)}) == 7
-    every = Cell(tmp_path, cell_config([*FEW]), "test", samples=8)
+    def folder_of(**changes: Any) -> Path:
+        return Cell(tmp_path, replace(config, **changes), "test").folder
+
+    told = cell_config([*FEW, "training.momentum=0.9"])  # the default
+    assert Cell(tmp_path, told, "test").folder == folder_of()
+    others: list[dict[str, Any]] = [{"seed": 1}, {"n_clients": 6}]
+    others.append({"training": replace(config.training, momentum=0.8)})
+    others.append({"topology": replace(config.topology, directed=True)})
+    six = replace(config, n_clients=6)
+    sampled = Cell(tmp_path, six, "test", samples=40).folder
+    large = Cell(tmp_path, six, "test", borders=2).folder
+    assert len({folder_of(), sampled, large, *(folder_of(**other) for other in others)}) == 7
+    every = Cell(tmp_path, config, "test", samples=8)
     assert every.folder == folder_of() and every.samples is None
     graph = tmp_path / "graph.txt"
     folders = set()
     for edges in ("0 1\n1 2\n", "0 1\n0 2\n"):
         graph.write_text(edges)
-        folders.add(folder_of("topology=file", f"topology.files=[{graph}]"))
+        folders.add(folder_of(topology=TopologyConfig("file", files=(str(graph),))))
     assert len(folders) == 2
 
 
@@ -639,22 +648,28 @@ def test_too_many_clients_are_refused_before_anything_is_trained(tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_other_utilities_alone_have_their_own_first_table(few: Path) -> None:
-    arguments = ["scale=smoke", *FEW, "distribution=iid", f"out={few}", "utility=loss"]
-    before = set(few.glob("*.md"))
-    vs_shapley([*arguments, "normalization=efficient", "samples=8"])  # of eight
-    (report,) = set(few.glob("*.md")) - before
+@pytest.mark.usefixtures("unrendered")
+def test_other_utilities_alone_have_their_own_first_table(folder: Path) -> None:
+    arguments = ["scale=smoke", "devices=1", "distribution=iid", f"out={folder}", "utility=loss"]
+    before = set(folder.glob("*.md"))
+    vs_shapley([*arguments, "normalization=efficient", "samples=64"])  # of 64
+    (report,) = set(folder.glob("*.md")) - before
     text = report.read_text()
     assert "By loss and Eq. 4 divided by m:\n\n| method | iid | mean |" in text
     assert "sampled" not in text
 
 
-def test_as_a_program(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "experiments.topologies", "scale=smoke", "topology=tree"]
-    done = subprocess.run([*command, f"out={tmp_path}"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: topology must be one of barabasi_albert, complete")
-    assert done.stderr.count("\n") == 1
+def test_as_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["x", "scale=smoke", "topology=tree", f"out={tmp_path}"])
+    monkeypatch.delitem(sys.modules, "experiments.topologies")
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_module("experiments.topologies", run_name="__main__")
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: topology must be one of barabasi_albert, complete")
+    assert said.count("\n") == 1
 
 
 NAMED = ("scale", "dataset", "model", "seed", "k", "out")
@@ -718,27 +733,28 @@ def test_reports_that_differ_have_short_names_of_their_own() -> None:
     assert named("model=mlp,cnn", "seed=1", model="mlp") == named("model=mlp", "seed=1")
 
 
-def test_a_run_under_other_defaults_is_not_taken_for_this_one(few: Path, tmp_path: Path) -> None:
-    config = cell_config([*FEW, "distribution=iid"])
-    cell = Cell(tmp_path, config, "test")
-    shutil.copytree(Cell(few / "cells", config, "test").folder, cell.folder)
+def test_a_run_under_other_defaults_is_not_taken_for_this_one(
+    folder: Path, iid_config: Config, tmp_path: Path
+) -> None:
+    cell = Cell(tmp_path, iid_config, "test")
+    shutil.copytree(Cell(folder / "cells", iid_config, "test").folder, cell.folder)
     assert cell.trip.attrs
     settings = cell.folder / "settings.json"
     settings.write_text(settings.read_text().replace('momentum": 0.9', 'momentum": 0.8'))
     for part in (lambda cell: cell.trip, Cell.decentralised):
         with pytest.raises(InvalidSetting, match=r"training\.momentum=0\.8, not 0\.9"):
-            part(Cell(tmp_path, config, "test"))
+            part(Cell(tmp_path, iid_config, "test"))
 
 
 def test_interrupted_tables_of_fedavg_go_on(
-    few: Path,
+    folder: Path,
+    iid_config: Config,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    config = cell_config([*FEW, "distribution=iid"])
-    whole = Cell(few / "cells", config, "test").fedavg_tables()
-    cell = Cell(tmp_path, config, "test")
+    whole = Cell(folder / "cells", iid_config, "test").fedavg_tables()
+    cell = Cell(tmp_path, iid_config, "test")
 
     def interrupt(_: float) -> str:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -748,9 +764,9 @@ def test_interrupted_tables_of_fedavg_go_on(
         patch.setattr(cells, "duration", interrupt)
         with pytest.raises(Interrupted, match="the same command goes on"):
             cell.fedavg_tables()
-    assert "round 1/2" in capsys.readouterr().out
+    assert "round 1/3" in capsys.readouterr().out
     going_on = cell.fedavg_tables()
-    assert "round 1/2" not in capsys.readouterr().out
+    assert "round 1/3" not in capsys.readouterr().out
     for name in ("rounds", "reconstructed"):
         np.testing.assert_array_equal(going_on[name], whole[name])
 

@@ -14,6 +14,8 @@ import pytest
 
 from tests.conftest import follow, tiny
 from trip_jax import Adversary, Contribution, InvalidSetting, decentralised_truth
+from trip_jax.learning.evaluation import LOSS
+from trip_jax.programs import forget_namesake
 from trip_jax.protocol.adversaries import LIES, Honest
 from trip_jax.protocol.aggregation import AGGREGATIONS, aggregate
 from trip_jax.protocol.channels import Channel
@@ -26,39 +28,46 @@ from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import Contributions, Learned, State
 from trip_jax.protocol.weighing import WEIGHINGS, Weighing
+from trip_jax.settings import LISTENERS
 from trip_jax.shapley import ESTIMATORS, SEMIVALUES
 from trip_jax.shapley.rows import after_ends
 from trip_jax.simulation import Simulation
+from trip_jax.simulation.history import Result
 
-WORLD = nx.watts_strogatz_graph(6, 4, 0.3, seed=1)
 REGISTRIES = (SEMIVALUES, ESTIMATORS, LIES, AGGREGATIONS, CHANNELS, METHODS, WEIGHINGS)
 
 
 @pytest.fixture(autouse=True)
-def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch, kept_programs: None) -> None:
     for registry in REGISTRIES:
         monkeypatch.setattr(registry, "_named", dict(registry._named))
+
+
+@pytest.fixture(scope="module")
+def plain() -> Result:
+    """A path of six clients, by the rules of this package alone."""
+    return tiny().run()
 
 
 def learning_of(simulation: Simulation, state: State) -> Learned:
     return simulation.on_its_data(simulation.compile(state)).learn(state)
 
 
-def test_a_semivalue() -> None:
+def test_a_semivalue(plain: Result) -> None:
     @SEMIVALUES("of_the_first")
     def joins_the_empty_coalition(m: int, s: int) -> float:
         return float(m * (s == 0))
 
-    simulation = tiny(nx.path_graph(6), contribution=Contribution("loss", semivalue="of_the_first"))
+    simulation = tiny(contribution=Contribution(semivalue="of_the_first"))
     # A client's coalitions: none, each member alone, and all, which are the next model.
     assert simulation.coalitions.tolist() == [2 * 4 + 4 * 5]
-    lcv = simulation.run().records.lcv[0, ..., 1]
-    shapley = tiny(nx.path_graph(6), contribution=Contribution("loss")).run().records.lcv[0, ..., 1]
-    assert lcv.any() and not np.allclose(lcv, shapley)
+    lcv = simulation.run().records.lcv[0, ..., LOSS]
+    assert lcv.any() and not np.allclose(lcv, plain.records.lcv[0, ..., LOSS])
 
 
 def test_a_name_goes_to_the_newer_object() -> None:
     """Also in a notebook whose cell is run once more: nothing compiled remembers the older one."""
+    LISTENERS.append(forget_namesake)
     found = []
     for factor in (1, 2):
         SEMIVALUES("of_the_last")(lambda m, s, factor=factor: float(factor * (s == m - 1)))
@@ -67,8 +76,7 @@ def test_a_name_goes_to_the_newer_object() -> None:
     np.testing.assert_allclose(found[1], 2 * found[0], rtol=1e-5)
 
 
-@pytest.mark.parametrize("changed", ["attribute", "global"])
-def test_own_rules_may_change_between_federations(changed: str) -> None:
+def test_own_rules_may_change_between_federations() -> None:
     """Neither needs to show in what compares equal: each federation has programs of its own."""
     most = [1.0]
 
@@ -82,11 +90,10 @@ def test_own_rules_may_change_between_federations(changed: str) -> None:
 
     assert Cut(1) == Cut(2)
     found = []
-    for factor in (0.05, 0.01):
-        most[0] = factor if changed == "global" else 1
-        rule = Cut(factor if changed == "attribute" else 1)
-        found.append(tiny(rules={"audit": rule}).run().records.adopted.max())
-    np.testing.assert_allclose(found, [0.05, 0.01], rtol=1e-6)
+    for attribute, in_module in ((0.05, 1), (0.01, 1), (0.01, 0.5)):
+        most[0] = in_module
+        found.append(tiny(rules={"audit": Cut(attribute)}).run().records.adopted.max())
+    np.testing.assert_allclose(found, [0.05, 0.01, 0.005], rtol=1e-6)
 
 
 def test_an_adversary() -> None:
@@ -97,13 +104,13 @@ def test_an_adversary() -> None:
             return jnp.where(here.liars.mask[:, None], 2 * lcv, lcv)
 
     LIES("flatterer", reads=())(lambda settings, v_threshold, divided: Flatterer())
-    records = tiny(WORLD, adversary=Adversary("flatterer", clients=(1, 4))).run().records
+    records = tiny(adversary=Adversary("flatterer", clients=(1, 4))).run().records
     lies = [1, 4]
     np.testing.assert_array_equal(records.reported[:, lies], 2 * records.lcv[..., 0][:, lies])
     np.testing.assert_array_equal(records.reported[:, 0], records.lcv[:, 0, :, 0])
 
 
-def test_a_defence() -> None:
+def test_a_defence(plain: Result) -> None:
     @dataclass(frozen=True)
     class Ceiling:
         """Cuts what is reported off, and flags who reported it."""
@@ -119,9 +126,9 @@ def test_a_defence() -> None:
                 flagged=flagged,
             )
 
-    open_, cut = (tiny(WORLD, rules=rules).run() for rules in ({}, {"audit": Ceiling(0.05)}))
-    np.testing.assert_array_equal(cut.records.adopted, np.minimum(open_.records.reported, 0.05))
-    np.testing.assert_array_equal(cut.records.flagged, (open_.records.reported > 0.05).any(axis=2))
+    cut, told = tiny(rules={"audit": Ceiling(0.05)}).run(), plain.records.reported
+    np.testing.assert_array_equal(cut.records.adopted, np.minimum(told, 0.05))
+    np.testing.assert_array_equal(cut.records.flagged, (told > 0.05).any(axis=2))
 
 
 def test_a_rule_that_does_not_exist_is_told() -> None:
@@ -145,9 +152,9 @@ class TrimmedMean:
         return here.mask.astype(jnp.float32)
 
 
-def test_an_aggregation_rule() -> None:
+def test_an_aggregation_rule(plain: Result) -> None:
     AGGREGATIONS("trimmed_mean", reads=())(lambda settings: TrimmedMean())
-    simulation = tiny(WORLD, aggregation="trimmed_mean")
+    simulation = tiny(aggregation="trimmed_mean")
     state = simulation.start()
     learned = learning_of(simulation, state)
     here = simulation.topology.at(0)
@@ -156,11 +163,11 @@ def test_an_aggregation_rule() -> None:
         expected = np.sort(np.asarray(learned.trained)[members], axis=0)
         expected = expected[1:-1] if len(members) > 2 else expected
         np.testing.assert_allclose(learned.models[i], expected.mean(axis=0), atol=1e-6)
-    result, mean = simulation.run(), tiny(WORLD).run()
-    assert np.isfinite(result.phi).all() and not np.allclose(result.phi, mean.phi)
+    result = simulation.run()
+    assert np.isfinite(result.phi).all() and not np.allclose(result.phi, plain.phi)
 
 
-def test_a_lossy_channel() -> None:
+def test_a_lossy_channel(plain: Result) -> None:
     @dataclass(frozen=True)
     class Rounded(Channel):
         """Models are sent as multiples of 1/32."""
@@ -173,7 +180,7 @@ def test_a_lossy_channel() -> None:
             return replace(sent, before=before, trained=trained, altered=everyone), memory
 
     CHANNELS("rounded", reads=())(lambda settings: Rounded())
-    simulation = tiny(nx.path_graph(6), channel="rounded")
+    simulation = tiny(channel="rounded")
     state = simulation.start()
     learned = learning_of(simulation, state)
     here, trained = simulation.topology.at(0), np.asarray(learned.trained)
@@ -182,7 +189,7 @@ def test_a_lossy_channel() -> None:
     models = [trained[0], received[1]]  # its own arrives as it is
     expected = np.asarray(here.shares[0])[:2] @ np.stack(models)
     np.testing.assert_allclose(learned.models[0], expected, atol=1e-6)
-    assert not np.allclose(simulation.run().phi, tiny(nx.path_graph(6)).run().phi)
+    assert not np.allclose(simulation.run().phi, plain.phi)
     with pytest.raises(InvalidSetting, match="set channel=none"):
         decentralised_truth(simulation)
 
@@ -207,15 +214,15 @@ def test_an_estimator_of_shapley_values() -> None:
 
     ESTIMATORS("crude")(Crude())
     star = nx.star_graph(5)
-    crude = tiny(star, contribution=Contribution("loss", estimator="crude", budget=24)).run()
-    exact = tiny(star, contribution=Contribution("loss")).run()
+    crude = tiny(star, contribution=Contribution(estimator="crude", budget=24)).run()
+    exact = tiny(star).run()
     np.testing.assert_array_equal(crude.models, exact.models)
-    hub, leaves = (result.records.lcv[..., 1] for result in (crude, exact))
+    hub, leaves = (result.records.lcv[..., LOSS] for result in (crude, exact))
     assert np.isfinite(hub[:, 0]).all() and not np.allclose(hub[:, 0], leaves[:, 0])
     np.testing.assert_allclose(hub[:, 1:], leaves[:, 1:], atol=1e-6)
 
 
-def test_a_way_to_tell_contributions() -> None:
+def test_a_way_to_tell_contributions(plain: Result) -> None:
     @METHODS("gain_by_weight")
     @dataclass(frozen=True)
     class GainByWeight(Method):
@@ -239,10 +246,9 @@ def test_a_way_to_tell_contributions() -> None:
             lcv = nearby.shares[..., None] * (after - before)[:, None]
             return Contributions(lcv, jnp.zeros_like(lcv), after)
 
-    result = tiny(WORLD, contribution=Contribution(method="gain_by_weight")).run()
-    exact = tiny(WORLD).run()
-    np.testing.assert_array_equal(result.models, exact.models)
-    np.testing.assert_allclose(result.records.utility, exact.records.utility, rtol=1e-5)
+    result = tiny(contribution=Contribution(method="gain_by_weight")).run()
+    np.testing.assert_array_equal(result.models, plain.models)
+    np.testing.assert_allclose(result.records.utility, plain.records.utility, rtol=1e-5)
     gains = result.records.utility[1] - result.records.utility[0]
     np.testing.assert_allclose(result.records.lcv[1].sum(axis=1), gains, atol=1e-5)
 
@@ -260,7 +266,7 @@ def test_weights_that_follow_contributions() -> None:
             return replace(here, neighbourhoods=replace(nearby, weights=weights))
 
     WEIGHINGS("trusting", reads=())(lambda settings: Trusting())
-    simulation, fixed = tiny(WORLD, trust="trusting"), tiny(WORLD)
+    simulation, fixed = tiny(trust="trusting"), tiny()
     states, same = follow(simulation).states, follow(fixed).states
     np.testing.assert_array_equal(states[1].models, same[1].models)
     here, phi = simulation.topology.at(0), np.asarray(states[1].phi)

@@ -30,7 +30,7 @@ from experiments.harness.kept_runs import KeptRun, compose_config, read
 from experiments.harness.statistics import bootstrap, interval_over_seeds, pearson, spearman
 from experiments.paper import rescoring
 from experiments.paper.small_world import SmallWorldStudy
-from tests.conftest import Once
+from tests.conftest import Once, rarely
 from trip_jax import Adversary, Defence
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.evaluation import ACCURACY
@@ -58,8 +58,15 @@ def removed(once: Once) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lied(once: Once) -> Path:
-    return once("lied", lambda out: dishonest([*LIES, f"out={out}"]))
+def told_lies(thorough: bool) -> tuple[str, ...]:
+    """All with `--thorough`; d1d2 shares what clients find with d1, and d2 with honest clients."""
+    return ("d1", "d2", "d1d2") if thorough else ("d2", "d1d2")
+
+
+@pytest.fixture(scope="module")
+def lied(once: Once, told_lies: tuple[str, ...]) -> Path:
+    arguments = [*LIES, f"lie={','.join(told_lies)}"]
+    return once("lied", lambda out: dishonest([*arguments, f"out={out}"]))
 
 
 def first_run(folder: Path) -> KeptRun:
@@ -73,11 +80,10 @@ def test_removals_follow_the_scores(removed: Path) -> None:
     for _, rows in frame[frame.k == 0].groupby("seed"):
         assert rows.accuracy.nunique() == 1
     run = first_run(removed)
-    order = np.argsort(-run.trip.score.values, kind="stable")
     present = np.ones(6, bool)
-    present[order[:4]] = False
-    process = removal.Removal(mixing_rule(run.simulation))
-    (utilities,) = Executor(run.simulation, process).execute(run.simulation, present[None])
+    present[np.argsort(-run.trip.score.values, kind="stable")[:4]] = False
+    executed = read(run.folder / "removals.npz")
+    (utilities,) = executed["utilities"][(executed["present"] == present).all(axis=1)]
     row = frame.query(
         "seed == 0 and criterion == 'TRIP-Shapley' and order == 'highest first' and k == 4"
     )
@@ -118,6 +124,16 @@ def test_other_methods_give_orders(removed: Path, removed_by_others: Path) -> No
         assert row.accuracy.item() == pytest.approx(utilities[present, ACCURACY].mean(), rel=1e-5)
     text = only(removed_by_others, "*.md").read_text()
     assert "By surrogate's score; random" in text and "| fedif | " in text
+
+
+@pytest.mark.thorough
+def test_kept_removals_are_those_of_a_single_execution(removed: Path) -> None:
+    run = first_run(removed)
+    executed = read(run.folder / "removals.npz")
+    present, expected = executed["present"][-1], executed["utilities"][-1]
+    process = removal.Removal(mixing_rule(run.simulation))
+    (utilities,) = Executor(run.simulation, process).execute(run.simulation, present[None])
+    np.testing.assert_allclose(utilities[present], expected[present], atol=1e-5)
 
 
 @pytest.mark.thorough
@@ -240,33 +256,44 @@ def test_weight_given_to_the_hub_of_a_star(tmp_path: Path) -> None:
 STAR = ("dataset=digits", "model=mlp", "topology=star")
 
 
-def test_scores_under_lies_are_those_of_whole_runs(lied: Path) -> None:
-    frame = pandas.read_csv(only(lied, "*.csv"), keep_default_na=False)
-    honest = first_run(lied)
-    scenarios = (
-        ("d1", False, 0.1, "", Adversary("d1", 0.34)),
+@pytest.mark.parametrize(
+    ("lie", "defended", "amount", "variant", "adversary"),
+    [
         ("d1d2", True, 0.1, "", Adversary("d1d2", 0.34)),
-        ("d2", True, 0.4, "", Adversary("d2", 0.34, amount=0.4)),
-        ("d1", True, 0.1, "evasive", Adversary("d1", 0.34, fake="evasive")),
-        ("d2", False, 0.1, "colluding", Adversary("d2", 0.34, collude=True)),
-    )
-    told = honest.simulation.run().scores
-    for lie, defended, amount, variant, adversary in scenarios:
-        defence = Defence(c1=defended, c2=defended, v_threshold=0)
-        result = honest.simulation.with_liars(adversary, defence).run()
-        (row,) = frame[
-            (frame.lie == lie)
-            & (frame.defended == defended)
-            & (frame.amount == amount)
-            & (frame.variant == variant)
-        ].itertuples()
-        liars = result.liars
-        assert row.liars == pytest.approx(result.scores[liars].mean(), abs=1e-5)
-        assert row.gain == pytest.approx((result.scores - told)[liars].mean(), abs=1e-5)
-        flagged = np.asarray(result.records.flagged)
-        lying = np.isin(np.arange(6), liars) & ("d2" in adversary.kind)
-        assert row.c2_false == pytest.approx(flagged[:, ~lying].mean(), abs=1e-5)
-    assert len(frame) == 2 * (1 + 3 + 1 + 2)
+        rarely("d1", False, 0.1, "", Adversary("d1", 0.34)),
+        rarely("d2", True, 0.4, "", Adversary("d2", 0.34, amount=0.4)),
+        rarely("d1", True, 0.1, "evasive", Adversary("d1", 0.34, fake="evasive")),
+        rarely("d2", False, 0.1, "colluding", Adversary("d2", 0.34, collude=True)),
+    ],
+)
+def test_scores_under_lies_are_those_of_whole_runs(
+    lied: Path,
+    told_lies: tuple[str, ...],
+    lie: str,
+    defended: bool,
+    amount: float,
+    variant: str,
+    adversary: Adversary,
+) -> None:
+    frame = pandas.read_csv(only(lied, "*.csv"), keep_default_na=False)
+    variants = len({"d1", "d2"} & set(told_lies))  # evasive and colluding ones
+    assert len(frame) == 2 * (1 + len(told_lies) + 1 + variants)
+    honest = first_run(lied)
+    defence = Defence(c1=defended, c2=defended, v_threshold=0)
+    result = honest.simulation.with_liars(adversary, defence).run()
+    (row,) = frame[
+        (frame.lie == lie)
+        & (frame.defended == defended)
+        & (frame.amount == amount)
+        & (frame.variant == variant)
+    ].itertuples()
+    liars = result.liars
+    assert row.liars == pytest.approx(result.scores[liars].mean(), abs=1e-5)
+    told = honest.trip.score.values
+    assert row.gain == pytest.approx((result.scores - told)[liars].mean(), abs=1e-5)
+    flagged = np.asarray(result.records.flagged)
+    lying = np.isin(np.arange(6), liars) & ("d2" in adversary.kind)
+    assert row.c2_false == pytest.approx(flagged[:, ~lying].mean(), abs=1e-5)
 
 
 @pytest.mark.thorough
@@ -291,6 +318,7 @@ def test_other_thresholds_judge_what_is_kept(
     assert row.liars.item() == pytest.approx(scores[1], abs=1e-5)
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_lie_alone_is_judged_as_among_others(
     lied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,16 +333,17 @@ def test_a_lie_alone_is_judged_as_among_others(
     assert "C1 misses" not in only(folder, "*.md").read_text()
 
 
+@pytest.mark.thorough
 def test_what_c1_leaves_is_split_without_remainder(lied: Path) -> None:
     # Scores are linear in reports.
     frame = pandas.read_csv(only(lied, "*.csv"))
-    simulation, adversary = first_run(lied).simulation, Adversary("d1", 0.34)
+    honest, adversary = first_run(lied), Adversary("d1", 0.34)
     split = frame[frame.gain_missed.notna()]
     assert set(split.lie) == {"d1"} and split.defended.all()
     (row,) = split[split.variant.isna()].itertuples()
-    honest = simulation.run()
-    defended = simulation.with_liars(adversary, Defence(c1=True, v_threshold=0)).run()
-    gain = (defended.scores - honest.scores)[defended.liars].mean()
+    defence = Defence(c1=True, v_threshold=0)
+    defended = honest.simulation.with_liars(adversary, defence).run()
+    gain = (defended.scores - honest.trip.score.values)[defended.liars].mean()
     assert row.gain_missed + row.gain_replaced + row.gain_other == pytest.approx(gain, abs=1e-6)
     assert abs(row.gain_missed) > 1e-4 and abs(row.gain_replaced) > 1e-4
 

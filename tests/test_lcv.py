@@ -20,7 +20,7 @@ from trip_jax.protocol.methods.trip import coalition_utilities, local_contributi
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.round import Round
 from trip_jax.shapley import CoalitionRows
-from trip_jax.topology import Topology, build
+from trip_jax.topology import Neighbourhoods, Topology, build
 
 
 def first_entry(models: jax.Array) -> jax.Array:
@@ -46,14 +46,11 @@ class Scripted(Learner):
         return 0
 
 
-def contributions(
-    topology: Topology, t: int, before: jax.Array, trained: jax.Array
-) -> tuple[np.ndarray, jax.Array]:
-    """One round's vectors as [n, n] by member, and the next models."""
-    here = topology.at(t)
-    n_members = np.asarray(topology.graphs.mask.sum(axis=-1))
-    rows = CoalitionRows.of(n_members, batch=1)
-    rows = jax.tree.map(lambda field: field[topology.graph_of(t)], rows)
+@jax.jit
+def values_and_models(
+    here: Neighbourhoods, rows: CoalitionRows, before: jax.Array, trained: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Local contribution vectors [n, M] of models that all arrive, and the next models."""
     drawn = jnp.zeros((0, 0, here.mask.shape[1]), bool)
     nobody, worth = jnp.zeros(0, jnp.int32), first_entry(before)[:, 0]
     own = Messages(before, trained, worth, jnp.ones(len(before), bool), nobody)
@@ -62,10 +59,22 @@ def contributions(
         inbox, here, rows, rows.masks(drawn), WeightedMean(), Scripted(jax.devices()[:1])
     )
     values = local_contributions(table, drawn, rows, here, "efficient")[0][..., 0]
+    return values, aggregate(WeightedMean(), trained, here)
+
+
+def contributions(
+    topology: Topology, t: int, before: jax.Array, trained: jax.Array
+) -> tuple[np.ndarray, jax.Array]:
+    """One round's vectors as [n, n] by member, and the next models."""
+    here = topology.at(t)
+    n_members = np.asarray(topology.graphs.mask.sum(axis=-1))
+    rows = CoalitionRows.of(n_members, batch=1)
+    rows = jax.tree.map(lambda field: field[topology.graph_of(t)], rows)
+    values, models = values_and_models(here, rows, before, trained)
     matrix = np.zeros((len(before), len(before)))
     for i, s in np.argwhere(np.asarray(here.mask)):
         matrix[i, int(here.members[i, s])] = values[i, s]
-    return matrix, aggregate(WeightedMean(), trained, here)
+    return matrix, models
 
 
 def test_a_client_is_paid_for_the_share_of_its_own_progress() -> None:

@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests import reference as ref
-from tests.conftest import follow, layers, tiny
+from tests.conftest import follow, layers, rarely, tiny
 from trip_jax.config import Contribution
 from trip_jax.coordinate import main
 from trip_jax.node import LocalEvaluator, Report
@@ -75,12 +75,12 @@ def as_dict(theta: ref.Params) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("normalization", ["paper", "efficient"])
+@pytest.mark.parametrize("normalization", ["paper", rarely("efficient")])
 def test_contributions_are_the_simulators_on_the_same_models(normalization: str) -> None:
     simulation = tiny(nx.star_graph(5), contribution=Contribution(normalization=normalization))
     trajectory = follow(simulation)
     state, record = trajectory.states[1], trajectory.records[1]
-    learned = learn(simulation.learner, simulation.rules, simulation.schedule, state)
+    learned = learn(*simulation.learning, state)
     here = simulation.topology.at(1)
     x, y = np.asarray(simulation.data.test_images, float), np.asarray(simulation.data.test_labels)
 

@@ -22,10 +22,13 @@ from trip_jax.protocol.round import Liars, Timetable
 from trip_jax.protocol.shards import Shards, divide
 from trip_jax.runs.launch import run
 from trip_jax.runs.prepare import prepare
-from trip_jax.simulation.history import Snapshot
-from trip_jax.simulation.placement import Sharded
+from trip_jax.simulation import Simulation
+from trip_jax.simulation.history import Past
+from trip_jax.simulation.placement import Divided
 
 FOUR = jax.devices()[:4]
+PARTS: dict[str, Any] = {"devices": FOUR, "shard_models": True}
+WHOLE: dict[str, Any] = {"devices": FOUR}
 
 CASES: list[Any] = [
     (
@@ -131,11 +134,21 @@ def models_sent(program: Any, size: int) -> int:
     return sum(int(rows) for rows, width in shapes if int(width) == size)
 
 
+def ring_of_eight(n_devices: int) -> Simulation:
+    """With models beside which all else is small."""
+    return tiny(
+        nx.cycle_graph(8),
+        data=tiny_data((3, 4, 5, 3, 4, 5, 3, 4)),
+        model=mlp(3, (1000,)),
+        devices=FOUR[:n_devices],
+        shard_models=True,
+    )
+
+
 @pytest.mark.parametrize("n_devices", [2, rarely(4)])
 def test_a_device_holds_its_part_and_is_sent_what_it_mixes(n_devices: int) -> None:
     """Eight clients in a ring: two others' models, whatever the number of devices."""
-    data = tiny_data((3, 4, 5, 3, 4, 5, 3, 4))
-    simulation = tiny(nx.cycle_graph(8), data=data, devices=FOUR[:n_devices], shard_models=True)
+    simulation = ring_of_eight(n_devices)
     state, size = simulation.start(), simulation.learner.model.theta.size
     assert {shard.data.shape for shard in state.models.addressable_shards} == {
         (8 // n_devices, size)
@@ -189,11 +202,9 @@ def test_a_device_holds_one_part_of_many_and_is_sent_no_more_for_that(
 @pytest.mark.parametrize("n_devices", [2, rarely(4)])
 def test_bytes_of_a_device_fall_as_one_by_their_number(n_devices: int) -> None:
     """Of the programs that hold models, where these are nearly all that there is."""
-    data, wide = tiny_data((3, 4, 5, 3, 4, 5, 3, 4)), mlp(3, (1000,))
 
     def of_each(count: int) -> list[int]:
-        given: dict[str, Any] = {"devices": FOUR[:count], "shard_models": True}
-        simulation = tiny(nx.cycle_graph(8), data=data, model=wide, **given)
+        simulation = ring_of_eight(count)
         programs = simulation.compile(simulation.start())
         plans = [program.memory_analysis() for program in (programs.learn, programs.assess)]
         return [plan.argument_size_in_bytes + plan.output_size_in_bytes for plan in plans]
@@ -215,15 +226,19 @@ def test_what_needs_all_models_is_refused(settings: dict[str, Any]) -> None:
         tiny(devices=FOUR[:2], shard_models=True, **settings)
 
 
-@pytest.mark.parametrize("parts", [True, rarely(False)])
-def test_a_run_goes_on_however_its_models_were_divided(parts: bool) -> None:
-    first = tiny(devices=FOUR, shard_models=parts)
-    pasts: list[Snapshot] = []
-    first.run(Hearing(on_round=lambda past: pasts.append(past) or True))
+@pytest.mark.parametrize(
+    ("first", "then"), [(PARTS, {}), rarely(PARTS, WHOLE), rarely(WHOLE, PARTS)]
+)
+def test_a_run_goes_on_however_its_models_were_divided(
+    first: dict[str, Any], then: dict[str, Any]
+) -> None:
+    begun = tiny(**first)
+    pasts: list[Past] = []
+    begun.run(Hearing(on_round=lambda past: pasts.append(past) or True))
     (past,) = pasts
-    past = replace(past, state=first.placement.collected(past.state))
-    then = tiny(devices=FOUR, shard_models=not parts).run(past=past)
-    np.testing.assert_array_equal(np.asarray(then.models), tiny().run().models)
+    past = replace(past, state=begun.placement.collected(past.state))
+    models = tiny(**then).run(past=past).models
+    np.testing.assert_array_equal(np.asarray(models), tiny().run().models)
 
 
 EIGHT_DEVICES = """

@@ -38,8 +38,11 @@ from trip_jax.simulation.history import Timing
 SIZES = Sizes(m=3, n=6, P=100, budget=50, Q=40)
 
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
+
 @pytest.fixture(autouse=True)
-def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch, kept_programs: None) -> None:
     monkeypatch.setattr(METHODS, "_named", dict(METHODS._named))
 
 
@@ -105,30 +108,22 @@ class Attention(ByNeighbourhood):
         return 2 * near.shares[:, None]
 
 
-def test_a_method_of_ones_own_has_its_own_unit_everywhere(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_of_ones_own_has_its_own_unit_everywhere(command: Command) -> None:
     METHODS("attention")(Attention)
     arguments = "contribution.method=attention", "contribution.utility=loss"
-    outcome = command(*TINY, *arguments, "hydra.run.dir=run")
+    outcome = command(*TINY, *arguments, "hydra.sweep.dir=runs", "-m", "seed=1")
     assert outcome.code == 0 and "in hours of attention." in outcome.out.replace("\n", " ")
-    run = load_run("run")
+    (folder,) = (page.parent for page in Path("runs").glob("*/report.html"))
+    run = load_run(folder)
     assert run.data.phi.units == run.data.score.units == run.data.lcv.units == "h"
     assert run.summary["score_unit"] == {"words": "hours of attention", "symbol": "h"}
-    page = Path("run/report.html").read_text()
+    page = (folder / "report.html").read_text()
     assert "hours of attention" in page and "spends on a member" in page and "nats" not in page
 
     del METHODS._named["attention"]  # as in a process that has not registered it
     assert unit(run.data.attrs) == "hours of attention"
     assert "It is the time that a client spends" in explain(run.data.attrs)[1]
     assert lcv_by_contributor(run.data, "loss").units == "h"
-
-
-def test_a_sweep_by_a_method_of_ones_own_has_its_unit(command: Command) -> None:
-    METHODS("attention")(Attention)
-    run = "contribution.method=attention", "hydra.sweep.dir=runs", "-m"
-    assert command(*TINY, *run, "seed=1").code == 0
-    del METHODS._named["attention"]
     assert load_sweep("runs").score.units == "h"
 
 
