@@ -291,6 +291,7 @@ def test_what_contributions_measure_is_said_by_the_method() -> None:
     assert in_a_sentence("accuracy", "efficient", "gain").endswith("in test accuracy.")
 
 
+@pytest.mark.usefixtures("quick_figures")
 def test_the_command_line_takes_a_method(command: Command) -> None:
     outcome = command(*TINY, "contribution.method=cgsv")
     assert outcome.code == 0 and "in cosines summed over rounds" in outcome.out.replace("\n", " ")

@@ -22,19 +22,24 @@ N = len(SIZES)
 WORLD = nx.watts_strogatz_graph(N, 4, 0.3, seed=1)
 
 
-def test_models_are_the_same_bit_for_bit_under_every_adversary_and_defence() -> None:
-    honest = tiny(WORLD).run()
-    for kind, fake, defence in (
-        ("d1", "reinitialised", Defence()),
+@pytest.mark.parametrize(
+    ("kind", "fake", "defence"),
+    [
         ("d1", "noise", Defence(c1=True)),
-        ("d2", "reinitialised", Defence(c2=True)),
         ("d1d2", "sign_flipped", Defence(c1=True, c2=True)),
-    ):
-        adversary = Adversary(kind, clients=(1, 2), fake=fake, amount=0.5)
-        lying = tiny(WORLD, adversary=adversary, defence=defence).run()
-        np.testing.assert_array_equal(lying.models, honest.models)
-        np.testing.assert_array_equal(lying.accuracy, honest.accuracy)
-        assert not np.allclose(lying.phi, honest.phi)
+        rarely("d1", "reinitialised", Defence()),
+        rarely("d2", "reinitialised", Defence(c2=True)),
+    ],
+)
+def test_models_are_the_same_bit_for_bit_under_every_adversary_and_defence(
+    kind: str, fake: str, defence: Defence
+) -> None:
+    honest = tiny(WORLD).run()
+    adversary = Adversary(kind, clients=(1, 2), fake=fake, amount=0.5)
+    lying = tiny(WORLD, adversary=adversary, defence=defence).run()
+    np.testing.assert_array_equal(lying.models, honest.models)
+    np.testing.assert_array_equal(lying.accuracy, honest.accuracy)
+    assert not np.allclose(lying.phi, honest.phi)
 
 
 def test_without_a_lie_there_is_nothing_to_defend_against() -> None:
@@ -273,14 +278,3 @@ def test_one_client_alone_trains_and_is_paid_for_all_of_it() -> None:
         - np.asarray(tiny(alone, data=tiny_data((12,))).start().utility)[0, 1]
     )
     np.testing.assert_allclose(result.phi, [[gain]], rtol=1e-4)
-
-
-def test_step_is_pure() -> None:
-    simulation = tiny()
-    step = jax.jit(simulation.step)
-    state = simulation.start()
-    first, again = step(state), step(state)
-    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(again), strict=True):
-        if not jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
-            np.testing.assert_array_equal(a, b)
-    assert int(first[0].round) == 1 and int(state.round) == 0
