@@ -102,6 +102,7 @@ def test_who_is_away_neither_trains_nor_sends() -> None:
     assert np.asarray(states[3].phi)[:, 2].any()
 
 
+@pytest.mark.thorough
 def test_everyone_there_is_the_plain_run() -> None:
     plain = tiny(WORLD, training=LONGER).run()
     there = tiny(WORLD, training=LONGER, present=np.ones((3, 6), bool)).run()
