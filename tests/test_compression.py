@@ -1,7 +1,7 @@
 """Compressed exchange against the oracle's loops, and what becomes of it beside other rules."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import jax
@@ -24,6 +24,7 @@ from trip_jax.protocol.compression import BLOCK, LowRank, Quantised
 from trip_jax.runs.checkpoints import refuse_changes
 from trip_jax.runs.costs import costs
 from trip_jax.runs.provenance import result_settings
+from trip_jax.runs.schema import config_of_run
 
 LOSS = Contribution(utility="loss")
 WORLD = nx.watts_strogatz_graph(6, 4, 0.3, seed=1)
@@ -156,17 +157,23 @@ def test_repeated_executions_refuse_compressed_learning() -> None:
         decentralised_truth(simulation)
 
 
-@pytest.mark.usefixtures("quick_figures")
-def test_a_run_of_an_older_version_is_read(command: Command) -> None:
+def test_settings_of_an_older_version_are_read() -> None:
     """Its channel is a text, and a checkpoint's setting of that name."""
+    old = {"config": {**asdict(Config()), "channel": "none"}}
+    assert config_of_run(Path("run"), old) == Config()
+    settings = result_settings(Config())
+    older = {name: value for name, value in settings.items() if not name.startswith("channel.")}
+    refuse_changes(Path("run"), older | {"channel": "none"}, settings)
+    with pytest.raises(InvalidSetting, match=r"channel\.kind=rounded, not none"):
+        refuse_changes(Path("run"), older | {"channel": "rounded"}, settings)
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("quick_figures")
+def test_a_run_of_an_older_version_is_verified(command: Command) -> None:
     assert command(*TINY, "hydra.run.dir=run").code == 0
     summary = json.loads(Path("run/summary.json").read_text())
     assert summary["config"]["channel"]["kind"] == "none"
     summary["config"]["channel"] = "none"
     Path("run/summary.json").write_text(json.dumps(summary))
     assert command("--verify", "run").code == 0
-    settings = result_settings(Config())
-    older = {name: value for name, value in settings.items() if not name.startswith("channel.")}
-    refuse_changes(Path("run"), older | {"channel": "none"}, settings)
-    with pytest.raises(InvalidSetting, match=r"channel\.kind=rounded, not none"):
-        refuse_changes(Path("run"), older | {"channel": "rounded"}, settings)

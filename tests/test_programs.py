@@ -51,7 +51,7 @@ class OwnMean(WeightedMean):
 def test_the_next_federation_of_the_same_shapes_compiles_nothing(settings: dict[str, Any]) -> None:
     settings = settings | {"data": tiny_data(n_test=42)}  # as no other test has
     first, other = (tiny(seed=seed, **settings) for seed in (0, 1))
-    assert run_counting_work(first)[1] >= 9  # traced, lowered and compiled
+    assert run_counting_work(first)[1] >= 6  # clients' two programs: traced, lowered and compiled
     phi, work = run_counting_work(other)
     assert work == 0
     alone = tiny(seed=1, rules={"aggregate": OwnMean()}, **settings)
@@ -96,7 +96,7 @@ def network_of_nnx(width: int) -> Model:
 def test_equal_modules_of_users_share_programs(model: Callable[[], Model]) -> None:
     """Of federations that differ in seed the second compiles nothing, to the same result."""
     phi, work = run_counting_work(tiny(model=model(), seed=0))
-    assert work >= 9
+    assert work >= 6
     again, none = run_counting_work(tiny(model=model(), seed=1))
     assert none == 0 and (again != phi).any()
     np.testing.assert_array_equal(tiny(model=model(), seed=0).run().phi, phi)

@@ -316,9 +316,10 @@ def test_too_many_coalitions_name_the_way_out() -> None:
 
 
 def test_a_model_that_is_no_longer_finite() -> None:
-    data = tiny_data(SIZES)
-    data = replace(data, images=data.images * 1e30)
-    simulation = tiny(GRAPHS["star"], data=data, training=TRAINING)
+    simulation = small()
+    learner = simulation.learner
+    far = replace(learner.model, theta=1e30 * learner.model.theta)  # from where training fails
+    simulation.learner = replace(learner, model=far)
     with pytest.raises(InvalidSetting, match=r"training\.learning_rate"):
         decentralised_truth(simulation)
     with pytest.raises(InvalidSetting, match=r"training\.learning_rate"):
