@@ -171,12 +171,12 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 
 @pytest.fixture
-def fresh_programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing that is changed for a test hides behind programs of others, or stays in them."""
-    monkeypatch.setattr(programs, "MAX_PROGRAMS", 10**6)  # none are forgotten within a test
-    jax.clear_caches()
-    yield
-    jax.clear_caches()
+def kept_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program is forgotten within a test that counts them.
+
+    What such a test changes shows in programs that are its own: it has shapes that no other has.
+    """
+    monkeypatch.setattr(programs, "MAX_PROGRAMS", 10**6)
 
 
 @pytest.fixture(scope="module")

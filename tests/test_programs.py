@@ -47,6 +47,7 @@ class OwnMean(WeightedMean):
     """A user's rule, so that its federation shares programs with no other."""
 
 
+@pytest.mark.usefixtures("kept_programs")
 @pytest.mark.parametrize("settings", (rarely({}), LIES))
 def test_the_next_federation_of_the_same_shapes_compiles_nothing(settings: dict[str, Any]) -> None:
     settings = settings | {"data": tiny_data(n_test=42)}  # as no other test has
@@ -92,6 +93,7 @@ def network_of_nnx(width: int) -> Model:
     return from_flax(lambda rngs: NnxNetwork(width, rngs))
 
 
+@pytest.mark.usefixtures("kept_programs")
 @pytest.mark.parametrize("model", [lambda: from_flax(Network()), lambda: network_of_nnx(6)])
 def test_equal_modules_of_users_share_programs(model: Callable[[], Model]) -> None:
     """Of federations that differ in seed the second compiles nothing, to the same result."""

@@ -222,6 +222,7 @@ def test_a_chunk_goes_on_after_its_last_round() -> None:
     np.testing.assert_array_equal(again.utilities, continued.utilities)
 
 
+@pytest.mark.usefixtures("kept_programs")
 @pytest.mark.parametrize(("n_devices", "ends"), [rarely(1, [4, 8, 12, 16]), (4, [16])])
 def test_only_members_train_and_every_program_is_compiled_once(
     n_devices: int, ends: list[int], monkeypatch: pytest.MonkeyPatch

@@ -119,6 +119,7 @@ def test_the_seed_decides_everything() -> None:
     assert results[0].liars.tolist() != results[2].liars.tolist()
 
 
+@pytest.mark.usefixtures("kept_programs")
 def test_one_compilation_a_run_whatever_the_number_of_rounds_and_graphs() -> None:
     """Each phase is traced once, and a longer run over more graphs compiles nothing more."""
     compiled: list[str] = []
