@@ -77,16 +77,17 @@ def peers(arguments: Sequence[str]) -> None:
     turns = request.number("turns", 3, least=1)
     dataset, model = request.one("dataset", "fashion_mnist"), request.one("model", "cnn")
     folder = request.folder("outputs/peers")
-    pythons, left_out = _environments(chosen)
     tasks: dict[tuple[str, int], dict[str, Any]] = {}
-    answers: dict[tuple[str, int], dict[str, list[Answer]]] = {}
     for protocol, n in product(protocols, clients):
         settings = [f"dataset={dataset}", f"model={model}", *LEARNING, f"n_clients={n}"]
         settings += [f"dataset.train_size={n * examples}", f"training.rounds={rounds}"]
         task = _task(folder, [*settings, *request.overrides]) | {"protocol": protocol}
         tasks[protocol, n] = task
-        who = [name for name in (OURS, *PROTOCOLS[protocol]) if name in pythons]
-        answers[protocol, n] = {name: [] for name in who}
+    pythons, left_out = _environments(chosen)  # installed once all settings are right
+    answers: dict[tuple[str, int], dict[str, list[Answer]]] = {
+        (protocol, n): {name: [] for name in (OURS, *PROTOCOLS[protocol]) if name in pythons}
+        for protocol, n in tasks
+    }
     written, text = Report.of(request, folder), ""
     title = f"{dataset}, {model}, {counted(examples, 'example')} a client, {rounds} rounds, "
     title += f"{counted(_cores(), 'core')}, medians of "

@@ -25,10 +25,14 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
+from omegaconf import DictConfig, OmegaConf
 
 import trip_jax.cli.run
 from tests import reference as ref
 from trip_jax import programs, topology
+from trip_jax.cli.command import USER_ERRORS
+from trip_jax.cli.effects import refuse_idle
+from trip_jax.cli.messages import one_line
 from trip_jax.config import Adversary, Config, Contribution, Defence, Training
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.model import Model
@@ -41,7 +45,7 @@ from trip_jax.protocol.compression import Compressed, LowRank, Quantised, Random
 from trip_jax.protocol.state import Record, State
 from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.runs import figures
-from trip_jax.runs.launch import run as carry_out
+from trip_jax.runs.prepare import prepare
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.settings import LISTENERS
 from trip_jax.simulation import Simulation
@@ -169,12 +173,12 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 
 @pytest.fixture
-def fresh_programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing that is changed for a test hides behind programs of others, or stays in them."""
-    monkeypatch.setattr(programs, "MAX_PROGRAMS", 10**6)  # none are forgotten within a test
-    jax.clear_caches()
-    yield
-    jax.clear_caches()
+def kept_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program is forgotten within a test that counts them.
+
+    What such a test changes shows in programs that are its own: it has shapes that no other has.
+    """
+    monkeypatch.setattr(programs, "MAX_PROGRAMS", 10**6)
 
 
 @pytest.fixture
@@ -294,11 +298,33 @@ def python(folder: Path, *arguments: str) -> Outcome:
 
 
 @cache
-def config_of(*overrides: str) -> Config:
-    """What the command line makes of overrides."""
+def composed(*overrides: str) -> DictConfig:
+    """What Hydra makes of overrides."""
     register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return config_from(compose("config", list(overrides)))
+        return compose("config", list(overrides))
+
+
+@cache
+def config_of(*overrides: str) -> Config:
+    """What the command line makes of overrides."""
+    return config_from(composed(*overrides))
+
+
+def refusal(*overrides: str) -> str:
+    """The sentence by which the command line refuses the tiny federation with these settings.
+
+    Hydra composes the same choices of groups once; `command` shows what a refused command leaves.
+    """
+    choices = [one for one in overrides if "." not in one.partition("=")[0]]
+    values = OmegaConf.from_dotlist([one for one in overrides if one not in choices])
+    try:
+        config = config_from(OmegaConf.merge(composed(*TINY, *choices), values))
+        refuse_idle(config, overrides, in_sweep=False)
+        prepare(config)
+    except USER_ERRORS as error:
+        return one_line(error)
+    raise AssertionError(f"{' '.join(overrides)} is taken")
 
 
 SIZES = (12, 7, 16, 9, 20, 5)

@@ -67,7 +67,7 @@ def test_a_liar_that_poisons_keeps_its_own_model() -> None:
     """It does not have to say that what it sends differs from what it has."""
     simulation = tiny(adversary=Adversary("d2", clients=(1,)), rules={"adversary": Poisoner()})
     state = simulation.start()
-    learned = simulation.on_its_data(simulation.compile(state)).learn(state)
+    learned = simulation.placement.programs.learn(*simulation.learning, state)
     shares, trained = np.asarray(simulation.topology.at(0).shares), np.asarray(learned.trained)
     for i in (0, 1):  # on a path: its neighbours are 0 and 2
         members = np.asarray(simulation.topology.at(0).members[i])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import reference as ref
-from tests.conftest import TINY, Command, tiny
+from tests.conftest import TINY, Command, refusal, tiny
 from tests.test_against_oracle import DEFENCES
 from trip_jax import Contribution, InvalidSetting, ProtocolConfig, load_run
 from trip_jax.node import Report
@@ -269,11 +269,8 @@ def test_bytes_are_those_of_nodes() -> None:
         (("protocol=broadcast", "keep_phi=false"), "set keep_phi=true"),
     ],
 )
-def test_hostile_settings_are_one_sentence(
-    command: Command, settings: tuple[str, ...], said: str
-) -> None:
-    refused = command(*TINY, *settings)
-    assert refused.code == 2 and said in refused.error
+def test_hostile_settings_are_one_sentence(settings: tuple[str, ...], said: str) -> None:
+    assert said in refusal(*settings)
 
 
 def test_in_python_a_name_will_do() -> None:

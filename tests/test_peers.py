@@ -34,25 +34,31 @@ def stand_in(first: float = 5, seconds: float = 2, less: int = 0, accuracy: floa
     return STAND_IN.format(first=first, seconds=seconds, less=less, accuracy=accuracy)
 
 
+@pytest.fixture
+def frameworks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of stand-ins, of which ours is there."""
+    monkeypatch.setattr(measured, "FRAMEWORKS", tmp_path)
+    monkeypatch.setattr(measured, "ENVIRONMENTS", tmp_path / "environments")
+    (tmp_path / "ours.py").write_text(stand_in())
+    return tmp_path
+
+
 def test_environments_of_other_frameworks_need_nothing_of_ours() -> None:
     nothing_installed = [sys.executable, "-S", "-c", "import experiments.frameworks.task"]
     subprocess.run(nothing_installed, check=True, cwd=Path(__file__).parents[1])
 
 
-def test_peers_are_compared_by_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "FRAMEWORKS", tmp_path)
-    monkeypatch.setattr(measured, "ENVIRONMENTS", tmp_path / "environments")
+def test_peers_are_compared_by_turns(frameworks: Path) -> None:
     scripts = {
-        "ours": stand_in(),
         "flower": stand_in(first=20, seconds=6),
         "fluke": stand_in(less=1),  # of the steps that it was asked for
         "pfl": "raise SystemExit('no such thing')",
         "blazefl": '# /// script\n# requires-python = ">=3.99"\n# dependencies = []\n# ///\n',
     }
     for name, text in scripts.items():
-        (tmp_path / f"{name}.py").write_text(text)
-    benchmark(["peers=flower,fluke,pfl,blazefl", *SMALL, f"out={tmp_path}"])
-    (report,) = tmp_path.glob("peers_*.csv")
+        (frameworks / f"{name}.py").write_text(text)
+    benchmark(["peers=flower,fluke,pfl,blazefl", *SMALL, f"out={frameworks}"])
+    (report,) = frameworks.glob("peers_*.csv")
     table = pandas.read_csv(report).set_index(["work", "who"])
     assert len(table) == 4  # ours twice, flower by FedAvg, fluke by gossip
     ours, flower = table.loc["fedavg", "trip_jax"], table.loc["fedavg", "flower"]
@@ -72,22 +78,19 @@ def test_peers_are_compared_by_turns(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "blazefl: it needs Python 3.99 or later, and none is on the PATH" in said
 
 
-def test_whoever_learns_something_else_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(measured, "FRAMEWORKS", tmp_path)
-    monkeypatch.setattr(measured, "ENVIRONMENTS", tmp_path / "environments")
-    (tmp_path / "ours.py").write_text(stand_in())
-    (tmp_path / "pfl.py").write_text(stand_in(accuracy=0.38))
-    peers(["peers=pfl", "protocols=fedavg", *SMALL, f"out={tmp_path}"])
-    (report,) = tmp_path.glob("peers_*.md")
+def test_whoever_learns_something_else_is_left_out(frameworks: Path) -> None:
+    (frameworks / "pfl.py").write_text(stand_in(accuracy=0.38))
+    peers(["peers=pfl", "protocols=fedavg", *SMALL, f"out={frameworks}"])
+    (report,) = frameworks.glob("peers_*.md")
     assert "pfl, fedavg of 3: its accuracy is 0.380, ours 0.500" in report.read_text()
 
 
 @pytest.mark.parametrize("setting", ["training.momentum=0.9", "topology=star", "defence=c2"])
-def test_what_peers_lack_is_refused(setting: str, tmp_path: Path) -> None:
+def test_what_peers_lack_is_refused(setting: str, frameworks: Path) -> None:
+    """Before anything is installed for a framework."""
     with pytest.raises(InvalidSetting, match="without momentum"):
-        peers(["peers=pfl", *SMALL, setting, f"out={tmp_path}"])
+        peers(["peers=pfl", *SMALL, setting, f"out={frameworks}"])
+    assert not (frameworks / "environments").exists()
 
 
 def test_the_first_model_is_laid_out_as_pytorch_does() -> None:

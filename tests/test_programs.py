@@ -1,6 +1,7 @@
 """Programs are compiled once a process, never taken for others', and their memory is foreseen."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import pytest
 from flax import linen as nn
 from flax import nnx
 
-from tests.conftest import rarely, tiny
+from tests.conftest import TINY, config_of, rarely, tiny, tiny_data
 from trip_jax import programs
-from trip_jax.config import Adversary, Config, Defence
+from trip_jax.config import Adversary, Defence
 from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.model import Model
 from trip_jax.learning.models import MLP, mlp
+from trip_jax.protocol.aggregation import WeightedMean
 from trip_jax.runs.launch import run
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation import Simulation
@@ -40,21 +42,21 @@ def run_counting_work(simulation: Simulation) -> tuple[np.ndarray, int]:
     return simulation.run().phi, len(work)
 
 
-@pytest.mark.usefixtures("fresh_programs")
+@dataclass(frozen=True)
+class OwnMean(WeightedMean):
+    """A user's rule, so that its federation shares programs with no other."""
+
+
+@pytest.mark.usefixtures("kept_programs")
 @pytest.mark.parametrize("settings", (rarely({}), LIES))
 def test_the_next_federation_of_the_same_shapes_compiles_nothing(settings: dict[str, Any]) -> None:
+    settings = settings | {"data": tiny_data(n_test=42)}  # as no other test has
     first, other = (tiny(seed=seed, **settings) for seed in (0, 1))
-    assert run_counting_work(first)[1] >= 9  # traced, lowered and compiled
+    assert run_counting_work(first)[1] >= 6  # clients' two programs: traced, lowered and compiled
     phi, work = run_counting_work(other)
     assert work == 0
-    jax.clear_caches()
-    np.testing.assert_array_equal(phi, tiny(seed=1, **settings).run().phi)
-
-
-@pytest.mark.usefixtures("fresh_programs")
-def test_programs_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "MAX_PROGRAMS", 0)
-    assert all(run_counting_work(tiny())[1] >= 9 for _ in range(2))
+    alone = tiny(seed=1, rules={"aggregate": OwnMean()}, **settings)
+    np.testing.assert_array_equal(phi, alone.run().phi)
 
 
 def test_another_model_of_the_same_shapes_is_another_program() -> None:
@@ -62,10 +64,9 @@ def test_another_model_of_the_same_shapes_is_another_program() -> None:
         def __call__(self, x: jax.Array) -> jax.Array:
             return jax.nn.tanh(super().__call__(x))
 
-    plain, lists = tiny(), tiny(model=from_flax(MLP(3, [6])))
-    phi = plain.run().phi
-    np.testing.assert_array_equal(lists.run().phi, phi)
-    assert (tiny(model=from_flax(Smooth(3, (6,)))).run().phi != phi).any()
+    utility = tiny().start().utility
+    np.testing.assert_array_equal(tiny(model=from_flax(MLP(3, [6]))).start().utility, utility)
+    assert (tiny(model=from_flax(Smooth(3, (6,)))).start().utility[:, 1:] != utility[:, 1:]).all()
 
 
 class Network(nn.Module):
@@ -92,12 +93,12 @@ def network_of_nnx(width: int) -> Model:
     return from_flax(lambda rngs: NnxNetwork(width, rngs))
 
 
-@pytest.mark.usefixtures("fresh_programs")
+@pytest.mark.usefixtures("kept_programs")
 @pytest.mark.parametrize("model", [lambda: from_flax(Network()), lambda: network_of_nnx(6)])
 def test_equal_modules_of_users_share_programs(model: Callable[[], Model]) -> None:
     """Of federations that differ in seed the second compiles nothing, to the same result."""
     phi, work = run_counting_work(tiny(model=model(), seed=0))
-    assert work >= 9
+    assert work >= 6
     again, none = run_counting_work(tiny(model=model(), seed=1))
     assert none == 0 and (again != phi).any()
     np.testing.assert_array_equal(tiny(model=model(), seed=0).run().phi, phi)
@@ -120,9 +121,9 @@ def test_functions_of_users_share_programs_with_no_other_federation() -> None:
     """They may read what changes: a model is not what it was when they compare equal."""
     plain, factor = mlp(3, (6,)), [1.0]
     own = Model(plain.init, lambda params, x: factor[0] * plain.apply(params, x))
-    first = tiny(model=own).run().phi
+    first = tiny(model=own).start().utility
     factor[0] = 0.5
-    assert (tiny(model=own).run().phi != first).any()
+    assert (tiny(model=own).start().utility != first).any()
 
 
 def test_memory_that_is_not_enough_is_said_in_a_sentence(
@@ -131,6 +132,17 @@ def test_memory_that_is_not_enough_is_said_in_a_sentence(
     def exhausted(*_: Any) -> None:
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes.")
 
-    monkeypatch.setattr(Simulation, "start", exhausted)
+    monkeypatch.setattr(Simulation, "plan", exhausted)
     with pytest.raises(InvalidSetting, match="Memory is not enough: lower n_clients"):
-        run(Config(), tmp_path)
+        run(config_of(*TINY), tmp_path)
+
+
+def test_programs_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced: list[jax.Array] = []
+    program = jax.jit(lambda x: traced.append(x))
+    for most, expected in ((programs.MAX_PROGRAMS, 1), (0, 2)):
+        monkeypatch.setattr(programs, "MAX_PROGRAMS", most)
+        program(1)
+        tiny()
+        program(1)
+        assert len(traced) == expected

@@ -154,13 +154,6 @@ def test_nobody_trains_in_the_empty_coalition_and_values_add_up(executed: Any) -
     np.testing.assert_allclose(truth.values.sum(axis=1), gain, atol=1e-5)
 
 
-def test_who_cannot_reach_a_client_contributes_nothing_to_it() -> None:
-    simulation = small(nx.path_graph(4), Training(rounds=2, batch_size=4, learning_rate=0.2))
-    values = decentralised_truth(simulation).values
-    assert not values[0, 3].any() and not values[3, 0].any()
-    assert (np.abs(values[0, :3, UTILITIES.index("loss")]) > 1e-4).all()
-
-
 def test_chunks_change_nothing() -> None:
     simulation, whole = decentralised()
     for memory in (1.0, 5 * EXECUTION_MODELS * simulation.learner.model.theta.nbytes):
@@ -229,12 +222,14 @@ def test_a_chunk_goes_on_after_its_last_round() -> None:
     np.testing.assert_array_equal(again.utilities, continued.utilities)
 
 
-@pytest.mark.usefixtures("fresh_programs")
+@pytest.mark.usefixtures("kept_programs")
 @pytest.mark.parametrize(("n_devices", "ends"), [rarely(1, [4, 8, 12, 16]), (4, [16])])
 def test_only_members_train_and_every_program_is_compiled_once(
     n_devices: int, ends: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    simulation = small(devices=jax.devices()[:n_devices])
+    data = tiny_data(SIZES, n_test=40 + n_devices)  # as no other test has: traced anew
+    devices = jax.devices()[:n_devices]
+    simulation = tiny(GRAPHS["star"], data=data, training=TRAINING, devices=devices)
     traced: list[int] = []
     trained: list[int] = []
     original = Learner.train_rows
@@ -266,9 +261,14 @@ def test_an_interruption_loses_few_executions(client_batch: int, expected: int) 
     assert executor.at_once(2**12) == expected
 
 
-def test_sampled_coalitions_estimate_the_exact_values() -> None:
+@cache
+def of_six() -> tuple[Simulation, GroundTruth]:
     simulation = tiny(nx.cycle_graph(6))
-    exact = decentralised_truth(simulation)
+    return simulation, decentralised_truth(simulation)
+
+
+def test_sampled_coalitions_estimate_the_exact_values() -> None:
+    simulation, exact = of_six()
     kept: list[np.ndarray] = []
     sampled = decentralised_truth(simulation, samples=40, on_chunk=kept.append)
     assert sampled.inside.shape == (40, 6) and len(kept[-1]) == 40
@@ -289,8 +289,7 @@ def test_sampled_coalitions_estimate_the_exact_values() -> None:
 
 
 def test_small_and_large_coalitions_estimate_the_exact_values() -> None:
-    simulation = tiny(nx.cycle_graph(6))
-    exact = decentralised_truth(simulation)
+    simulation, exact = of_six()
     estimated = decentralised_truth(simulation, borders=2)
     row = estimated.inside @ (1 << np.arange(6))
     np.testing.assert_array_equal(estimated.utilities, exact.utilities[row])
@@ -301,10 +300,15 @@ def test_small_and_large_coalitions_estimate_the_exact_values() -> None:
     assert error.max() < 0.1 * np.abs(exact.values).max()
 
 
-def test_one_round() -> None:
-    simulation = small(training=Training(rounds=1, batch_size=4, learning_rate=0.2))
+def test_in_one_round_clients_reach_their_neighbours_alone() -> None:
+    once, liars = replace(TRAINING, rounds=1), Adversary("d1d2", clients=(1,))
+    simulation = small(training=once, adversary=liars)  # of the programs of `decentralised`
     truth = decentralised_truth(simulation)
     assert_same_utilities(truth.utilities[-1], simulation.run().records.utility[-1])
+    reached = np.abs(truth.values[..., UTILITIES.index("loss")]) > 1e-4
+    linked = nx.to_numpy_array(GRAPHS["star"]) + np.eye(4)
+    np.testing.assert_array_equal(reached, linked > 0)
+    assert not truth.values[linked == 0].any()
 
 
 def test_too_many_coalitions_name_the_way_out() -> None:
@@ -313,7 +317,10 @@ def test_too_many_coalitions_name_the_way_out() -> None:
 
 
 def test_a_model_that_is_no_longer_finite() -> None:
-    simulation = small(training=Training(rounds=3, batch_size=4, learning_rate=1e30))
+    simulation = small()
+    learner = simulation.learner
+    far = replace(learner.model, theta=1e30 * learner.model.theta)  # from where training fails
+    simulation.learner = replace(learner, model=far)
     with pytest.raises(InvalidSetting, match=r"training\.learning_rate"):
         decentralised_truth(simulation)
     with pytest.raises(InvalidSetting, match=r"training\.learning_rate"):

@@ -146,13 +146,13 @@ def test_what_has_no_unit_of_the_utility_is_no_shapley_value(method: ByNeighbour
     assert abs(found).max() > 0.1 and abs(expected).max() > 0.1
 
 
-def federation(method: str, rounds: int) -> Simulation:
+def federation(method: str, rounds: int = 1, utility: str = "loss") -> Simulation:
     graphs = [nx.DiGraph([(0, 1), (1, 2), (2, 0), (3, 2), (2, 1)]), nx.path_graph(4)]
     return tiny(
         graphs,
         data=tiny_data((12, 7, 16, 5)),
         training=Training(rounds, local_epochs=2, batch_size=4, learning_rate=0.2),
-        contribution=Contribution("loss", "efficient", method=method),
+        contribution=Contribution(utility, "efficient", method=method),
     )
 
 
@@ -166,8 +166,7 @@ def test_trip_is_the_whole_truth_of_a_single_round_and_of_no_more() -> None:
 def test_shapfed_is_the_same_by_any_utility() -> None:
     """And so is no Shapley value of any."""
     one, other = (
-        tiny(contribution=Contribution(utility, method="shapfed")).run().phi
-        for utility in ("loss", "accuracy")
+        federation("shapfed", utility=utility).run().phi for utility in ("loss", "accuracy")
     )
     np.testing.assert_array_equal(one, other)
     assert one.any()

@@ -58,7 +58,11 @@ def test_phi_backwards_is_phi_forwards(run: Any) -> None:
 
 CASES: dict[str, dict[str, Any]] = {
     "time_varying": {"graphs": [nx.path_graph(6), DIRECTED]},
-    "c2": {"adversary": Adversary("d2", clients=(1, 4), amount=0.4), "defence": Defence(c2=True)},
+    "c2": {
+        "contribution": Contribution("loss"),
+        "adversary": Adversary("d2", clients=(1, 4), amount=0.4),
+        "defence": Defence(c2=True),
+    },
     "models_are_lost": {"adversary": Adversary("garbage", clients=(2,))},
 }
 
@@ -77,10 +81,9 @@ def test_a_run_without_phi_is_the_same_run(case: str) -> None:
 
 
 def test_scores_against_the_oracle() -> None:
-    told = {"contribution": Contribution(utility="loss"), **CASES["c2"]}
-    simulation = tiny(**told)
+    simulation = tiny(**CASES["c2"])
     expected = oracle(simulation, follow(simulation)).phis[-1]
-    found = tiny(**told, keep_phi=False).run()
+    found = tiny(**CASES["c2"], keep_phi=False).run()
     np.testing.assert_allclose(found.scores, expected.mean(axis=0), atol=5e-5)
     np.testing.assert_allclose(found.rows_of_phi(range(6)), expected, atol=5e-5)
 
@@ -88,7 +91,7 @@ def test_scores_against_the_oracle() -> None:
 @pytest.mark.parametrize("clients", [[6], [-1], [[0]], [0.5], "0"])
 def test_rows_are_of_clients(clients: Any) -> None:
     with pytest.raises(InvalidSetting, match="clients must be"):
-        tiny().run().rows_of_phi(clients)
+        tiny(**CASES["c2"]).run().rows_of_phi(clients)
 
 
 def test_large_federations_keep_no_phi_unless_asked() -> None:
@@ -109,7 +112,9 @@ def test_directories_do_without_phi(
 ) -> None:
     """Figures, report, results, verification, going on; and a page that lists some clients."""
     drawn = tmp_path / "run" / "figures"
-    with_phi = command(*RUN, *more, "hydra.run.dir=with_phi")
+    with monkeypatch.context() as quick:
+        quick.setattr(figures, "draw_all", lambda _, folder: folder.mkdir())
+        with_phi = command(*RUN, *more, "hydra.run.dir=with_phi")
     command(*RUN, *more, "keep_phi=false", "training.rounds=3")
     assert {path.stem for path in drawn.iterdir()} == {"accuracy", "scores", "graph"}
     one, other = (trip_jax.load_run(tmp_path / name) for name in ("with_phi", "run"))

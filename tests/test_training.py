@@ -1,6 +1,7 @@
 """Local SGD over the client axis: padding, batching, minibatches."""
 
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 
 from tests.conftest import SIZES, rarely, tiny_data
 from trip_jax.data.federation import ClientData
+from trip_jax.learning.model import FlatModel
 from trip_jax.learning.models import cnn, mlp
 from trip_jax.learning.training import epoch_order, train_clients
 
@@ -28,31 +30,38 @@ def test_an_epoch_visits_every_example_once_in_an_order_that_padding_does_not_ch
     assert not np.array_equal(other[:7], order[:7])
 
 
-def train(data: ClientData, client_batch: int = 1, keys: Any = None) -> tuple[Any, Any]:
-    model = mlp(3, (6,)).flat(jax.random.key(0), (3, 3, 1))
-    keys = jax.random.split(jax.random.key(0), N) if keys is None else keys
-    compiled = jax.jit(
-        lambda models, data, keys: train_clients(
-            models,
-            jnp.arange(len(models)),
-            keys,
-            data,
-            apply=model.model.apply,
-            unravel=model.unravel,
-            optimizer=optax.sgd(0.2, 0.9),
-            local_epochs=2,
-            batch_size=4,
-            client_batch=client_batch,
-        )
+@cache
+def flat_mlp() -> FlatModel:
+    return mlp(3, (6,)).flat(jax.random.key(0), (3, 3, 1))
+
+
+@partial(jax.jit, static_argnames="client_batch")
+def trained(models: jax.Array, data: ClientData, keys: Any, client_batch: int) -> Any:
+    return train_clients(
+        models,
+        jnp.arange(len(models)),
+        keys,
+        data,
+        apply=flat_mlp().model.apply,
+        unravel=flat_mlp().unravel,
+        optimizer=optax.sgd(0.2, 0.9),
+        local_epochs=2,
+        batch_size=4,
+        client_batch=client_batch,
     )
-    return compiled(jnp.tile(model.theta, (len(data.sizes), 1)), data, keys)
+
+
+def train(data: ClientData, client_batch: int = 1, keys: Any = None) -> tuple[Any, Any]:
+    keys = jax.random.split(jax.random.key(0), N) if keys is None else keys
+    models = jnp.tile(flat_mlp().theta, (len(data.sizes), 1))
+    return trained(models, data, keys, client_batch)
 
 
 @pytest.mark.parametrize("client_batch", [1, 4])
 def test_padding_changes_nothing(client_batch: int) -> None:
-    trained, losses = train(tiny_data(), client_batch)
+    plain, losses = train(tiny_data(), client_batch)
     padded, padded_losses = train(tiny_data(padding=37), client_batch)
-    np.testing.assert_array_equal(padded, trained)
+    np.testing.assert_array_equal(padded, plain)
     np.testing.assert_array_equal(padded_losses, losses)
 
 
@@ -70,8 +79,8 @@ def test_a_client_trains_alone_as_in_company() -> None:
     keys = jax.random.split(jax.random.key(0), N)
     for i in (0, 3):
         alone = replace(data, examples=data.examples[i : i + 1], sizes=data.sizes[i : i + 1])
-        trained, _ = train(alone, keys=keys[i : i + 1])
-        np.testing.assert_array_equal(trained[0], everyone[i])
+        found, _ = train(alone, keys=keys[i : i + 1])
+        np.testing.assert_array_equal(found[0], everyone[i])
 
 
 def test_bytes_are_pixels_divided_by_255() -> None:
@@ -90,7 +99,7 @@ def test_the_cnn_trains_as_by_plain_steps_with_the_other_convolution() -> None:
     data = ClientData(images, labels, jnp.arange(10)[None], jnp.array([10]), images, labels)
     model = cnn(3, (2, 3), 5).flat(jax.random.key(0), (8, 8, 1))
     keys = jax.random.split(jax.random.key(1), 1)
-    trained, _ = jax.jit(
+    found, _ = jax.jit(
         lambda models: train_clients(
             models,
             jnp.arange(1),
@@ -117,4 +126,4 @@ def test_the_cnn_trains_as_by_plain_steps_with_the_other_convolution() -> None:
     theta = model.theta
     for batch in (order[:4], order[4:8], order[8:]):
         theta = step(theta, images[batch], labels[batch])
-    np.testing.assert_allclose(trained[0], theta, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found[0], theta, rtol=1e-4, atol=1e-6)

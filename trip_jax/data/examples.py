@@ -7,6 +7,7 @@ integers are tokens, in int32.
 from math import isfinite
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -17,6 +18,16 @@ NUMBERING = (
     "number the classes of training and test labels together from 0, as "
     "np.unique(labels, return_inverse=True)[1] does"
 )
+
+
+def extremes(values: Array) -> tuple[Any, Any]:
+    """The lowest and the highest value of an array.
+
+    NumPy finds them on a CPU, where JAX would compile a program for each shape.
+    """
+    if isinstance(values, jax.Array) and all(one.platform == "cpu" for one in values.devices()):
+        values = np.asarray(values)  # a view
+    return values.min(), values.max()
 
 
 def as_examples(name: str, values: Any) -> Array:
@@ -49,7 +60,7 @@ def as_examples(name: str, values: Any) -> Array:
             f"{name} must be uint8 or floats, as they are images [N, H, W, C], not "
             f"{values.dtype}: bytes are made by .astype('uint8').",
         )
-        low, high = int(values.min()), int(values.max())
+        low, high = map(int, extremes(values))
         require(
             low >= 0 and high < 2**31,
             f"{name} in {values.dtype} are tokens, which must lie in [0, 2^31), not {low} to "
@@ -58,7 +69,7 @@ def as_examples(name: str, values: Any) -> Array:
         return values.astype(np.int32)
     with np.errstate(over="ignore"):  # which is refused
         values = values.astype(np.float32)
-    lowest, highest = float(values.min()), float(values.max())
+    lowest, highest = map(float, extremes(values))
     require(
         isfinite(lowest) and isfinite(highest),
         f"{name} must be finite, as float32, too: fill in what is missing, and scale down what is "
@@ -94,7 +105,7 @@ def as_labels(name: str, values: Any, n_examples: int, n_classes: int | None = N
         f"{name} must be integers, not {values.dtype}: {NUMBERING} (regression is not supported, "
         "as contributions are measured by a classifier's utilities).",
     )
-    low, high = int(values.min()), int(values.max())
+    low, high = map(int, extremes(values))
     require(
         low >= 0 and high < 2**31,
         f"{name} must lie in [0, {n_classes or '2^31'}), not {low} to {high}: {NUMBERING}.",
@@ -139,4 +150,5 @@ def in_unit_interval(values: Array) -> bool:
     """Whether models see numbers in [0, 1] alone."""
     if values.dtype == np.uint8:
         return True
-    return bool(values.dtype == np.float32 and values.min() >= 0 and values.max() <= 1)
+    low, high = extremes(values)
+    return bool(values.dtype == np.float32 and low >= 0 and high <= 1)

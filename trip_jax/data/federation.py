@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Int32, Real
 
 from trip_jax.data.doubts import notice_few_examples
-from trip_jax.data.examples import as_examples, as_labels, require_alike
+from trip_jax.data.examples import as_examples, as_labels, extremes, require_alike
 from trip_jax.settings import require
 from trip_jax.settings.declared import array, instance, told
 from trip_jax.settings.names import as_name, as_names
@@ -133,16 +133,17 @@ def _check_owners(examples: Any, sizes: Any, n_rows: int) -> None:
         "`examples` must be integers [n, D] and `sizes` integers [n], of n > 0 clients, not "
         f"{examples.dtype}{list(examples.shape)} and {sizes.dtype}{list(sizes.shape)}.",
     )
-    width = examples.shape[1]
+    width, (least, most) = examples.shape[1], extremes(sizes)
     require(
-        width > 0 and sizes.min() >= 1 and sizes.max() <= width,
+        least >= 1 and most <= width,
         f"Every client must own between 1 and {width} examples (the width of `examples`), not "
-        f"{sizes.min()} to {sizes.max()}.",
+        f"{least} to {most}.",
     )
+    low, high = extremes(examples)
     require(
-        examples.min() >= 0 and examples.max() < n_rows,
+        low >= 0 and high < n_rows,
         f"`examples` must number rows of `images`, 0 to {n_rows - 1}, and be padded with 0, not "
-        f"{examples.min()} to {examples.max()}.",
+        f"{low} to {high}.",
     )
 
 
