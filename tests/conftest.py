@@ -22,7 +22,6 @@ import pytest
 import xarray
 from filelock import FileLock
 from hydra import compose, initialize_config_dir
-from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 from omegaconf import DictConfig, OmegaConf
@@ -45,6 +44,7 @@ from trip_jax.protocol.compression import Compressed, LowRank, Quantised, Random
 from trip_jax.protocol.state import Record, State
 from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.runs import figures
+from trip_jax.runs.launch import run as carry_out
 from trip_jax.runs.prepare import prepare
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.settings import LISTENERS
@@ -182,7 +182,7 @@ def kept_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def kept_programs() -> Iterator[None]:
+def kept_namesakes() -> Iterator[None]:
     """Names that a test gives to objects of its own are new: no program of others is dropped."""
     before = LISTENERS[:]
     LISTENERS.remove(programs.forget_namesake)
@@ -261,14 +261,6 @@ def command(
     # Hydra closes all handlers when it sets logging up, and with absl's what pytest captures.
     monkeypatch.setattr(logging, "_handlerList", [])
     handlers, level = logging.root.handlers[:], logging.root.level
-    # Hydra composes all settings twice, at first only to see whether they set its mode.
-    composed_mode = Hydra.get_mode
-
-    def mode(hydra: Hydra, config_name: str | None, overrides: list[str]) -> Any:
-        named = any("hydra.mode" in one for one in overrides)
-        return composed_mode(hydra, config_name, overrides) if named else None
-
-    monkeypatch.setattr(Hydra, "get_mode", mode)
 
     def run(*arguments: str) -> Outcome:
         GlobalHydra.instance().clear()

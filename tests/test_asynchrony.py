@@ -232,7 +232,7 @@ def test_equal_speeds_are_rounds() -> None:
     """Everyone is always there, and mixes what was sent in the same round."""
     schedule = scheduled((700,) * 6, np.zeros((5, 6, 6), int))
     equal = tiny(WORLD, training=LONGER, schedule=schedule).topology
-    assert equal.depth == 0 and equal.wave == 0.7 and equal.present is None
+    assert equal.n_earlier == 0 and equal.wave == 0.7 and equal.present is None
     plain = tiny(WORLD, training=LONGER).topology.at(0)
     for t in range(5):
         for name in ("members", "mask", "weights"):
@@ -278,7 +278,7 @@ def executed() -> tuple[Simulation, GroundTruth]:
 
 def test_repeated_executions_follow_the_same_schedule() -> None:
     simulation, truth = executed()
-    assert simulation.depth
+    assert simulation.n_earlier
     theta, clients, test, *rest = oracle_arguments(simulation, nx.star_graph(2), *OF_THREE)
     hyperparameters = {"batch_size": 4, "learning_rate": 0.2, "momentum": 0.5}
     expected = events.shapley_by_retraining(
@@ -328,7 +328,7 @@ def test_scores_without_phi_are_those_of_phi() -> None:
 def test_goes_on_bit_for_bit() -> None:
     """From a state as checkpoints keep it."""
     settings = EVERYTHING | {"schedule": scheduled(DURATIONS, delays(5, 6, seed=1))}
-    pasts: list[Past] = []
+    pasts: list[Snapshot] = []
     whole = tiny(WORLD, **settings).run(Hearing(on_round=pasts.append))
     at_three = Snapshot(pasts[2].state, pasts[2].records[:3], pasts[2].timings[:3])
     kept = jax.tree.map(np.array, arrays_of(at_three.state))

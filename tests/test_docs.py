@@ -23,7 +23,7 @@ SNIPPETS = {
 WRITTEN = [ROOT / name for name in ("CONTRIBUTING.md", *(f"docs/{page}.md" for page in PAGES))]
 
 
-@pytest.mark.usefixtures("kept_programs")
+@pytest.mark.usefixtures("kept_namesakes")
 @pytest.mark.parametrize("page", SNIPPETS)
 def test_snippets_run_one_after_another(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

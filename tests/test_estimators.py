@@ -345,7 +345,7 @@ def test_every_round_of_a_star_of_forty_draws_anew_and_the_seed_decides(
 
     gain = result.records.utility[0] - np.asarray(start.utility)
     np.testing.assert_allclose(result.records.lcv[0].sum(axis=1), gain, atol=1e-5)
-    hub, error = result.records.lcv[0, 0, :, 1], result.records.lcv_error[0, 0, :, 1]
+    hub, error = result.records.lcv[0, 0, :, 1], result.records.lcv_standard_error[0, 0, :, 1]
     assert hub.shape == (FORTY,) and (error > 0).all() and error.mean() < np.abs(hub).mean()
 
 

@@ -38,7 +38,7 @@ REGISTRIES = (SEMIVALUES, ESTIMATORS, LIES, AGGREGATIONS, CHANNELS, METHODS, WEI
 
 
 @pytest.fixture(autouse=True)
-def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch, kept_programs: None) -> None:
+def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch, kept_namesakes: None) -> None:
     for registry in REGISTRIES:
         monkeypatch.setattr(registry, "_named", dict(registry._named))
 

@@ -15,7 +15,7 @@ from trip_jax.topology import FAMILIES, WEIGHTS, Topology, WeightRule
 
 
 @pytest.fixture(autouse=True)
-def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch, kept_programs: None) -> None:
+def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch, kept_namesakes: None) -> None:
     for registry in (DISTRIBUTIONS, FAMILIES, WEIGHTS):
         monkeypatch.setattr(registry, "_named", dict(registry._named))
 

@@ -18,10 +18,10 @@ from tests.conftest import TINY, Command, Once, config_of, python, rarely
 from trip_jax import compare, report
 from trip_jax.cli import verify
 from trip_jax.cli.folders import _claimed
+from trip_jax.runs.free_directory import refuse_taken
 from trip_jax.runs.launch import run
 from trip_jax.runs.lock import LOCK, locked
 from trip_jax.runs.prepare import prepare
-from trip_jax.runs.taken import refuse_taken
 from trip_jax.settings.errors import InvalidSetting
 
 pytestmark = pytest.mark.usefixtures("quick_figures")

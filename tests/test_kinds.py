@@ -41,7 +41,7 @@ REGISTRIES = {
 
 
 @pytest.fixture(autouse=True)
-def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch, kept_programs: None) -> None:
+def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch, kept_namesakes: None) -> None:
     for registry in REGISTRIES.values():
         monkeypatch.setattr(registry, "_named", dict(registry._named))
 

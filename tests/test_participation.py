@@ -40,7 +40,7 @@ from trip_jax import (
 from trip_jax.attribution import Journal
 from trip_jax.learning.evaluation import LOSS
 from trip_jax.runs.propagation import retraced
-from trip_jax.settings.listed import lines_of
+from trip_jax.settings.text_files import lines_of
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Participation
 from trip_jax.topology.files import read_graph

@@ -23,8 +23,8 @@ from trip_jax.protocol.shards import Shards, divide
 from trip_jax.runs.launch import run
 from trip_jax.runs.prepare import prepare
 from trip_jax.simulation import Simulation
-from trip_jax.simulation.history import Past
-from trip_jax.simulation.placement import Divided
+from trip_jax.simulation.history import Snapshot
+from trip_jax.simulation.placement import Sharded
 
 FOUR = jax.devices()[:4]
 PARTS: dict[str, Any] = {"devices": FOUR, "shard_models": True}
@@ -233,7 +233,7 @@ def test_a_run_goes_on_however_its_models_were_divided(
     first: dict[str, Any], then: dict[str, Any]
 ) -> None:
     begun = tiny(**first)
-    pasts: list[Past] = []
+    pasts: list[Snapshot] = []
     begun.run(Hearing(on_round=lambda past: pasts.append(past) or True))
     (past,) = pasts
     past = replace(past, state=begun.placement.collected(past.state))

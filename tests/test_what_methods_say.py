@@ -42,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("quick_figures")
 
 
 @pytest.fixture(autouse=True)
-def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch, kept_programs: None) -> None:
+def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch, kept_namesakes: None) -> None:
     monkeypatch.setattr(METHODS, "_named", dict(METHODS._named))
 
 
