@@ -261,7 +261,9 @@ def test_methods_are_judged_in_the_cells_of_the_tables(
     monkeypatch.setattr(Cell, "_reexecuted", refuse)
     arguments = ["scale=smoke", "devices=1", f"out={folder}"]
     asked = ["distribution=iid", "topology=regular"]
-    asked += [] if thorough else ["method=surrogate,second order"]
+    if not thorough:
+        asked.append("method=surrogate,second order")
+        monkeypatch.setattr(Report, "save", lambda *_: None)
     methods([*arguments, *asked])
     study = MethodStudy([*arguments, *asked])
     assert len(study.methods) == (len(METHODS) if thorough else 1 + len(NULLS) + 2)
@@ -274,10 +276,11 @@ def test_methods_are_judged_in_the_cells_of_the_tables(
     assert trip.distance.item() == pytest.approx(distances.mean(), rel=1e-3, abs=1e-6)
     text = report.file(".md").read_text()
     assert "## By accuracy" in text and "## By loss" in text and "| wins over TRIP |" in text
-    with Image.open(report.file(".png")) as figure:
-        assert figure.info["Description"] == report.command
-    for ending in (".pdf", "_yardsticks.pdf"):
-        assert report.file(ending).read_bytes()[:5] == b"%PDF-"
+    if thorough:
+        with Image.open(report.file(".png")) as figure:
+            assert figure.info["Description"] == report.command
+        for ending in (".pdf", "_yardsticks.pdf"):
+            assert report.file(ending).read_bytes()[:5] == b"%PDF-"
 
 
 @pytest.mark.thorough
