@@ -5,9 +5,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from trip_node.node.fields import FARTHEST_ROUND
 from trip_node.node.game import ESTIMATORS
 from trip_node.node.public_keys import require_public_key
-from trip_node.node.fields import FARTHEST_ROUND
 from trip_node.node.report import Report
 from trip_node.node.signing import decoded, is_signed
 from trip_node.node.strict_json import parsed

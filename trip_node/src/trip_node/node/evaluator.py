@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from trip_node.node.fields import FARTHEST_ROUND
 from trip_node.node.game import ESTIMATORS, Game
 from trip_node.node.models import Leaves, finite, leaves, mixture, require_alike
-from trip_node.node.fields import FARTHEST_ROUND
 from trip_node.node.report import Report
 from trip_node.node.utility import BROKEN, Utility
 from trip_node.node.weights import number, proportions, shares

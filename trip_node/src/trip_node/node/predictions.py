@@ -34,7 +34,7 @@ MOST_EXAMPLES = 2**24  # of the test set
 MOST_CLASSES = 2**20
 MOST_STEPS = 2**31
 
-BEGINNING = b'{"classes": '
+BEGINNING = b'{"begins": '
 """Of a record that no signature precedes."""
 
 
@@ -190,7 +190,7 @@ class Predictions:
         Raises:
             InvalidSetting: it is no such record, of another version, or in another form.
         """
-        header, line, arrays = message[:MOST_HEADER].partition(b"\n")
+        header, line, _ = message[:MOST_HEADER].partition(b"\n")
         require(
             message.startswith(BEGINNING) and bool(line),
             f"A record must begin with a line of JSON of up to {MOST_HEADER:,} bytes.",

@@ -130,7 +130,7 @@ class LocalPredictor:
         require(
             places.dtype.kind in "iu"
             and len(places) == len(self.examples) > 0
-            and 0 <= places[0]
+            and places[0] >= 0
             and places[-1] < n,
             f"examples must be different places from 0 to {n - 1}.",
         )
