@@ -31,6 +31,8 @@ from trip_node.shapley.tables import game_values
 BYTES = 2**24
 """Of what coalitions would have said that a thread replays at a time; at least that of one."""
 
+MOST_THREADS = 8
+
 HELD = 6
 """Arrays of that size that a thread takes at its peak; measured."""
 
@@ -148,10 +150,9 @@ def planned_bytes(n_rounds: int, n: int, size: int) -> int:
 
 
 def _threads() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Processors that this process may use, up to `MOST_THREADS`."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(there or 1, MOST_THREADS)
 
 
 def _flat(logits: np.ndarray) -> np.ndarray:
@@ -210,8 +211,9 @@ def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
     mixed = np.empty_like(said)
     for t, mixing in enumerate(run.mixing):
         for j in np.flatnonzero(run.present[t]):
-            some = inside[:, j]
-            said[j, some] = run.kept[j] * said[j, some] + run.answers[t, j]
+            for c in np.flatnonzero(inside[:, j]):
+                said[j, c] *= run.kept[j]
+                said[j, c] += run.answers[t, j]
         np.matmul(mixing, said.reshape(n, -1), out=mixed.reshape(n, -1))
         spread = mixing @ _squares(said) - _squares(mixed)
         for i in np.flatnonzero(run.present[t]):
@@ -219,5 +221,8 @@ def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
             part = np.clip(spread[i] / whole, 0, 1) if whole > 0 else np.ones(len(inside))
             mixed[i] += np.outer(part.astype(np.float32), run.residual[t, i])
         said, mixed = mixed, said
-    across, along = said[..., : run.start.size], said[..., run.start.size :]
-    return np.asarray(run.start + across + along @ run.directions)
+    along = said[..., run.start.size :].reshape(-1, len(run.directions))
+    final = (along @ run.directions).reshape(n, len(inside), -1)
+    final += said[..., : run.start.size]
+    final += run.start
+    return np.asarray(final)
