@@ -9,6 +9,7 @@ import os
 import stat
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,7 @@ def read_predictions(
     require(folder.is_dir(), f"--predictions {folder} must be a folder of records.")
     paths = sorted(path for path in folder.iterdir() if path.suffix == SUFFIX)
     require(bool(paths), f"{folder} has no file that ends in {SUFFIX}: put clients' records there.")
+    require_capacity(sum(path.lstat().st_size for path in paths), FEWER)
     files: Files = {}
     for path in paths:
         try:
@@ -108,7 +110,9 @@ def _content(path: Path) -> bytes:
             require(about.st_size <= most, f"a record has up to {most:,} bytes.")
             return file.read(most)
     except OSError as error:
-        raise InvalidSetting(f"it can't be read ({error.strerror}); links are not.") from error
+        raise InvalidSetting(
+            f"it can't be read as a file ({error.strerror}), and links are not followed."
+        ) from error
 
 
 def _require_alike(one: Path, first: Predictions, other: Path, record: Predictions) -> None:
@@ -133,7 +137,7 @@ def _require_all(files: Files, names: list[str], rounds: list[int], missing: str
     if missing == "zero":
         return
     way_out = "add its record, or take the client to have kept its model with --missing zero."
-    for before, after in zip(rounds, rounds[1:], strict=False):
+    for before, after in pairwise(rounds):
         require(after == before + 1, f"No client has a record of round {before + 1}: {way_out}")
     for round in rounds:
         for name in names:
