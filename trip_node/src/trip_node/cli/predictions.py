@@ -1,14 +1,17 @@
 """`trip-node coordinate --predictions FOLDER`: contributions from what clients' models say."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from trip_node.attribution.predictions import Attribution, by_predictions
 from trip_node.attribution.utilities import UTILITIES, utility_of
+from trip_node.deployment.exchanges import dispute_lines
 from trip_node.deployment.predictions_folder import SUFFIX, Told, read_predictions
 from trip_node.deployment.result_tables import (
+    DISPUTED,
     FILES,
     flag_lines,
     phi_lines,
@@ -124,13 +127,16 @@ def read_labels(path: Path) -> np.ndarray:
 
 
 def _write(out: Path, found: Attribution, names: list[str]) -> None:
-    """phi.csv and scores.csv, and a flagged.csv without a line, for nothing is replaced."""
+    """phi.csv and scores.csv, and the tables of what is flagged and disputed, without a line."""
     texts = (
         phi_lines(found.phi, names, found.phi_error),
         [score_lines(found.phi, names, found.score_error)],
         [flag_lines([], [], [])],
     )
-    write_tables(out, dict(zip(FILES, texts, strict=True)))
+    tables: dict[str, Iterable[str]] = dict(zip(FILES, texts, strict=True))
+    if (out / DISPUTED).exists():
+        tables[DISPUTED] = [dispute_lines(np.zeros((0, 4), int), names)]
+    write_tables(out, tables)
 
 
 def _described(out: Path, found: Attribution, told: Told, utility: str, budget: int) -> str:
