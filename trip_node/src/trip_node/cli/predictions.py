@@ -114,7 +114,7 @@ def read_labels(path: Path) -> np.ndarray:
     )
     try:
         if path.suffix == ".npy":
-            labels = np.lib.format.open_memmap(path, mode="r")
+            labels = np.array(np.lib.format.open_memmap(path, mode="r"))
         else:
             labels = np.array([int(line) for line in path.read_text("utf-8-sig").split()])
     except (ValueError, EOFError, OverflowError) as error:
@@ -123,7 +123,7 @@ def read_labels(path: Path) -> np.ndarray:
         labels.dtype.kind in "iu" and labels.ndim == 1,
         f"--labels {path} holds {labels.dtype} of shape {labels.shape}: {mend}.",
     )
-    return np.array(labels)
+    return labels
 
 
 def _write(out: Path, found: Attribution, names: list[str]) -> None:
