@@ -34,10 +34,10 @@ BYTES = 2**24
 MOST_THREADS = 8
 
 HELD = 6
-"""Arrays of that size that a thread takes at its peak; measured."""
+"""Arrays of that size that a thread takes at its peak, counted from the code."""
 
 FITTED, RUN = 7, 8
-"""Arrays of all vectors of a run that the fit takes in float64, a replay in float32; measured."""
+"""Arrays of all vectors of a run that the fit takes in float64, a replay in float32; counted."""
 
 
 @dataclass(frozen=True)
