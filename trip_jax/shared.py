@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from types import ModuleType
 
 SHARED = (
+    "attribution.contraction",
     "deployment",
     "node",
     "rewards.models",

@@ -35,10 +35,9 @@ from flax import struct
 from jax import Array, lax
 from jaxtyping import Bool, Float
 
-from trip_jax.attribution.contraction import contraction
+from trip_jax.attribution.contraction import MAX_DIRECTIONS, contraction
 from trip_jax.attribution.journal import Journal
 from trip_jax.attribution.replay import Attribution, of_coalitions
-from trip_jax.attribution.surrogate import MAX_DIRECTIONS
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.settings import require

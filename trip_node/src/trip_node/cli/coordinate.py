@@ -2,6 +2,7 @@
 
     trip-node coordinate reports.csv --out DIR [--c2]
     trip-node coordinate --listen HOST:PORT --state DIR --keys FILE [--c2]
+    trip-node coordinate --predictions FOLDER --labels FILE --out DIR
 
 The table of reports (.csv, .tsv or .parquet) has the columns round, client, member, weight and
 lcv: one line for each member of each reporter's neighbourhood, the client itself included. With a
@@ -18,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from trip_node.cli.command import Parser, command
+from trip_node.cli.predictions import from_predictions, of_predictions, refuse_without_folder
 from trip_node.deployment.report_table import (
     FEWER,
     KINDS,
@@ -84,7 +86,10 @@ def main(argv: Sequence[str] | None = None, program: str = "trip-node") -> None:
     kinds = f"{KINDS}: {LAYOUT}"
     parser.add_argument("reports", type=Path, nargs="?", help=kinds)
     parser.add_argument("--out", help="directory of the results")
-    zero = "refuse a missing report (default), or take an LCV of 0 with self weight 1"
+    zero = (
+        "refuse a missing report (default), or take an LCV of 0 with self weight 1; of records of "
+    )
+    zero += "predictions: take the client to have kept its model"
     parser.add_argument("--missing", choices=("refuse", "zero"), default="refuse", help=zero)
     strict = f"refuse a contribution that is no number or beyond {LARGEST:.0e} (default: the "
     strict += "report counts as zero and is flagged)"
@@ -102,12 +107,17 @@ def main(argv: Sequence[str] | None = None, program: str = "trip-node") -> None:
     listen.add_argument("--deadline", type=float, metavar="SECONDS", help=closes)
     known = "a name by which clients ask for the service, such as a proxy's; may be repeated"
     listen.add_argument("--host", action="append", metavar="NAME", help=known)
+    of_predictions(parser)
     args = parser.parse_args(argv)
     settings = {name: getattr(args, name) for name in ("penalty", "distance", "thresholding")}
     chosen = {name: value for name, value in settings.items() if value is not None}
     if chosen and not args.c2:
         raise InvalidSetting(f"--{min(chosen)} is a setting of --c2; add --c2 or remove it.")
     defence = Defence(c2=args.c2, **chosen)
+    if args.predictions is not None:
+        print(from_predictions(args))
+        return
+    refuse_without_folder(args)
     if args.listen is not None:
         _listen(args, defence, program)
         return
@@ -116,7 +126,9 @@ def main(argv: Sequence[str] | None = None, program: str = "trip-node") -> None:
     if alone:
         raise InvalidSetting(f"--{alone[0]} is of a service: add --listen HOST:PORT or remove it.")
     if args.reports is None or args.out is None:
-        raise InvalidSetting("Give a table of reports and --out DIR, or --listen HOST:PORT.")
+        raise InvalidSetting(
+            "Give a table of reports and --out DIR, or --listen HOST:PORT, or --predictions FOLDER."
+        )
     out = path_of("--out", args.out)
     refuse_other_files(out)
     try:

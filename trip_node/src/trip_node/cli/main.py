@@ -21,6 +21,8 @@ trip-node tells who contributed what in decentralised federated learning.
   trip-node coordinate TABLE --out DIR   contributions from a table of reports
   trip-node coordinate --listen HOST:PORT --state DIR --keys FILE
                                          the same as a service for signed reports
+  trip-node coordinate --predictions FOLDER --labels FILE --out DIR
+                                         contributions from what models say of a test set
   trip-node key FILE                     a key for a client or the operator
   trip-node rewards DIR                  a budget divided by the scores in DIR
 

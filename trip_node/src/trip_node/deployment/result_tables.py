@@ -1,6 +1,6 @@
 """What the coordinator found as tables: phi.csv, scores.csv, flagged.csv and disputed.csv."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +24,7 @@ MARKS = {
     DISPUTED: ("round", "client", "member", "stated_by"),
 }
 """Columns by which a table is known as one that may be replaced."""
+ERROR = "standard_error"  # a column where coalitions are drawn
 LINES_AT_ONCE = 2**20  # of phi.csv that are in memory as text
 
 
@@ -42,15 +43,33 @@ def write(out: Path, phi: np.ndarray, verdict: Verdict, reported: Reported) -> N
     """Make the directory `out` with phi.csv, scores.csv (phi [n, n]) and flagged.csv.
 
     disputed.csv is there where the table has a column `sent`, and where it replaces an older one.
+    """
+    t, i = np.nonzero(verdict.flagged)
+    distance = np.where(left_out(reported), np.nan, verdict.distance)[t, i]
+    clients = np.array(reported.names, dtype=object)[i]
+    flags = flag_lines(np.array(reported.rounds)[t], clients, distance)
+    found = np.zeros((0, 4), int) if reported.disputed is None else reported.disputed
+    texts = (phi_lines(phi, reported.names), [score_lines(phi, reported.names)], [flags])
+    tables: dict[str, Iterable[str]] = dict(zip(FILES, texts, strict=True))
+    if _disputes(out, reported):
+        tables[DISPUTED] = [dispute_lines(found, reported.names)]
+    write_tables(out, tables)
+
+
+def write_tables(out: Path, tables: Mapping[str, Iterable[str]]) -> None:
+    """Make the directory `out` with tables by name, whose texts are given in parts.
+
     No file takes its name before all are complete; what fails leaves nothing behind.
     """
     made = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=out) as unfinished:
-            _write_all(Path(unfinished), phi, verdict, reported)
-            for file in (*FILES, *[DISPUTED] * _disputes(out, reported)):
-                Path(unfinished, file).replace(out / file)
+            for name, parts in tables.items():
+                with Path(unfinished, name).open("w", newline="", encoding="utf-8") as file:
+                    file.writelines(parts)
+            for name in tables:
+                Path(unfinished, name).replace(out / name)
     except BaseException:
         with suppress(OSError):  # unless something is there by now
             for folder in made:
@@ -58,43 +77,40 @@ def write(out: Path, phi: np.ndarray, verdict: Verdict, reported: Reported) -> N
         raise
 
 
-def _write_all(folder: Path, phi: np.ndarray, verdict: Verdict, reported: Reported) -> None:
-    of_phi, of_scores, of_flagged = (folder / file for file in FILES)
-    with of_phi.open("w", newline="", encoding="utf-8") as file:
-        file.writelines(phi_lines(phi, reported.names))
-    of_scores.write_text(score_lines(phi, reported.names), encoding="utf-8", newline="")
-    t, i = np.nonzero(verdict.flagged)
-    distance = np.where(left_out(reported), np.nan, verdict.distance)[t, i]
-    clients = np.array(reported.names, dtype=object)[i]
-    text = flag_lines(np.array(reported.rounds)[t], clients, distance)
-    of_flagged.write_text(text, encoding="utf-8", newline="")
-    found = np.zeros((0, 4), int) if reported.disputed is None else reported.disputed
-    text = dispute_lines(found, reported.names)
-    (folder / DISPUTED).write_text(text, encoding="utf-8", newline="")
-
-
 def _disputes(out: Path, reported: Reported) -> bool:
     """Whether disputed.csv is to be written: also where an older one would mislead."""
     return reported.disputed is not None or (out / DISPUTED).exists()
 
 
-def phi_lines(phi: np.ndarray, names: Sequence[str]) -> Iterator[str]:
-    """Lines of phi.csv, many at a time."""
-    n = len(names)
+def phi_lines(
+    phi: np.ndarray, names: Sequence[str], error: np.ndarray | None = None
+) -> Iterator[str]:
+    """Lines of phi.csv, many at a time.
+
+    Args:
+        error: None, or the standard errors of phi, for a column of their own.
+    """
+    n, columns = len(names), (phi,) if error is None else (phi, error)
     at_once = max(1, LINES_AT_ONCE // n)
-    yield csv_lines([("client", "contributor", "contribution")])
+    yield csv_lines([("client", "contributor", "contribution", *[ERROR] * (len(columns) - 1))])
     for first in range(0, n, at_once):
-        rows = phi[first : first + at_once]
+        rows = [_decimals(column[first : first + at_once]) for column in columns]
         pairs = ((client, member) for client in names[first : first + at_once] for member in names)
-        lines = zip(pairs, _decimals(rows), strict=True)
-        yield csv_lines((*pair, value) for pair, value in lines)
+        lines = zip(pairs, *rows, strict=True)
+        yield csv_lines((*pair, *values) for pair, *values in lines)
 
 
-def score_lines(phi: np.ndarray, names: Sequence[str]) -> str:
-    """The text of scores.csv: each client's score, and its share of all scores in per cent."""
+def score_lines(phi: np.ndarray, names: Sequence[str], error: np.ndarray | None = None) -> str:
+    """The text of scores.csv: each client's score, and its share of all scores in per cent.
+
+    Args:
+        error: None, or the standard errors of scores, for a column of their own.
+    """
     values = scores(phi)
-    lines = zip(names, _decimals(values), _decimals(shares(values)), strict=True)
-    return csv_lines([("client", "score", "share"), *lines])
+    columns = [values, shares(values), *([] if error is None else [error])]
+    lines = zip(names, *map(_decimals, columns), strict=True)
+    header = ("client", "score", "share", *[ERROR] * (error is not None))
+    return csv_lines([header, *lines])
 
 
 def flag_lines(rounds: Any, clients: Any, distance: Any) -> str:

@@ -5,6 +5,8 @@ safetensors files.
 """
 
 from trip_node.node.evaluator import LocalEvaluator
+from trip_node.node.predictions import Predictions
+from trip_node.node.predictor import LocalPredictor
 from trip_node.node.report import Report
 
-__all__ = ["LocalEvaluator", "Report"]
+__all__ = ["LocalEvaluator", "LocalPredictor", "Predictions", "Report"]

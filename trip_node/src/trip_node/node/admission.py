@@ -5,9 +5,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from trip_node.node.fields import FARTHEST_ROUND
 from trip_node.node.game import ESTIMATORS
+from trip_node.node.predictions import Predictions
 from trip_node.node.public_keys import require_public_key
-from trip_node.node.report import FARTHEST_ROUND, Report
+from trip_node.node.report import Report
 from trip_node.node.signing import decoded, is_signed
 from trip_node.node.strict_json import parsed
 from trip_node.node.texts import LONGEST, nfc, require_name
@@ -146,6 +148,31 @@ class Federation:
         Raises:
             Refused: it is unsigned, unknown, malformed, or in other units.
         """
+        sender = self._signed_by(message, signature)
+        try:
+            report = Report.from_json(message)
+        except InvalidSetting as error:
+            raise Refused("malformed", str(error)) from error
+        self._require_ours(report, sender, *(report.sent_to or ()))
+        self._require_units(report)
+        return report
+
+    def admit_predictions(self, message: bytes, signature: str | None) -> Predictions:
+        """The predictions in a message of a registered client; checked as by `admit`.
+
+        Raises:
+            Refused: it is unsigned, unknown or malformed.
+        """
+        sender = self._signed_by(message, signature)
+        try:
+            found = Predictions.from_bytes(message)
+        except InvalidSetting as error:
+            raise Refused("malformed", str(error)) from error
+        self._require_ours(found, sender)
+        return found
+
+    def _signed_by(self, message: bytes, signature: str | None) -> str:
+        """The client that a message names, by whose key it is signed."""
         signed = _signature(signature)
         sender = _sender(message)
         key = self.clients.get(sender)
@@ -153,20 +180,16 @@ class Federation:
             raise Refused("unknown", f"No key is registered for client {sender[:LONGEST]!r}.")
         if not is_signed(message, signed, key):
             raise Refused("unsigned", f"The signature is not that of client {sender!r}.")
-        try:
-            report = Report.from_json(message)
-        except InvalidSetting as error:
-            raise Refused("malformed", str(error)) from error
-        if report.client != sender:
+        return sender
+
+    def _require_ours(self, found: Report | Predictions, sender: str, *others: str) -> None:
+        """Refuse a message that names another sender, federation or clients than there are."""
+        if found.client != sender:
             raise Refused("malformed", f"The message names another client than {sender!r}, too.")
-        self._require_here(report.federation)
-        strangers = [
-            name for name in (*report.members, *(report.sent_to or ())) if name not in self.clients
-        ]
+        self._require_here(found.federation)
+        strangers = [name for name in (*found.members, *others) if name not in self.clients]
         if strangers:
             raise Refused("malformed", f"Member {strangers[0]!r} is no client of this federation.")
-        self._require_units(report)
-        return report
 
     def admit_order(self, message: bytes, signature: str | None) -> int:
         """The round that the operator orders to close.

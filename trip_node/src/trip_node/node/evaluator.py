@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from trip_node.node.fields import FARTHEST_ROUND
 from trip_node.node.game import ESTIMATORS, Game
 from trip_node.node.models import Leaves, finite, leaves, mixture, require_alike
-from trip_node.node.report import FARTHEST_ROUND, Report
+from trip_node.node.report import Report
 from trip_node.node.utility import BROKEN, Utility
 from trip_node.node.weights import number, proportions, shares
 from trip_node.settings import at_least, choice, count, require

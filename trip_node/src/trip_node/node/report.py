@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from trip_node.node.csv_lines import csv_lines
+from trip_node.node.fields import FARTHEST_ROUND, MOST, are_names, are_numbers, is_integer
 from trip_node.node.strict_json import fields_of, take_schema
 from trip_node.node.texts import is_text, nfc
 from trip_node.settings import require
@@ -28,12 +29,8 @@ LISTS = ("weights", "lcv", "standard_error")
 SIGNATURE_BYTES = 64
 """Bytes of an Ed25519 signature, which stands before a report between peers."""
 
-FARTHEST_ROUND = 2**62
 LARGEST = 1e15
 """The largest size of a contribution; the coordinator refuses larger ones."""
-
-MOST = 1e300
-"""The largest size of any number in a report."""
 
 
 @dataclass(frozen=True)
@@ -157,25 +154,10 @@ class Report:
         return csv_lines([COLUMNS, *lines] if header else lines)
 
 
-def _are_names(value: Any) -> bool:
-    return isinstance(value, tuple) and all(is_text(one) and one != "" for one in value)
-
-
-def _are_numbers(value: Any) -> bool:
-    return isinstance(value, tuple) and all(
-        isinstance(one, int | float) and not isinstance(one, bool) and abs(one) < MOST
-        for one in value
-    )
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 _TYPES: dict[Any, tuple[Callable[[Any], bool], str]] = {
     str: (is_text, "text of up to 200 characters"),
-    int: (_is_integer, "an integer"),
-    tuple[str, ...]: (_are_names, "a list of names"),
-    tuple[str, ...] | None: (_are_names, "a list of names"),
-    tuple[float, ...]: (_are_numbers, f"a list of finite numbers within {MOST:.0e} of 0"),
+    int: (is_integer, "an integer"),
+    tuple[str, ...]: (are_names, "a list of names"),
+    tuple[str, ...] | None: (are_names, "a list of names"),
+    tuple[float, ...]: (are_numbers, f"a list of finite numbers within {MOST:.0e} of 0"),
 }

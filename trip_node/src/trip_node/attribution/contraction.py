@@ -3,8 +3,8 @@
     U_j(L) = U_j^t - K_j (L - F_j^t),    K_j (F_j^(t+1) - F_j^t) = U_j^t - U_j^(t+1)
 
 The second are the run's secants, t + 1 being the next round in which j trains. As in surrogate.py
-K_j = r_j K, with r_j by how many minibatches j visits in a round, and all secants (s, y) are pooled
-with their y over r_j. Two forms of K are fitted,
+of trip_jax, K_j = r_j K, with r_j by how many minibatches j visits in a round, and all secants
+(s, y) are pooled with their y over r_j. Two forms of K are fitted,
 
     K_1 = argmin_K sum |K s - y|^2 + ridge |K - c I|^2,    K_2 = I argmin_k sum |k s - y|^2
 
@@ -14,9 +14,18 @@ left out, one after another, and K = a K_1 + (1 - a) K_2 with the a that predict
 """
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
-from trip_jax.attribution.surrogate import MAX_DIRECTIONS, RIDGE, secants, shares_of
+RIDGE = 3.0
+"""The ridge of the fit, as a multiple of the mean squared length of secants."""
+
+MULTIPLE = 2.0
+"""The constant is that of so many rounds of the contraction that the first round shows."""
+
+SMALLEST, LARGEST = 0.01, 0.95
+"""Bounds of the first round's contraction, which noise may take beyond."""
+
+MAX_DIRECTIONS = 256
+"""Directions, those of the longest secants, that are fitted; others follow the constant."""
 
 MANY = 2**10
 """Up to so many secants all directions are computed; with more, the longest by iterations."""
@@ -26,17 +35,20 @@ ITERATIONS = 3
 
 
 def contraction(
-    before: Float[np.ndarray, "T n Q"],
-    updates: Float[np.ndarray, "T n Q"],
-    present: Bool[np.ndarray, "T n"],
-    steps: Int[np.ndarray, " n"],
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n r"], Float[np.ndarray, "r Q"]]:
-    """K_j by ridge regression on the secants of all clients, as in surrogate.py.
+    before: np.ndarray, updates: np.ndarray, present: np.ndarray, steps: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """K_j by ridge regression on the secants of all clients, as in surrogate.py of trip_jax.
+
+    Args:
+        before: F_j^t of T rounds and n clients, [T, n, Q].
+        updates: U_j^t, 0 of who is away, [T, n, Q].
+        present: who trains in a round, bool [T, n].
+        steps: minibatches that a client visits in a round, [n]; proportions count.
 
     Returns:
-        the share that training takes of a difference across all secants, the shares along
-        directions that they span, and these directions, which are orthonormal. All are 0 where
-        nobody trains twice.
+        the share that training takes of a difference across all secants [n], the shares along r
+        directions that they span [n, r], and these directions [r, Q], which are orthonormal. All
+        are 0 where nobody trains twice.
     """
     size = before.shape[-1]
     n_secants = int((present.sum(axis=0) - 1).clip(0).sum())
@@ -57,10 +69,33 @@ def contraction(
     return relative * across, along, axes.T @ directions
 
 
-def low_rank(
-    moved: Float[np.ndarray, "S n r"], answered: Float[np.ndarray, "S n r"], mean: float
-) -> Float[np.ndarray, "r r"]:
-    """K by ridge regression that draws it towards a constant; shares between 0 and 1."""
+def secants(
+    models: np.ndarray, update: np.ndarray, present: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """theta_j^(t') - theta_j^t and Delta_j^t - Delta_j^t' [T-1, n, Q], in any coordinates.
+
+    t and t' are rounds in which j trains, one after the other; 0 where there are no more.
+
+    Args:
+        models, update: [T, n, Q].
+        present: bool [T, n].
+    """
+    n_rounds, n = present.shape
+    in_order = np.argsort(~present, axis=0, kind="stable"), np.arange(n)  # rounds of training first
+    moved, answered = np.diff(models[in_order], axis=0), -np.diff(update[in_order], axis=0)
+    no_more = np.arange(1, n_rounds)[:, None] >= present.sum(axis=0)
+    moved[no_more] = answered[no_more] = 0
+    return moved, answered
+
+
+def shares_of(first: float, steps: np.ndarray) -> np.ndarray:
+    """c_j [n], from the contraction that first secants show and minibatches a round [n]."""
+    first = np.clip(first, SMALLEST, LARGEST)
+    return np.asarray(1 - (1 - first) ** (MULTIPLE * steps / steps.mean()))
+
+
+def low_rank(moved: np.ndarray, answered: np.ndarray, mean: float) -> np.ndarray:
+    """K [r, r] by ridge regression that draws it towards a constant; shares between 0 and 1."""
     s, y = (vectors.reshape(-1, vectors.shape[-1]) for vectors in (moved, answered))
     n_secants = max(int(s.any(axis=1).sum()), 1)
     ridge = RIDGE * (s**2).sum() / n_secants * np.eye(s.shape[1])
@@ -69,15 +104,13 @@ def low_rank(
     return np.asarray(axes * np.clip(shares, 0, 1) @ axes.T)
 
 
-def one_share(moved: Float[np.ndarray, "S n r"], answered: Float[np.ndarray, "S n r"]) -> float:
+def one_share(moved: np.ndarray, answered: np.ndarray) -> float:
     """The share that training takes away of every difference alike, by least squares."""
     square = max((moved**2).sum(), np.finfo(float).tiny)
     return float(np.clip((moved * answered).sum() / square, 0, 1))
 
 
-def trust(
-    moved: Float[np.ndarray, "S n r"], answered: Float[np.ndarray, "S n r"], mean: float
-) -> float:
+def trust(moved: np.ndarray, answered: np.ndarray, mean: float) -> float:
     """How much of K is of low rank, and not one share: what best predicts rounds left out.
 
     1 where there are no two rounds to leave out.
@@ -96,8 +129,8 @@ def trust(
     return float(np.clip(gained, 0, 1))
 
 
-def longest(vectors: Float[np.ndarray, "S Q"]) -> Float[np.ndarray, "r Q"]:
-    """Orthonormal directions along which vectors are longest, `MAX_DIRECTIONS` at most."""
+def longest(vectors: np.ndarray) -> np.ndarray:
+    """Orthonormal directions [r, Q] along which vectors [S, Q] are longest, r <= MAX_DIRECTIONS."""
     if min(vectors.shape) <= MANY:
         return _directions(vectors)
     rng, few = np.random.default_rng(0), MAX_DIRECTIONS + MAX_DIRECTIONS // 4 + 1
@@ -107,7 +140,7 @@ def longest(vectors: Float[np.ndarray, "S Q"]) -> Float[np.ndarray, "r Q"]:
     return _directions(vectors @ basis) @ basis.T
 
 
-def _directions(vectors: Float[np.ndarray, "S Q"]) -> Float[np.ndarray, "r Q"]:
+def _directions(vectors: np.ndarray) -> np.ndarray:
     """Unit vectors that span the rows, the longest first, without those that are rounding."""
     _, lengths, directions = np.linalg.svd(vectors, full_matrices=False)
     return np.asarray(directions[lengths**2 > 1e-9 * lengths[0] ** 2][:MAX_DIRECTIONS])

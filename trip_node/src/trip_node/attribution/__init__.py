@@ -1,0 +1,1 @@
+"""Contributions from what models say of a shared test set, once a run is over; in NumPy."""

@@ -1,0 +1,228 @@
+"""Contributions from predictions: coalitions replayed in what models say of the shared test set.
+
+Letters: n clients, T rounds, K coalitions, Q = classes x examples logits of a model, each example's
+centred over classes. Clients report F_j^t + U_j^t, the logits of their models after training, and
+F_j^(t+1), those of their next ones; F^0 are those of the model from which all begin. What a
+coalition S would have said is, from L_j^0(S) = F^0,
+
+    P_j(S) = L_j(S) + [j in S] (U_j^t - K_j (L_j(S) - F_j^t))
+    L_i^(t+1)(S) = sum_k W_ik^t P_k(S) + M_i^t spread_i(S) / spread_i(N)
+    M_i^t = F_i^(t+1) - sum_k W_ik^t (F_k^t + U_k^t)
+    spread_i = sum_k W_ik^t |P_k - sum_l W_il^t P_l|^2, at most as in the run
+
+with K_j of contraction.py. phi[i, j] is the Shapley value of j in the utility of L_i^T(S). No model
+is needed, and none evaluated: 2 n^2 Q operations for each coalition and round. The simulator's
+method of this name is the same (`trip_jax/attribution/predictions.py`).
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from trip_node.attribution.contraction import MAX_DIRECTIONS, contraction
+from trip_node.attribution.utilities import Utility
+from trip_node.node.game import Game
+from trip_node.settings import require
+from trip_node.shapley import orders
+from trip_node.shapley.tables import game_values
+
+BYTES = 2**24
+"""Of what coalitions would have said that a thread replays at a time; at least that of one."""
+
+MOST_THREADS = 8
+
+HELD = 6
+"""Arrays of that size that a thread takes at its peak, counted from the code."""
+
+FITTED, RUN = 7, 8
+"""Arrays of all vectors of a run that the fit takes in float64, a replay in float32; counted."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What clients said in a run, and who mixed whose models.
+
+    Raises:
+        InvalidSetting: arrays of other shapes, or that are not finite.
+    """
+
+    start: np.ndarray  # F^0 [D, C]
+    trained: np.ndarray  # F_j^t + U_j^t [T, n, D, C]
+    following: np.ndarray  # F_j^(t+1) [T, n, D, C]; of who is away, as before
+    mixing: np.ndarray  # W^t [T, n, n], rows of which sum to one; of who is away, its own model
+    present: np.ndarray  # bool [T, n], who trains in a round
+    steps: np.ndarray  # [n], minibatches that a client visits in a round; proportions count
+
+    def __post_init__(self) -> None:
+        shapes = (self.start.shape, self.trained.shape, self.following.shape)
+        n_rounds, n = self.present.shape
+        expected = (self.start.shape, *[(n_rounds, n, *self.start.shape)] * 2)
+        require(
+            shapes == expected and self.start.ndim == 2 and min(expected[1]) > 0,
+            "Recorded.start must be [D, C], .trained and .following [T, n, D, C], not "
+            f"{', '.join(map(str, shapes))}.",
+        )
+        require(
+            self.mixing.shape == (n_rounds, n, n) and self.steps.shape == (n,),
+            "Recorded.mixing must be [T, n, n], .present [T, n] and .steps [n], not "
+            f"{self.mixing.shape}, {self.present.shape} and {self.steps.shape}.",
+        )
+        told = (self.start, self.trained, self.following, self.mixing, self.steps)
+        require(all(bool(np.isfinite(one).all()) for one in told), "Recorded must be finite.")
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Contributions to final models, and how sure they are."""
+
+    phi: np.ndarray  # of client j to client i's model, [n, n]
+    phi_error: np.ndarray | None = None  # standard; None: all coalitions were replayed
+    score_error: np.ndarray | None = None  # likewise, of the means over i, [n]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run in coordinates [X = Q + r] beyond F^0: what lies across r directions, then along them.
+
+    There every K_j is diagonal.
+    """
+
+    start: np.ndarray  # F^0 [Q], classes first
+    kept: np.ndarray  # 1 - K_j, of what is beyond F^0, [n, X]
+    answers: np.ndarray  # U_j^t + K_j F_j^t [T, n, X]
+    residual: np.ndarray  # M_i^t [T, n, X]
+    spread: np.ndarray  # spread_i(N) [T, n]
+    directions: np.ndarray  # [r, Q]
+    mixing: np.ndarray  # [T, n, n]
+    present: np.ndarray  # [T, n]
+
+
+def by_predictions(
+    recorded: Recorded,
+    labels: np.ndarray,
+    utility: Utility,
+    *,
+    budget: int = 1024,
+    seed: int = 0,
+) -> Attribution:
+    """Contributions whose rows sum to what a client's model gained, but for rounding.
+
+    Args:
+        labels: of the D examples, integers below C.
+        utility: one of `utilities.py`, or your own.
+        budget: coalitions that are replayed: all 2^n if they are no more, else as many are drawn,
+            in orders of the clients and their reverses, the same for all models.
+        seed: of that draw.
+
+    Raises:
+        InvalidSetting: labels of other examples, or a budget that is too small.
+    """
+    n_examples, n_classes = recorded.start.shape
+    require(
+        labels.shape == (n_examples,)
+        and labels.dtype.kind in "iu"
+        and bool(((labels >= 0) & (labels < n_classes)).all()),
+        f"The labels must be {n_examples:,} integers from 0 to {n_classes - 1}, one for each "
+        "example that records tell of.",
+    )
+    n = len(recorded.steps)
+    game = Game.of(n, "antithetic", budget, "shapley", np.random.default_rng(seed))
+    rows, inside = zip(*game.coalitions(), strict=True)
+    table = np.zeros((game.n_rows, n))
+    table[list(rows)] = _utilities(_run_of(recorded), np.stack(inside), labels, utility)
+    if game.drawn is None:
+        return Attribution(game_values(table).T)
+    # Coalitions are the same for all models, and so errors are not independent: the mean model's
+    # gain is a game of its own.
+    gain = np.column_stack([table, table.mean(axis=1)]) - np.append(table[0], table[0].mean())
+    values, errors = orders.estimate(game.drawn, gain, n, reverse=True)
+    return Attribution(values[:, :n].T, errors[:, :n].T, errors[:, n])
+
+
+def planned_bytes(n_rounds: int, n: int, size: int) -> int:
+    """What `by_predictions` takes of a process's memory for size logits of a model."""
+    directions = min(MAX_DIRECTIONS, size, max(n_rounds - 1, 0) * n)
+    vectors = n_rounds * n * (size + directions)
+    chunk = max(BYTES, 4 * n * (size + directions))
+    return max(8 * FITTED * vectors, 4 * RUN * vectors + HELD * _threads() * chunk)
+
+
+def _threads() -> int:
+    """Processors that this process may use, up to `MOST_THREADS`."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(there or 1, MOST_THREADS)
+
+
+def _flat(logits: np.ndarray) -> np.ndarray:
+    """Logits [..., D, C] as vectors [..., Q], classes first: over these most utilities reduce."""
+    return np.swapaxes(logits, -1, -2).reshape(*logits.shape[:-2], -1).astype(np.float32)
+
+
+def _run_of(recorded: Recorded) -> _Run:
+    start, present = _flat(recorded.start), recorded.present.astype(bool)
+    trained, following = (_flat(one) - start for one in (recorded.trained, recorded.following))
+    before = np.concatenate([np.zeros((1, *following.shape[1:]), np.float32), following[:-1]])
+    updates = np.where(present[..., None], trained - before, 0)
+    fitted = contraction(before, updates, present, recorded.steps)
+    base, along, directions = (part.astype(np.float32) for part in fitted)
+
+    def split(vectors: np.ndarray) -> np.ndarray:
+        inside = vectors @ directions.T
+        return np.concatenate([vectors - inside @ directions, inside], axis=-1)
+
+    before, updates, following = split(before), split(updates), split(following)
+    mixing, messages = recorded.mixing.astype(np.float32), before + updates
+    mixed = mixing @ messages
+    square = np.einsum("tik,tk->ti", mixing, _squares(messages))
+    shares = np.concatenate([np.repeat(base[:, None], start.size, axis=1), along], axis=1)
+    of_residual = following - mixed, square - _squares(mixed)
+    answers = updates + shares * before
+    return _Run(start, 1 - shares, answers, *of_residual, directions, mixing, present)
+
+
+def _squares(vectors: np.ndarray) -> np.ndarray:
+    return np.asarray(np.einsum("...x,...x->...", vectors, vectors))
+
+
+def _utilities(run: _Run, inside: np.ndarray, labels: np.ndarray, utility: Utility) -> np.ndarray:
+    """Of what coalitions, bool [K, n], would have said in the end, [K, n]."""
+    n, size = run.kept.shape
+    chunk = max(1, BYTES // (4 * n * size))
+    parts = [inside[first : first + chunk] for first in range(0, len(inside), chunk)]
+
+    def of_part(some: np.ndarray) -> np.ndarray:
+        final = _replay(run, some).reshape(n, len(some), -1, len(labels))
+        return np.stack([utility(np.swapaxes(one, -1, -2), labels) for one in final], axis=1)
+
+    with ThreadPoolExecutor(_threads()) as pool:
+        return np.concatenate(list(pool.map(of_part, parts)))
+
+
+def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
+    """L_i^T(S), what everyone's final model would say if a coalition alone had trained, [n, K, Q].
+
+    Args:
+        inside: bool [K, n].
+    """
+    n, size = run.kept.shape
+    said = np.zeros((n, len(inside), size), np.float32)
+    mixed = np.empty_like(said)
+    for t, mixing in enumerate(run.mixing):
+        for j in np.flatnonzero(run.present[t]):
+            for c in np.flatnonzero(inside[:, j]):
+                said[j, c] *= run.kept[j]
+                said[j, c] += run.answers[t, j]
+        np.matmul(mixing, said.reshape(n, -1), out=mixed.reshape(n, -1))
+        spread = mixing @ _squares(said) - _squares(mixed)
+        for i in np.flatnonzero(run.present[t]):
+            whole = run.spread[t, i]
+            part = np.clip(spread[i] / whole, 0, 1) if whole > 0 else np.ones(len(inside))
+            mixed[i] += np.outer(part.astype(np.float32), run.residual[t, i])
+        said, mixed = mixed, said
+    along = said[..., run.start.size :].reshape(-1, len(run.directions))
+    final = (along @ run.directions).reshape(n, len(inside), -1)
+    final += said[..., : run.start.size]
+    final += run.start
+    return np.asarray(final)

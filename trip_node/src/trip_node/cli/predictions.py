@@ -1,0 +1,159 @@
+"""`trip-node coordinate --predictions FOLDER`: contributions from what clients' models say."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from trip_node.attribution.predictions import Attribution, by_predictions
+from trip_node.attribution.utilities import UTILITIES, utility_of
+from trip_node.deployment.exchanges import dispute_lines
+from trip_node.deployment.predictions_folder import SUFFIX, Told, read_predictions
+from trip_node.deployment.result_tables import (
+    DISPUTED,
+    FILES,
+    flag_lines,
+    phi_lines,
+    refuse_other_files,
+    score_lines,
+    scores,
+    write_tables,
+)
+from trip_node.deployment.scores import MOST, percent, shares
+from trip_node.node.admission import Federation
+from trip_node.node.predictions import MOST_EXAMPLES
+from trip_node.settings import count, require
+from trip_node.settings.declared import path_of
+from trip_node.settings.errors import InvalidSetting
+from trip_node.settings.plurals import counted
+
+OPTIONS = ("labels", "utility", "budget")
+OF_OTHERS = ("reports", "listen", "state", "deadline", "host", "c2", "strict")
+UTILITY, BUDGET = "accuracy", 1024
+
+UNITS = {"loss": "nats of test loss", "accuracy": "test accuracy"}
+
+
+def of_predictions(parser: ArgumentParser) -> None:
+    """Add the options of this way to tell contributions."""
+    group = parser.add_argument_group(
+        "records of predictions, in place of a table",
+        "With --keys FILE records must be signed by its clients.",
+    )
+    folder = f"whose files *{SUFFIX} are clients' records"
+    group.add_argument("--predictions", type=Path, metavar="FOLDER", help=folder)
+    labels = "labels of the test set: .npy, or text with a label a line"
+    group.add_argument("--labels", type=Path, metavar="FILE", help=labels)
+    named = f"{', '.join(UTILITIES)} or a mixture such as accuracy+margin (default {UTILITY})"
+    group.add_argument("--utility", help=named)
+    drawn = f"coalitions that are replayed; drawn where there are more (default {BUDGET})"
+    group.add_argument("--budget", type=int, metavar="K", help=drawn)
+
+
+def refuse_without_folder(args: Namespace) -> None:
+    """Refuse these options where no folder is given.
+
+    Raises:
+        InvalidSetting: one is there.
+    """
+    for name in OPTIONS:
+        require(
+            getattr(args, name) is None,
+            f"--{name} is of records of predictions: add --predictions FOLDER or remove it.",
+        )
+
+
+def from_predictions(args: Namespace) -> str:
+    """Read, compute and write; returns what was written, and who contributed most.
+
+    Raises:
+        InvalidSetting: options that do not go together, records or labels that can't be.
+        OSError: a file can't be read or written.
+    """
+    for name in OF_OTHERS:
+        require(
+            getattr(args, name) in (None, False),
+            f"{'A table of reports' if name == 'reports' else f'--{name}'} is of another way to "
+            "tell contributions than --predictions: remove one of the two.",
+        )
+    require(
+        args.labels is not None and args.out is not None,
+        "--predictions needs --labels FILE and --out DIR.",
+    )
+    utility = utility_of(UTILITY if args.utility is None else args.utility)
+    budget = BUDGET if args.budget is None else args.budget
+    count("--budget", budget, 1)
+    out = path_of("--out", args.out)
+    refuse_other_files(out)
+    federation = None if args.keys is None else Federation.read(args.keys)
+    labels = read_labels(args.labels)
+    told = read_predictions(args.predictions, federation=federation, missing=args.missing)
+    require(
+        len(labels) == told.test_set,
+        f"{args.labels} has {counted(len(labels), 'label')}, but records tell of a test set of "
+        f"{counted(told.test_set, 'example')}: give the labels of all of it.",
+    )
+    found = by_predictions(told.recorded, labels[told.places], utility, budget=budget)
+    _write(out, found, told.names)
+    return _described(out, found, told, args.utility or UTILITY, budget)
+
+
+def read_labels(path: Path) -> np.ndarray:
+    """The labels [N] in a file: integers in .npy, or as text with one in each line.
+
+    Raises:
+        InvalidSetting: it holds something else.
+        OSError: it can't be read.
+    """
+    mend = "give a label of the test set a line, or one axis of integers as .npy"
+    most = 32 * MOST_EXAMPLES
+    require(
+        path.is_file() and path.stat().st_size <= most,
+        f"--labels {path} is no file of up to {most:,} bytes: {mend}.",
+    )
+    try:
+        if path.suffix == ".npy":
+            labels = np.array(np.lib.format.open_memmap(path, mode="r"))
+        else:
+            labels = np.array([int(line) for line in path.read_text("utf-8-sig").split()])
+    except (ValueError, EOFError, OverflowError) as error:
+        raise InvalidSetting(f"--labels {path} holds no labels ({error}): {mend}.") from error
+    require(
+        labels.dtype.kind in "iu" and labels.ndim == 1,
+        f"--labels {path} holds {labels.dtype} of shape {labels.shape}: {mend}.",
+    )
+    return labels
+
+
+def _write(out: Path, found: Attribution, names: list[str]) -> None:
+    """phi.csv and scores.csv, and the tables of what is flagged and disputed, without a line."""
+    texts = (
+        phi_lines(found.phi, names, found.phi_error),
+        [score_lines(found.phi, names, found.score_error)],
+        [flag_lines([], [], [])],
+    )
+    tables: dict[str, Iterable[str]] = dict(zip(FILES, texts, strict=True))
+    if (out / DISPUTED).exists():
+        tables[DISPUTED] = [dispute_lines(np.zeros((0, 4), int), names)]
+    write_tables(out, tables)
+
+
+def _described(out: Path, found: Attribution, told: Told, utility: str, budget: int) -> str:
+    values = scores(found.phi)
+    share, highest = shares(values), np.argsort(-values, kind="stable")[:MOST]
+
+    def one(i: int) -> str:
+        name = told.names[i] if told.names[i].isprintable() else repr(told.names[i])
+        error = "" if found.score_error is None else f" ± {found.score_error[i]:.2g}"
+        return f"{name} {values[i]:.4g}{error} ({percent(share[i])})"
+
+    clients, rounds = counted(len(values), "client"), counted(len(told.rounds), "round")
+    replayed = "all coalitions" if found.phi_error is None else f"{budget:,} drawn coalitions"
+    return (
+        f"phi.csv, scores.csv and flagged.csv of {clients} over {rounds} in {out}; {replayed} "
+        f"replayed on {counted(len(told.places), 'example')}\n"
+        "A score is what a client contributed to all clients' models on average, in "
+        f"{UNITS.get(utility, utility)}.\n"
+        f"highest scores, with their share of all: {', '.join(map(one, highest))}"
+    )

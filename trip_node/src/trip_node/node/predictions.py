@@ -1,0 +1,230 @@
+"""What a client's models say of the shared test set in a round, as bytes that can be signed.
+
+A record is a line of JSON, and arrays behind it: which examples are told, as a bit for each of the
+test set, if not all of them are; the logits of the model after training and of the next one, as
+`encodings.py` writes them; and in a client's first record those of the model from which all begin,
+in float32. With D examples and C classes that is 4 D C bytes in float16, 2 D (C + 2) in 8 bits.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from trip_node.node.encodings import ENCODINGS
+from trip_node.node.fields import FARTHEST_ROUND, are_names, are_numbers, is_integer
+from trip_node.node.report import SIGNATURE_BYTES
+from trip_node.node.signing import Signer
+from trip_node.node.strict_json import parsed
+from trip_node.node.texts import is_text, nfc
+from trip_node.settings import choice, require
+
+SCHEMA = "trip_jax.predictions/1"
+"""Of the JSON; the number rises when what is there changes its meaning."""
+
+MOST_BYTES = 2**26
+"""Of a record; in float16 that of 1.6 million examples of 10 classes."""
+
+MOST_HEADER = 2**20
+MOST_EXAMPLES = 2**24  # of the test set
+MOST_CLASSES = 2**20
+MOST_STEPS = 2**31
+
+BEGINNING = b'{"begins": '
+"""Of a record that no signature precedes."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """One client's predictions in a round; `weights` go by `members`.
+
+    Names are kept in Unicode's form NFC.
+
+    Raises:
+        InvalidSetting: a field is of another type, too long, too large, or contradicts another,
+            or a logit is not finite.
+    """
+
+    client: str
+    round: int
+    members: tuple[str, ...]  # whose models it mixed; the client among them
+    weights: tuple[float, ...]  # by which their models were mixed; proportions count
+    steps: int  # minibatches that training took in the round; proportions among clients count
+    test_set: int  # examples in the shared test set
+    examples: int  # of them that are told
+    classes: int
+    encoding: str  # among ENCODINGS
+    begins: bool  # whether the start is told, too
+    federation: str  # so that no other can be told the same
+    arrays: bytes
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            self._set(one.name, nfc(getattr(self, one.name)))
+            holds, called = _TYPES[one.type]
+            require(holds(getattr(self, one.name)), f"Predictions.{one.name} must be {called}.")
+        self._set("weights", tuple(map(float, self.weights)))
+        require(bool(self.client), "Predictions.client must have a name.")
+        require(abs(self.round) < FARTHEST_ROUND, "Predictions.round must lie within 2^62 of 0.")
+        require(
+            len(self.weights) == len(self.members),
+            "Predictions.weights must have a number for each member.",
+        )
+        require(
+            len(set(self.members)) == len(self.members) and self.client in self.members,
+            "Predictions.members must name each member once, and the client itself.",
+        )
+        require(
+            min(self.weights) >= 0 and max(self.weights) > 0,
+            "Predictions.weights must be numbers from 0 up, not all of them 0.",
+        )
+        for name, least, most in (
+            ("steps", 1, MOST_STEPS),
+            ("test_set", 1, MOST_EXAMPLES),
+            ("examples", 1, self.test_set),
+            ("classes", 2, MOST_CLASSES),
+        ):
+            require(
+                least <= getattr(self, name) <= most,
+                f"Predictions.{name} must be from {least} to {most:,}.",
+            )
+        choice("Predictions.encoding", self.encoding, tuple(ENCODINGS))
+        require(
+            len(self.arrays) == sum(self._lengths) <= MOST_BYTES,
+            f"The arrays of {self.examples:,} examples and {self.classes:,} classes must have "
+            f"{sum(self._lengths):,} bytes, up to {MOST_BYTES:,}, not {len(self.arrays):,}.",
+        )
+        require(
+            len(self.places) == self.examples and self.places[-1] < self.test_set,
+            f"The bits of the test set must be set for {self.examples:,} examples of it.",
+        )
+        told = (self.logits, self.start if self.begins else np.zeros(0))
+        require(
+            all(bool(np.isfinite(one).all()) for one in told), "A logit is not a finite number."
+        )
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)  # the class is frozen for all others
+
+    @property
+    def _lengths(self) -> tuple[int, int, int]:
+        """Bytes of the bits, of the logits and of the start."""
+        of_logits = ENCODINGS[self.encoding].n_bytes(2 * self.examples, self.classes)
+        of_start = 4 * self.examples * self.classes * self.begins
+        return -(-self.test_set // 8) * (self.examples < self.test_set), of_logits, of_start
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """The places in the test set of the examples that are told, in order [D]."""
+        if self.examples == self.test_set:
+            return np.arange(self.test_set)
+        bits = np.frombuffer(self.arrays, np.uint8, self._lengths[0])
+        return np.flatnonzero(np.unpackbits(bits))
+
+    @property
+    def logits(self) -> np.ndarray:
+        """Of the model after training and of the next one, [2, D, C] float32."""
+        first, length, _ = self._lengths
+        content = self.arrays[first : first + length]
+        return ENCODINGS[self.encoding].read(content, (2, self.examples, self.classes))
+
+    @property
+    def start(self) -> np.ndarray:
+        """Of the model from which all begin, [D, C] float32; where `begins` is true."""
+        first = sum(self._lengths[:2])
+        values = np.frombuffer(self.arrays, "<f4", offset=first)
+        return values.reshape(self.examples, self.classes).astype(np.float32)
+
+    @classmethod
+    def of(
+        cls,
+        client: str,
+        round: int,
+        members: Sequence[str],
+        weights: Sequence[float],
+        logits: np.ndarray,
+        *,
+        start: np.ndarray | None = None,
+        places: np.ndarray | None = None,
+        encoding: str = "float16",
+        steps: int = 1,
+        federation: str = "",
+    ) -> "Predictions":
+        """The record of logits.
+
+        Args:
+            logits: of the model after training and of the next one on the test set, [2, N, C].
+            start: of the model from which all begin, [N, C]; None: another record tells it.
+            places: the examples of the test set that are told, in order [D]; None: all.
+
+        Raises:
+            InvalidSetting: as the class.
+        """
+        choice("encoding", encoding, tuple(ENCODINGS))
+        n = logits.shape[1]
+        some = np.arange(n) if places is None else np.asarray(places)
+        arrays = ENCODINGS[encoding].write(logits[:, some])
+        if len(some) < n:
+            arrays = np.packbits(np.isin(np.arange(n), some)).tobytes() + arrays
+        if start is not None:
+            arrays += start[some].astype("<f4").tobytes()
+        counts = int(steps), n, len(some), logits.shape[2]
+        about = encoding, start is not None, federation
+        return cls(client, round, tuple(members), tuple(weights), *counts, *about, arrays)
+
+    def to_bytes(self, signer: Signer | None = None) -> bytes:
+        """The record, the same for equal ones; with a signer its signature's 64 bytes first."""
+        told = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "arrays"}
+        header = json.dumps({"schema": SCHEMA, **told}, sort_keys=True, allow_nan=False)
+        message = header.encode() + b"\n" + self.arrays
+        return base64.b64decode(signer.sign(message)) + message if signer else message
+
+    @classmethod
+    def from_bytes(cls, message: bytes) -> "Predictions":
+        """What `to_bytes` gave without a signer.
+
+        Raises:
+            InvalidSetting: it is no such record, of another version, or in another form.
+        """
+        header, line, _ = message[:MOST_HEADER].partition(b"\n")
+        require(
+            message.startswith(BEGINNING) and bool(line),
+            f"A record must begin with a line of JSON of up to {MOST_HEADER:,} bytes.",
+        )
+        given = parsed(header, SCHEMA)
+        names = {one.name for one in fields(cls)} - {"arrays"}
+        strange = [name[:50] for name in sorted(given.keys() ^ names)]
+        require(
+            not strange, f"A record must have exactly its fields: see {', '.join(strange[:3])}."
+        )
+        lists = {name: tuple(one) for name, one in given.items() if isinstance(one, list)}
+        found = cls(**given | lists, arrays=message[len(header) + 1 :])
+        require(found.to_bytes() == message, "A record must be written as Predictions writes it.")
+        return found
+
+
+def separated(content: bytes) -> tuple[bytes, bytes | None]:
+    """A record and the signature before it; None where there is none.
+
+    Raises:
+        InvalidSetting: it is too long.
+    """
+    most = SIGNATURE_BYTES + MOST_HEADER + MOST_BYTES
+    require(len(content) <= most, f"A record has up to {most:,} bytes.")
+    if content.startswith(BEGINNING):
+        return content, None
+    return content[SIGNATURE_BYTES:], content[:SIGNATURE_BYTES]
+
+
+_TYPES: dict[Any, tuple[Callable[[Any], bool], str]] = {
+    str: (is_text, "text of up to 200 characters"),
+    int: (is_integer, "an integer"),
+    bool: (lambda value: isinstance(value, bool), "true or false"),
+    bytes: (lambda value: isinstance(value, bytes), "bytes"),
+    tuple[str, ...]: (are_names, "a list of names"),
+    tuple[float, ...]: (are_numbers, "a list of finite numbers within 1e+300 of 0"),
+}
