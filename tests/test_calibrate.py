@@ -9,7 +9,7 @@ import pytest
 from experiments import calibrate
 from tests.conftest import SIZES, Once, tiny, tiny_data
 from tests.synthetic_runs import EIGHT
-from trip_jax import Contribution, Defence, Federation, Training, load_run, save_run
+from trip_jax import Contribution, Defence, Partition, Training, load_run, save_run
 from trip_jax.protocol.coordinator import trace
 from trip_jax.runs.reports import recorded_reports
 from trip_jax.settings.errors import InvalidSetting
@@ -28,7 +28,7 @@ def runs(once: Once) -> list[str]:
                 training=Training(rounds=6, batch_size=4, learning_rate=0.2),
                 contribution=Contribution(normalization=normalization),
             )
-            federation = Federation(tiny_data(), np.array(SIZES, float), "examples")
+            federation = Partition(tiny_data(), np.array(SIZES, float), "examples")
             save_run(folder / normalization, simulation.run(), federation, title="tiny")
 
     folder = once("honest", save)

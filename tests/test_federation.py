@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import Hearing, tiny
-from trip_jax import Contribution, Defence, Federation, Result, Training, load_run, save_run
+from trip_jax import Contribution, Defence, Partition, Result, Training, load_run, save_run
 from trip_jax.protocol.aggregation import WeightedMean
 from trip_jax.runs.pages.comparison import Comparison
 from trip_jax.simulation.history import Snapshot
@@ -20,7 +20,7 @@ ROUND = {"training": replace(USUAL, rounds=1)}
 
 
 def saved(folder: Path, result: Result, **about: Any) -> dict[str, Any]:
-    data = Federation(result.federation.data, np.zeros(6), "level")
+    data = Partition(result.federation.data, np.zeros(6), "level")
     return save_run(folder, result, data, title="tiny", **about)
 
 

@@ -116,7 +116,7 @@ def test_what_names_no_directory_is_refused(
         ({"theta": np.ones(3)}, "must fit into JSON"),
         ({"seed": None}, "seed must be an integer"),
         ({"result": None}, "result must be a Result"),
-        ({"federation": 3}, "federation must be a Federation"),
+        ({"federation": 3}, "federation must be a Partition"),
     ],
 )
 def test_what_cannot_be_saved_is_refused_before_anything_is_written(
@@ -165,7 +165,7 @@ def test_names_stand_for_objects_where_it_is_obvious() -> None:
 @pytest.mark.parametrize(
     ("setting", "value", "words"),
     [
-        ("data", federation(X), "a ClientData, not of type Federation"),
+        ("data", federation(X), "a ClientData, not of type Partition"),
         ("model", "mpl", "did you mean mlp"),
         ("model", tj.Model, "must be a Model, not the class itself"),
         ("model", nn.Dense, "must be a Model"),

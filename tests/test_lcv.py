@@ -53,8 +53,8 @@ def values_and_models(
     """Local contribution vectors [n, M] of models that all arrive, and the next models."""
     drawn = jnp.zeros((0, 0, here.mask.shape[1]), bool)
     nobody, worth = jnp.zeros(0, jnp.int32), first_entry(before)[:, 0]
-    own = Messages(before, trained, worth, jnp.ones(len(before), bool), nobody)
-    inbox = Inbox(own, own, jnp.ones_like(here.mask))
+    own = Messages(before, trained, worth, jnp.zeros(len(before), bool), nobody)
+    inbox = Inbox(own, own, jnp.zeros_like(here.mask))
     table = coalition_utilities(
         inbox, here, rows, rows.masks(drawn), WeightedMean(), Scripted(jax.devices()[:1])
     )
@@ -132,7 +132,7 @@ def test_c1_filters_strictly_below_the_threshold_and_never_oneself() -> None:
     own = jnp.asarray([0.5, 0.5, 0.7, 0.1])
     sent = own.at[1].set(0.25).at[3].set(0.375)
     models, everyone = sent[:, None], jnp.arange(4)
-    sent = Messages(models, models, sent, jnp.ones(4, bool), everyone)
+    sent = Messages(models, models, sent, jnp.zeros(4, bool), everyone)
     round_0 = Round(jnp.int32(0), None, here, None, None, None)
     own = replace(sent, accuracy=own)
     accept = FilterByAccuracy(0.125)

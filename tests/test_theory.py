@@ -83,7 +83,7 @@ def told(
     here = build(matrix, np.ones(N)).at(0)
     before, trained = (jnp.asarray(one, jnp.float32) for one in models)
     nobody = jnp.zeros(0, jnp.int32)
-    own = Messages(before, trained, jnp.zeros(N), jnp.ones(N, bool), nobody)
+    own = Messages(before, trained, jnp.zeros(N), jnp.zeros(N, bool), nobody)
     filtered = jnp.zeros_like(here.mask).at[0].set(alone)
     now = Round(jnp.int32(0), None, here, None, None, None)
     found = method(Inbox(own, own, filtered), now, WeightedMean(), learner)

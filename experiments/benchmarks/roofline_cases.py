@@ -191,9 +191,9 @@ def _evaluate(
     learner: Learner, rows: CoalitionRows, here: Neighbourhoods, before: Array, trained: Array
 ) -> Array:
     n = len(before)
-    everyone, nobody = jnp.ones(n, bool), jnp.zeros(0, jnp.int32)
-    messages = Messages(before, trained, jnp.zeros(n), everyone, nobody)
-    inbox = Inbox(messages, messages, jnp.ones_like(here.mask))
+    unsent, nobody = jnp.zeros(n, bool), jnp.zeros(0, jnp.int32)
+    messages = Messages(before, trained, jnp.zeros(n), unsent, nobody)
+    inbox = Inbox(messages, messages, jnp.zeros_like(here.mask))
     masks = rows.masks(jnp.zeros((0, 0, here.mask.shape[1]), bool))
     return coalition_utilities(inbox, here, rows, masks, WeightedMean(), learner)
 
