@@ -35,7 +35,7 @@ def with_weights(journal: Journal, learner: Any = None) -> Attribution:
 
 
 def with_reconstruction(journal: Journal, learner: Learner, **options: Any) -> Attribution:
-    """The mean with reconstruction.
+    """The mean of contributions by TRIP and by reconstruction, each scaled to one unit.
 
     Args:
         options: of `attributed`.

@@ -36,7 +36,7 @@ LABEL = " " * len("Hardware: ")
 
 @command
 def main(argv: Sequence[str]) -> None:
-    """The command line."""
+    """Run `trip-jax settings`, which lists settings with their meaning and default."""
     if {"-h", "--help"} & set(argv):
         print(USAGE, end="")
         return

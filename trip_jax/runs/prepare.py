@@ -50,7 +50,7 @@ class Parts:
 
 
 def lay_out(config: Config) -> Parts:
-    """The configured parts.
+    """Build the parts that the settings ask for.
 
     Raises:
         InvalidSetting: a network that can't take the images, data that can't be divided so, or a

@@ -23,7 +23,7 @@ from trip_jax.simulation.observer import Observer
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a repetition found.
+    """What repeating a run found: whether its results are the same.
 
     Attributes:
         first, last: the rounds that were run again, from 1.

@@ -15,14 +15,14 @@ class Observer:
         """A configured run begins afresh: nothing is left to refuse but too little memory."""
 
     def on_start(self, planned: PlannedMemory | None) -> None:
-        """The first round is next.
+        """Called once before the first round.
 
         Args:
             planned: the memory that the run takes; None where the compiler does not tell.
         """
 
     def on_round(self, past: Snapshot) -> bool | None:
-        """A round is over.
+        """Called after each round.
 
         Args:
             past: the run up to here.

@@ -47,7 +47,7 @@ class Tracker(Protocol):
         """
 
     def round(self, t: int, numbers: Mapping[str, float]) -> None:
-        """A round is over.
+        """Report the numbers of a round that is over.
 
         Args:
             t: its number, from 1, which goes on from `done`. A round that an earlier part lost may
@@ -90,7 +90,7 @@ class Untracked:
 
 
 def package(name: str, extra: str) -> Any:
-    """A tracker's package.
+    """Import the package of a tracker, or say how to install it.
 
     Args:
         name: of the module to import.

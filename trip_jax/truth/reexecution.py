@@ -127,7 +127,7 @@ def require_all_present(simulation: Simulation, what: str) -> None:
 
 
 class Executor:
-    """Executes a process.
+    """Executes a process again for many coalitions at once.
 
     Args:
         simulation: a federation like all those that are executed: of as many clients and

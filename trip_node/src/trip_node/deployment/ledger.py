@@ -129,7 +129,7 @@ class Ledger:
         return outcomes
 
     def close(self, round: int, cause: str) -> None:
-        """Close the open round.
+        """Close the open round, so that it takes no more reports.
 
         Raises:
             Refused: another round is open.

@@ -154,7 +154,7 @@ class Predictions:
         steps: int = 1,
         federation: str = "",
     ) -> "Predictions":
-        """The record of logits.
+        """The record of what two models say, from their logits.
 
         Args:
             logits: of the model after training and of the next one on the test set, [2, N, C].

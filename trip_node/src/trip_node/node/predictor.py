@@ -49,7 +49,7 @@ class LocalPredictor:
         steps: int = 1,
         start: Any = None,
     ) -> Predictions:
-        """The record of a round.
+        """The record of what a client's models say in a round.
 
         Args:
             trained: the client's model after training, as it sent it.
