@@ -311,7 +311,7 @@ def state(folder: Path, ours: float, about: dict[str, Any] | None = None, **made
     unit = fake(f"a/x/-/seed0/{made.pop('part', 'all')}", folder, Work(1), None)
     records = Records(folder, {"scale": "smoke", "overrides": []} | (about or {}))
     found = rows({"claim": "fake", "seed": 0}, [{"measure": "size", "ours": ours, "case": "c"}])
-    settings = {"seed": made.pop("seed", 0)}
+    settings = made.pop("settings", {}) | {"seed": made.pop("seed", 0)}
     records.keep(Record(unit.name, settings, found, made_here(unit, 1.0) | made))
     return folder
 
@@ -355,6 +355,16 @@ def test_what_does_not_belong_together_is_not_merged(
     with pytest.raises(InvalidSetting, match=message):
         merge([str(one), str(other), f"out={tmp_path / 'out'}"])
     assert not (tmp_path / "out").exists()
+
+
+def test_results_of_an_earlier_version_are_joined_though_a_setting_was_renamed(
+    tmp_path: Path,
+) -> None:
+    one = state(tmp_path / "one", 0.5, settings={"aggregation": "weighted_mean"})
+    other = state(tmp_path / "other", 0.5, settings={"aggregation.kind": "weighted_mean"})
+    merge([str(one), str(other), f"out={one}"])  # into the older one, which is read again
+    merge([str(other), str(one), f"out={tmp_path / 'out'}"])
+    assert numbers(tmp_path / "out").ours.tolist() == [0.5]
 
 
 def test_devices_that_round_differently_belong_together(tmp_path: Path) -> None:

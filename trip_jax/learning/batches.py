@@ -1,11 +1,7 @@
 """How many models are trained and evaluated in one `vmap`, by the memory of the device."""
 
-import json
 import math
-import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import jax
@@ -13,7 +9,6 @@ from jax import Array
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import Mesh
 
-from trip_jax.data.cache import folder
 from trip_jax.data.federation import as_seen
 from trip_jax.learning.model import FlatModel
 from trip_jax.settings.capacity import GIB
@@ -27,6 +22,10 @@ LEAST, MOST = 16, 512
 SHARE = 9 / 16
 """The part of a device's memory that one chunk of coalition models may take."""
 
+LARGEST = 24 * GIB
+"""The most that a chunk takes of any device. Larger ones are slower: on an H200, 256 models of the
+paper's CNN at once are evaluated at 4,087 models/s, and 64 at 5,004 (`experiments.roofline`)."""
+
 PADDED = {"tpu": 2.5}
 """What arrays take on a device as a multiple of their numbers: a TPU pads nine columns to 128."""
 
@@ -36,9 +35,6 @@ UNPADDED = 1.5
 SMALLEST = 16 * GIB
 """Taken as the memory of a device that does not tell it."""
 
-NAME = "devices.json"
-"""The file of the cache that holds the memory of each kind of device."""
-
 
 def default_batches(
     mesh: Mesh, model: FlatModel, test_images: Array | jax.ShapeDtypeStruct
@@ -46,8 +42,8 @@ def default_batches(
     """Clients trained and coalition models evaluated in one `vmap`.
 
     One at a time is fastest on CPU (5,900 against 4,900 samples/s for eight clients; grouped
-    convolutions make evaluation ten times slower). Elsewhere as many coalition models as the
-    device's memory takes. Processes that share a run must choose alike: they take the least.
+    convolutions make evaluation ten times slower). Elsewhere as many coalition models as
+    are fast and the device's memory takes. Processes that share a run must choose alike: they take the least.
 
     Args:
         model: in shapes.
@@ -64,8 +60,8 @@ def default_batches(
 
 def fitting(memory: float, each: float) -> int:
     """The largest power of two of models of so many bytes that a memory takes, within bounds."""
-    chunk = LEAST
-    while 2 * chunk * each <= SHARE * memory and chunk < MOST:
+    chunk, room = LEAST, min(SHARE * memory, LARGEST)
+    while 2 * chunk * each <= room and chunk < MOST:
         chunk *= 2
     return chunk
 
@@ -92,31 +88,5 @@ def _touched(jaxpr: Any) -> Iterator[int]:
 
 
 def memory_of(device: Any) -> int:  # jax.Device
-    """Bytes of a device, asked for once a kind and then read from the user's cache.
-
-    What a device allows differs from start to start. A kept number makes all runs on a device
-    evaluate in the same chunks, so that they round alike.
-    """
-    kept = _kept()
-    memory = kept.get(device.device_kind)
-    if isinstance(memory, int) and memory > 0:
-        return memory
-    memory = int((device.memory_stats() or {}).get("bytes_limit", 0))
-    if not memory:
-        return SMALLEST
-    with suppress(OSError):  # a cache that cannot be written is no fault
-        folder().mkdir(parents=True, exist_ok=True)
-        # In the same folder, so that os.replace stays on one file system and is atomic.
-        with tempfile.NamedTemporaryFile("w", dir=folder(), delete=False) as file:
-            json.dump(kept | {device.device_kind: memory}, file)
-        os.replace(file.name, folder() / NAME)
-    return memory
-
-
-def _kept() -> dict[str, Any]:
-    """The memory of each kind of device, as far as the cache can be read."""
-    with suppress(OSError, ValueError, RecursionError):
-        kept = json.loads((folder() / NAME).read_text())
-        if isinstance(kept, dict):
-            return kept
-    return {}
+    """Bytes that a process may take of a device, which JAX's options may make a part of it."""
+    return int((device.memory_stats() or {}).get("bytes_limit", 0)) or SMALLEST

@@ -188,7 +188,10 @@ def refuse_changes(folder: Path, then: dict[str, Any], now: dict[str, Any]) -> N
 
     A setting that did not exist then was at its default.
     """
-    then = {RENAMED.get(name, name): value for name, value in then.items()}
+    then, now = (
+        {RENAMED.get(name, name): value for name, value in settings.items()}
+        for settings in (then, now)
+    )
     defaults = json.loads(json.dumps(result_settings(Config())))
     for name in sorted(then.keys() | now.keys()):
         default = defaults.get(name, "nothing")

@@ -12,7 +12,7 @@ from experiments.paper.queue.differences import sentences
 from experiments.paper.queue.records import Records, table, write_table
 from experiments.paper.queue.unit import Unit
 from experiments.paper.queue.verdicts_of_claims import CLAIMS
-from experiments.paper.queue.work import H100, TWO_CORES
+from experiments.paper.queue.work import H200, TWO_CORES
 from trip_jax.runs.directory import whole
 from trip_jax.runs.progress import duration
 from trip_jax.settings.errors import InvalidSetting
@@ -57,7 +57,7 @@ def listed(units: Sequence[Unit]) -> pandas.DataFrame:
             "unit": unit.name,
             "command": unit.command,
             "two_cores": round(TWO_CORES.seconds(unit.work, unit.kind)),
-            "h100": round(H100.seconds(unit.work, unit.kind), 1),
+            "gpu": round(H200.seconds(unit.work, unit.kind), 1),
         }
         for unit in units
     )
@@ -98,8 +98,8 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
     yield (
         f"{_whole(units)} What is left stands with its command; `out=outputs/paper/tables`, or "
         "`out=outputs/paper/large` for 100 clients, lets it share what the queue keeps. Times are "
-        f"arithmetic: counted FLOP over the rates of {TWO_CORES.device}, and over those seen in "
-        "short runs of an H100, without loading and compiling."
+        f"arithmetic: counted FLOP over the rates of {TWO_CORES.device} and of "
+        f"{H200.device}, without loading and compiling."
     )
     yield markdown(_not_run(frame, units))
 
@@ -108,7 +108,7 @@ def _whole(units: pandas.DataFrame) -> str:
     """What the first seed takes."""
     here = units[units.unit.str.contains("/seed0/")]
     cores, gpu = _times(here)
-    return f"All of seed 0 takes {cores} on two idle cores and {gpu} on an H100."
+    return f"All of seed 0 takes {cores} on two idle cores and {gpu} on an H200."
 
 
 def _cells(frame: pandas.DataFrame) -> Iterator[list[str]]:
@@ -142,7 +142,7 @@ def _cells(frame: pandas.DataFrame) -> Iterator[list[str]]:
 
 def _not_run(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[list[str]]:
     """A line for each command and the units of it that are left."""
-    yield ["units", "on two cores", "on an H100", "command"]
+    yield ["units", "on two cores", "on an H200", "command"]
     left = units[~units.unit.isin(set(frame.unit))]
     if not len(left):
         yield ["none", "–", "–", "–"]
@@ -158,4 +158,4 @@ def _not_run(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[list[
 
 
 def _times(rows: pandas.DataFrame) -> tuple[str, str]:
-    return duration(rows.two_cores.sum()), duration(rows.h100.sum())
+    return duration(rows.two_cores.sum()), duration(rows.gpu.sum())

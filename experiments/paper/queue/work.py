@@ -139,8 +139,8 @@ class Rates:
 TWO_CORES = Rates("two cores of an AMD EPYC", 1.33e11, 3.28e11, 60)
 """Measured with ws100: 5,300 examples/s of training, 3,560 coalition models in 46 s."""
 
-H100 = Rates("NVIDIA H100, float32", 1.27e13, 1.90e13, 60)
-"""Seen in short runs: 500,000 examples/s of training and 4,470 coalition models/s."""
+H200 = Rates("one H200, float32", 1.64e13, 2.14e13, 25)
+"""By `experiments.roofline`: 643,705 examples/s of training and 5,039 coalition models/s."""
 
 
 def measured(config: Config, device: str) -> Rates:
