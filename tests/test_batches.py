@@ -1,4 +1,4 @@
-"""Chunks of coalition models follow the memory of the device, up to where larger ones are slower."""
+"""Chunks of coalition models follow a device's memory, up to where larger ones are slower."""
 
 from typing import Any
 

@@ -43,7 +43,8 @@ def default_batches(
 
     One at a time is fastest on CPU (5,900 against 4,900 samples/s for eight clients; grouped
     convolutions make evaluation ten times slower). Elsewhere as many coalition models as
-    are fast and the device's memory takes. Processes that share a run must choose alike: they take the least.
+    are fast and as the device's memory takes. Processes that share a run must choose alike:
+    they take the least.
 
     Args:
         model: in shapes.
