@@ -118,3 +118,11 @@ def test_what_a_page_fetches_from_elsewhere_is_found(
     assert found == set("abcdfg")
     for name in [name for name in sys.modules if name.split(".")[0] == "extensions"]:
         monkeypatch.delitem(sys.modules, name)
+
+
+def test_formulas_have_nothing_that_docutils_draws_wrongly() -> None:
+    for page in [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "results").glob("*.md")]:
+        prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        digits_as_one_number = re.findall(r"\\[dt]?frac\s*\d\S*", prose)
+        accents_with_an_index = re.findall(r"\\(?:bar|hat|tilde)\s*(?:\\\w+|\{[^}]*\})_\S+", prose)
+        assert not digits_as_one_number + accents_with_an_index, page

@@ -1,4 +1,4 @@
-"""The table of ways to tell contributions, written from what their classes say of themselves."""
+"""The table of contribution methods, written from what their classes declare."""
 
 from collections.abc import Iterator
 
@@ -13,8 +13,8 @@ from trip_jax.protocol.methods.facts import Costs
 HEAD = (
     "method",
     "measured in",
-    "told",
-    "whoever tells sees",
+    "computed",
+    "who computes it sees",
     "models evaluated",
     "gradients",
     "bytes beside learning",
