@@ -204,6 +204,7 @@ def test_after_one_round_of_a_linear_model_it_is_the_truth() -> None:
 def test_of_linear_models_mixing_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that without answers, it is the reconstruction from the models themselves."""
     monkeypatch.setattr(predictions, "contraction", lambda before, *_: _no_answers(before))
+    monkeypatch.setattr(predictions, "TOUCHING", 1e30)  # no round is nearer than another
     simulation = tiny(CHANGING, contribution=TOLD, **LINEAR)
     kept = replace(TOLD, method="surrogate")
     result = tiny(CHANGING, contribution=kept, **LINEAR).keeping_updates().run()

@@ -8,20 +8,25 @@ model, each example's centred over classes, which softmax does not see. Clients 
 
 and what a coalition S would have said is, from L_j^0(S) = F^0,
 
-    P_j(S) = L_j(S) + [j in S] (U_j^t - K_j (L_j(S) - F_j^t))
+    P_j(S) = L_j(S) + [j in S] U_j(L_j(S)),    U_j(L) = sum_s w_s (U_j^s - K_j (L - F_j^s))
     L_i^(t+1)(S) = sum_k W_ik^t P_k(S) + M_i^t spread_i(S) / spread_i(N)
 
 K_j is the share of a difference between two models' logits that a round of training takes away; the
-run's secants tell it, see contraction.py. What mixing
-models adds to mixing logits, M_i^t = F_i^(t+1) - sum_k W_ik (F_k^t + U_k^t), grows with how far the
-mixed models are apart: spread_i = sum_k W_ik |P_k - sum_l W_il P_l|^2, at most as in the run. With
-everyone, N, the replay is the run itself, so that a row sums to what a model gained.
+run's secants tell it, see contraction.py. It holds near the logits from which a round began, so the
+rounds s in which j trains count by how near they are: w_s is proportional to |L - F_j^s|^-4
+(interpolation by D. Shepard, 1968). Round t has minibatches of its own, so that U_j(F_j^t) = U_j^t
+in it: w_s counts less what it is at F_j^t.
+
+What mixing models adds to mixing logits, M_i^t = F_i^(t+1) - sum_k W_ik (F_k^t + U_k^t), grows with
+how far the mixed models are apart: spread_i = sum_k W_ik |P_k - sum_l W_il P_l|^2, at most as in
+the run. With everyone, N, the replay is the run itself: a row sums to what a model gained.
 
 It is exact where logits are linear in the parameters and training takes the same share of every
 difference away, and for runs of one round in which nothing but mixing is not linear.
 
 Cost: two passes over the test set by a client in a round, none by the coordinator, which sees no
-model; for each coalition and round 2 n^2 Q operations. Sent by a client in a round: 2 Q numbers.
+model; for each coalition and round 2 n (n + 2 T) Q operations. Sent by a client in a round: 2 Q
+numbers.
 """
 
 from collections.abc import Callable
@@ -42,10 +47,13 @@ from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.settings import require
 
+TOUCHING = 1e-6
+"""Squared distances that count as none, as a share of the run's longest squared F_j^t."""
+
 BYTES = 2**24
 """Bytes of logits of coalitions that are replayed at a time, as much as caches hold."""
 
-HELD = 8
+HELD = 9
 """Arrays of that size that a replay takes at its peak; measured."""
 
 FITTED, RUN = 6, 12
@@ -196,11 +204,15 @@ def replay(run: Run, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"]:
     """L_i^T(S), what everyone's final model would say if a coalition alone had trained."""
     n, size = run.shares.shape
     n_coalitions = len(inside)
+    answers = run.updates + run.shares * run.before  # U_j^s + K_j F_j^s
+    own = nearness(run, run.before.swapaxes(0, 1))
 
     def one_round(state: tuple[Array, Array], t: Array) -> tuple[tuple[Array, Array], None]:
         said, earlier = state
         away = said - run.before[t][:, None]
+        near = nearness(run, said) - own[:, t, None]
         answer = run.updates[t][:, None] - run.shares[:, None] * away
+        answer += jnp.einsum("jcs,sjx->jcx", near, answers)
         trains = inside.T & run.present[t][:, None]
         newest = jnp.concatenate([(said + jnp.where(trains[..., None], answer, 0))[None], earlier])
         messages = newest.reshape(-1, n_coalitions, size)
@@ -218,6 +230,17 @@ def replay(run: Run, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"]:
         (said, _), _ = lax.scan(one_round, state, jnp.arange(len(run.mixing)))
         across, along = jnp.split(said, [run.start.size], axis=-1)
         return run.start + across + along @ run.directions
+
+
+def nearness(run: Run, said: Float[Array, "n K X"]) -> Float[Array, "n K T"]:
+    """w_s, how much the rounds of a run count where a client's model says something."""
+    squares = (run.before**2).sum(axis=-1).T
+    products = jnp.einsum("jcx,sjx->jcs", said, run.before)
+    apart = (said**2).sum(axis=-1)[..., None] - 2 * products + squares[:, None]
+    longest = squares.max(axis=-1)[:, None, None]
+    touching = TOUCHING * jnp.where(longest > 0, longest, 1)
+    weights = run.present.T[:, None] / (1 + apart.clip(0) / touching) ** 2
+    return weights / jnp.maximum(weights.sum(axis=-1, keepdims=True), jnp.finfo(said.dtype).tiny)
 
 
 def planned_bytes(shape: tuple[int, ...], budget: int) -> int:

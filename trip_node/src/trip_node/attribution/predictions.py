@@ -5,14 +5,16 @@ centred over classes. Clients report F_j^t + U_j^t, the logits of their models a
 F_j^(t+1), those of their next ones; F^0 are those of the model from which all begin. What a
 coalition S would have said is, from L_j^0(S) = F^0,
 
-    P_j(S) = L_j(S) + [j in S] (U_j^t - K_j (L_j(S) - F_j^t))
+    P_j(S) = L_j(S) + [j in S] U_j(L_j(S)),    U_j(L) = sum_s w_s (U_j^s - K_j (L - F_j^s))
     L_i^(t+1)(S) = sum_k W_ik^t P_k(S) + M_i^t spread_i(S) / spread_i(N)
     M_i^t = F_i^(t+1) - sum_k W_ik^t (F_k^t + U_k^t)
     spread_i = sum_k W_ik^t |P_k - sum_l W_il^t P_l|^2, at most as in the run
 
-with K_j of contraction.py. phi[i, j] is the Shapley value of j in the utility of L_i^T(S). No model
-is needed, and none evaluated: 2 n^2 Q operations for each coalition and round. The simulator's
-method of this name is the same (`trip_jax/attribution/predictions.py`).
+with K_j of contraction.py, and w_s proportional to |L - F_j^s|^-4 over the rounds in which j trains
+(interpolation by D. Shepard, 1968), less what it is at F_j^t, so that U_j(F_j^t) = U_j^t. phi[i, j]
+is the Shapley value of j in the utility of L_i^T(S). No model is needed, and none evaluated:
+2 n (n + 2 T) Q operations for each coalition and round. The simulator's method of this name is the
+same (`trip_jax/attribution/predictions.py`).
 """
 
 import os
@@ -28,6 +30,9 @@ from trip_node.settings import require
 from trip_node.shapley import orders
 from trip_node.shapley.tables import game_values
 
+TOUCHING = 1e-6
+"""Squared distances that count as none, as a share of the run's longest squared F_j^t."""
+
 BYTES = 2**24
 """Of what coalitions would have said that a thread replays at a time; at least that of one."""
 
@@ -36,7 +41,7 @@ MOST_THREADS = 8
 HELD = 6
 """Arrays of that size that a thread takes at its peak, counted from the code."""
 
-FITTED, RUN = 7, 8
+FITTED, RUN = 7, 9
 """Arrays of all vectors of a run that the fit takes in float64, a replay in float32; counted."""
 
 
@@ -90,6 +95,7 @@ class _Run:
     """
 
     start: np.ndarray  # F^0 [Q], classes first
+    before: np.ndarray  # F_j^t - F^0 [T, n, X]
     kept: np.ndarray  # 1 - K_j, of what is beyond F^0, [n, X]
     answers: np.ndarray  # U_j^t + K_j F_j^t [T, n, X]
     residual: np.ndarray  # M_i^t [T, n, X]
@@ -179,7 +185,7 @@ def _run_of(recorded: Recorded) -> _Run:
     shares = np.concatenate([np.repeat(base[:, None], start.size, axis=1), along], axis=1)
     of_residual = following - mixed, square - _squares(mixed)
     answers = updates + shares * before
-    return _Run(start, 1 - shares, answers, *of_residual, directions, mixing, present)
+    return _Run(start, before, 1 - shares, answers, *of_residual, directions, mixing, present)
 
 
 def _squares(vectors: np.ndarray) -> np.ndarray:
@@ -209,11 +215,15 @@ def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
     n, size = run.kept.shape
     said = np.zeros((n, len(inside), size), np.float32)
     mixed = np.empty_like(said)
+    own = [_nearness(run, j, run.before[:, j]) for j in range(n)]
     for t, mixing in enumerate(run.mixing):
         for j in np.flatnonzero(run.present[t]):
+            near = _nearness(run, j, said[j]) - own[j][t]
+            near[:, t] += 1  # the round's own answer
+            answers = near @ run.answers[:, j]
             for c in np.flatnonzero(inside[:, j]):
                 said[j, c] *= run.kept[j]
-                said[j, c] += run.answers[t, j]
+                said[j, c] += answers[c]
         np.matmul(mixing, said.reshape(n, -1), out=mixed.reshape(n, -1))
         spread = mixing @ _squares(said) - _squares(mixed)
         for i in np.flatnonzero(run.present[t]):
@@ -226,3 +236,14 @@ def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
     final += said[..., : run.start.size]
     final += run.start
     return np.asarray(final)
+
+
+def _nearness(run: _Run, j: int, said: np.ndarray) -> np.ndarray:
+    """w_s [K, T], how much rounds count where a client's model says something, [K, X]."""
+    points = run.before[:, j]
+    squares = _squares(points)
+    apart = _squares(said)[:, None] - 2 * said @ points.T + squares
+    touching = TOUCHING * (squares.max() or 1)
+    weights = run.present[:, j] / (1 + apart.clip(0) / touching) ** 2
+    total = np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    return np.asarray(weights / total, np.float32)
