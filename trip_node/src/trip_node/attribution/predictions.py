@@ -218,7 +218,7 @@ def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
     own = [_nearness(run, j, run.before[:, j]) for j in range(n)]
     for t, mixing in enumerate(run.mixing):
         for j in np.flatnonzero(run.present[t]):
-            near = _nearness(run, j, said[j]) - own[j][t]
+            near = _nearness(run, int(j), said[j]) - own[j][t]
             near[:, t] += 1  # the round's own answer
             answers = near @ run.answers[:, j]
             for c in np.flatnonzero(inside[:, j]):
