@@ -113,6 +113,31 @@ def test_a_lock_at_the_deadline_only_delays_it(
     assert not any("\n" in line or record.exc_info for line in lines for record in caplog.records)
 
 
+def test_a_report_waits_for_a_lock_once_whatever_waits_before_it(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deadline, orders and earlier reports wait for the same lock at the same time."""
+    monkeypatch.setattr(ledger, "PATIENCE", 1.0)
+    running = start(deadline=0.3)
+    assert hand_in(running, report("ann")) == (201, "")
+    told: list[tuple[int, float]] = []
+
+    def ask(work: Callable[[], int]) -> None:
+        began = time.monotonic()
+        told.append((work(), time.monotonic() - began))
+
+    with locked(tmp_path):
+        work = [lambda: order(running, 1)] * 6 + [lambda: hand_in(running, report("2"))[0]] * 2
+        senders = [threading.Thread(target=ask, args=(one,)) for one in work]
+        for sender in senders:
+            sender.start()
+            time.sleep(0.05)
+        for sender in senders:
+            sender.join()
+    assert [status for status, _ in told] == [503] * len(work)
+    assert max(seconds for _, seconds in told) < 4  # of 8 when each waits for those before it
+
+
 @pytest.mark.parametrize("error", [MemoryError("for a moment"), ValueError("a\nb"), SystemError()])
 def test_tracing_goes_on_after_an_error(
     error: Exception, start: Start, monkeypatch: pytest.MonkeyPatch
@@ -283,12 +308,12 @@ def test_time_in_which_the_process_was_stopped_does_not_count(
     """A look at the deadline that comes late by more than a second shows it."""
     kept = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
     one = Service(Federation.read(keys), kept, NONE, 0.08)
-    asked: list[tuple[float, float]] = []
+    asked: list[tuple[float, ...]] = []
     monkeypatch.setattr(kept, "close_overdue", lambda *given: asked.append(given))
     clock = iter([100.0, 100.0 + passed])
     monkeypatch.setattr(service, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     asyncio.run(one._keep_deadline(0.08))
-    assert asked == [(0.08, pytest.approx(left_out))]
+    assert asked == [(0.08, pytest.approx(left_out), 100.0 + passed)]
     kept.end(note_time=False)
 
 
