@@ -18,7 +18,7 @@ pytest.importorskip("starlette", reason="pip install trip-node[serve]")
 
 from four_clients import NAMES, SIGNERS, keys, report
 from trip_node.deployment import ledger as ledger_module
-from trip_node.deployment import round_clock
+from trip_node.deployment import patience, round_clock
 from trip_node.deployment.ledger import AHEAD, LOST, Known, Ledger, Received
 from trip_node.deployment.ledger_file import LedgerGone
 from trip_node.node.admission import Federation, Refused
@@ -270,7 +270,7 @@ def test_what_has_waited_for_its_turn_waits_no_longer_for_a_lock(
     name: str, tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the last of several would wait for all before it."""
-    monkeypatch.setattr(ledger_module, "PATIENCE", 60.0)
+    monkeypatch.setattr(patience, "PATIENCE", 60.0)
     federation, file = Federation.read(keys), tmp_path / "r.sqlite"
     ledger = Ledger(file, federation)
     ledger.add([received("2")])

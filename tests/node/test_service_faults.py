@@ -34,7 +34,7 @@ from four_clients import (
 )  # fmt: skip
 from test_connections import serving
 from test_ledger import CHANGES
-from trip_node.deployment import answers, ledger, service, tasks, tracing
+from trip_node.deployment import answers, patience, service, tasks, tracing
 from trip_node.deployment.ledger import Ledger, Received
 from trip_node.deployment.service import Service, application
 from trip_node.node import Report
@@ -94,7 +94,7 @@ def test_a_lock_delays_reports_and_refuses_none(start: Start, tmp_path: Path) ->
 def test_a_lock_at_the_deadline_only_delays_it(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ledger, "PATIENCE", 0.05)
+    monkeypatch.setattr(patience, "PATIENCE", 0.05)
     running = start(deadline=0.3)
     assert hand_in(running, report("ann")) == (201, "")
     with locked(tmp_path):
@@ -117,7 +117,7 @@ def test_a_report_waits_for_a_lock_once_whatever_waits_before_it(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The deadline, orders and earlier reports wait for the same lock at the same time."""
-    monkeypatch.setattr(ledger, "PATIENCE", 1.0)
+    monkeypatch.setattr(patience, "PATIENCE", 1.0)
     running = start(deadline=0.3)
     assert hand_in(running, report("ann")) == (201, "")
     told: list[tuple[int, float]] = []

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trip_node.deployment.ledger_file import LedgerFile, LedgerGone
+from trip_node.deployment.patience import LAST_PATIENCE, left
 from trip_node.deployment.round_clock import RoundClock
 from trip_node.node.admission import Federation, Refused
 from trip_node.node.report import Report
@@ -24,14 +25,6 @@ from trip_node.settings.errors import InvalidSetting
 AHEAD = 4
 """Rounds after the open one for which reports are kept: a client needs its neighbours alone, and so
 may be a round ahead of others for each step between them."""
-
-PATIENCE = 16.0
-"""Seconds that what is asked for waits until other programs hold no lock on the file. The time that
-it has waited for its turn is part of them; with the longest pause after a failure
-(`tasks.LONGEST_PAUSE`) it is answered within 20 seconds."""
-
-LAST_PATIENCE = 1.0
-"""Seconds that the last transaction waits, when the service ends."""
 
 LOST = "lost in a full disk, repaired"
 """Why a round is closed that lies before a closed one, and has no row of its own."""
@@ -75,7 +68,8 @@ class Received:
 class Ledger:
     """Reports, proofs of equivocation and closed rounds.
 
-    One thread at a time may write; any may read `known`, `reports` and `equivocations`.
+    One thread at a time may write; any may read `known`, `reports` and `equivocations`. `asked` is
+    when something was asked for, by the monotonic clock; now by default.
 
     Attributes:
         known: of what is on disk.
@@ -107,9 +101,7 @@ class Ledger:
             "units": federation.units,
         }
         try:
-            self._db = sqlite3.connect(
-                file, timeout=PATIENCE, check_same_thread=False, isolation_level=None
-            )
+            self._db = sqlite3.connect(file, left(), check_same_thread=False, isolation_level=None)
             try:
                 self._begin(file, about)
             except BaseException:
@@ -125,7 +117,7 @@ class Ledger:
             LedgerGone: the file is no longer there.
             sqlite3.Error: nothing of the batch was kept.
         """
-        with self._transaction(_left(min((one.came for one in batch), default=None))):
+        with self._transaction(left(min((one.came for one in batch), default=None))):
             outcomes = [self._add(one) for one in batch]
             self.reported = self._count()
             self._close_those_complete()
@@ -134,15 +126,12 @@ class Ledger:
     def close(self, round: int, cause: str, asked: float | None = None) -> None:
         """Close the open round, so that it takes no more reports.
 
-        Args:
-            asked: when, by the monotonic clock; now by default.
-
         Raises:
             Refused: another round is open.
             LedgerGone: the file is no longer there.
             sqlite3.Error: the round stays open.
         """
-        with self._transaction(_left(asked)):
+        with self._transaction(left(asked)):
             if round != self.open_round:
                 reason = "late" if round < self.open_round else "early"
                 raise Refused(reason, f"Round {self.open_round} is open, not {round}.")
@@ -158,9 +147,6 @@ class Ledger:
         first report. Called often, for it also keeps on disk how long the round has been open.
         Of the time since the last call, `stopped` seconds do not count.
 
-        Args:
-            asked: when, by the monotonic clock; now by default.
-
         Raises:
             LedgerGone: the file is no longer there.
             sqlite3.Error: the round stays open.
@@ -171,12 +157,12 @@ class Ledger:
             self._clock.start()
             self._idle = not self.known.reported
         elif seconds >= deadline:
-            with self._transaction(_left(asked)):
+            with self._transaction(left(asked)):
                 self._close("deadline")
                 self._close_those_complete()
             return True
         elif seconds >= self._noted + min(10.0, deadline / 10):
-            self._note_time(_left(asked))
+            self._note_time(left(asked))
         return False
 
     def end(self, *, note_time: bool) -> None:
@@ -252,8 +238,7 @@ class Ledger:
     def _transaction(self, patience: float) -> Iterator[None]:
         """Write all changes within to disk, or none; `known` then says what the file has.
 
-        Args:
-            patience: seconds to wait for a lock.
+        It waits up to `patience` seconds for another program's lock.
         """
         self.file.require_unchanged()
         try:
@@ -336,7 +321,7 @@ class Ledger:
         closed = {round for (round,) in self._db.execute("SELECT round FROM closed")}
         lost = [t for t in range(self._first_round, self.open_round) if t not in closed]
         if lost:
-            with self._transaction(PATIENCE):
+            with self._transaction(left()):
                 rows = [(round, LOST) for round in lost]
                 self._db.executemany("INSERT INTO closed VALUES (?, ?, NULL)", rows)
             log.warning(
@@ -354,12 +339,6 @@ class Ledger:
         ).fetchone()
         opened = self._first_round if last is None else last + 1
         return token == (self._token,) and self.known == (opened, reported)
-
-
-def _left(asked: float | None) -> float:
-    """Seconds of PATIENCE that are left to what was asked for then, by the monotonic clock."""
-    waited = 0.0 if asked is None else time.monotonic() - asked
-    return min(max(PATIENCE - waited, 0.0), PATIENCE)
 
 
 def _read(message: bytes) -> Report | None:
