@@ -20,7 +20,11 @@ from trip_jax.tracking import TRACKERS, Tracked
         ("'http://me:hunter2@h' and 'http://you:hunter2@g'", "'http://***@h' and 'http://***@g'"),
         ("http://host/?token=hunter2&x=1", "http://host/?token=***&x=1"),
         ("http://host/?x=1&api_key=hunter2#y", "http://host/?x=1&api_key=***"),
-        ("http://host/?X-Amz-Signature=a&sig=hunter2", "http://host/?X-Amz-Signature=a&sig=***"),
+        ("http://h/?X-Amz-Date=1&sig=hunter2", "http://h/?X-Amz-Date=1&sig=***"),
+        ("{'X-Goog-Signature': 'hunter2'}", "{'X-Goog-Signature': '***'}"),
+        ("AccountName=me;AccountKey=hunter/2==;X=1", "AccountName=me;AccountKey=***;X=1"),
+        ("X-API-Key: hunter2", "X-API-Key: ***"),
+        ("no signature: (a, b) has a key: 1", "no signature: (a, b) has a key: 1"),
         ("host=h password=hunter2 user=me", "host=h password=*** user=me"),
         ("DRIVER=x;PWD=hunter2;UID=me", "DRIVER=x;PWD=***;UID=me"),
         ("{'access_token': 'hunter2'}", "{'access_token': '***'}"),
@@ -32,6 +36,27 @@ from trip_jax.tracking import TRACKERS, Tracked
 )
 def test_secrets_are_masked_and_all_else_stays(text: str, shown: str) -> None:
     assert masked(text) == shown
+
+
+SECRET = """X-Amz-Signature X-Goog-Signature x-oss-signature Signature SharedAccessSignature sig
+X-Amz-Credential X-Goog-Credential X-Amz-Security-Token token access_token id_token sas auth jwt
+key api_key api-key apikey access_key AWSAccessKeyId subscription-key client_secret password pwd
+X-Amz-Server-Side-Encryption-Customer-Key code session pass db_pass x-sig"""
+PLAIN = """X-Amz-Algorithm X-Amz-Date X-Amz-Expires X-Amz-SignedHeaders x keyword monkey sort_key
+error_code design assigned author passes signatures_seen"""
+
+
+@pytest.mark.parametrize("name", SECRET.split())
+def test_a_parameter_of_an_address_that_holds_a_secret_is_masked(name: str) -> None:
+    for before, after in (("?", ""), ("?x=1&", "&y=2"), ("?x=1;", " is away"), ("#", "")):
+        address = f"https://host/run{before}{name}={{}}{after}"
+        assert masked(address.format("hunter/2+3%3D==")) == address.format("***")
+
+
+@pytest.mark.parametrize("name", PLAIN.split())
+def test_other_parameters_stay(name: str) -> None:
+    address = f"https://host/run?{name}=1&y=2 and {name}=1"
+    assert masked(address) == address
 
 
 @pytest.mark.parametrize(

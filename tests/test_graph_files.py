@@ -129,6 +129,36 @@ def test_files_of_other_forms_are_refused(
     assert len(str(caught.value)) < 500
 
 
+WARDS = ("ann", "bob #1", "carl", "ward #3")
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_where_columns_have_a_separator_a_comment_has_its_line_alone(
+    tmp_path: Path, mark: str, quote: str, end: str
+) -> None:
+    """Names keep their #, and a comment its separators and Unicode's breaks of lines."""
+    note = f"# a{mark}b; and \u2028x{mark}y \x0bx{mark}z \x85x{mark}w"
+    edges = [(one, two) for k, one in enumerate(WARDS) for two in WARDS[k + 1 :]]
+    rows = [mark.join(f"{quote}{name}{quote}" for name in edge) for edge in edges]
+    text = end.join([note, f"source{mark}target", note, *rows, f"  {note}", ""])
+    path = written(tmp_path / "graph.csv", text.encode())
+    assert nx.utils.graphs_equal(nx.Graph(read_graph(path, 4).edges), nx.Graph(edges))
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x0b", "\x0c", "\x1c", "\x85"])
+def test_no_line_ends_within_a_name_or_a_comment(tmp_path: Path, sign: str) -> None:
+    path = written(tmp_path / "graph.csv", f"source,target\nann,bob{sign}bob,carl\n".encode())
+    with pytest.raises(InvalidSetting):
+        read_graph(path, 3)
+    path = written(tmp_path / "graph.csv", f"source,target\nann,b{sign}ob\n".encode())
+    with pytest.raises(InvalidSetting, match="must be printable"):
+        read_graph(path, 2)
+    path = written(tmp_path / "list.txt", f"0 1 # once{sign}1 2\n0 2\n".encode())
+    assert set(read_graph(path, 3).edges) == {(0, 1), (0, 2)}
+
+
 AMBIGUOUS = "0 1 2\n1 2 3\n2 3 0\n3 0 1\n"
 """Four weighted edges, or all pairs of four nodes."""
 

@@ -79,10 +79,22 @@ def test_a_table_beside_a_sweep_stays(command: Command, tmp_path: Path) -> None:
 def test_what_may_be_replaced(tmp_path: Path) -> None:
     path, is_own = tmp_path / "t.csv", is_table(("job", "status"))
     refuse_others(path, is_own, "choose another")
-    for text in ("", "job,seed,status\n", "\ufeffjob,status\r\n1,ok\r\n"):
+    for text in (
+        "",
+        "job,seed,status\n",
+        'job,"a\u2028b",status\n',
+        "\ufeffjob,status\r\n1,ok\r\n",
+    ):
         path.write_text(text, encoding="utf-8")
         refuse_others(path, is_own, "choose another")
-    for text in ("status,job\n", "job\nstatus\n", "\n", '"job\n', "job;status\n"):
+    for text in (
+        "status,job\n",
+        "job\nstatus\n",
+        "\n",
+        '"job\n',
+        "job;status\n",
+        "job,a\x0bstatus,status b\n",
+    ):
         path.write_text(text)
         with pytest.raises(InvalidSetting, match="move it, or choose another"):
             refuse_others(path, is_own, "choose another")

@@ -237,6 +237,14 @@ def test_a_trace_of_something_else_is_refused(tmp_path: Path) -> None:
             Participation("trace", file=str(tmp_path / "trace.txt")).present(4, 3, seed=0)
 
 
+@pytest.mark.parametrize("sign", ["\u2028", "\x0b", "\x0c", "\x1d", "\x85"])
+def test_no_line_of_a_file_ends_within_a_comment(tmp_path: Path, sign: str) -> None:
+    path = tmp_path / "trace.txt"
+    path.write_bytes(f"# away:{sign}0 1 1\r\n\r\n1 2 -\n".encode())
+    (only,) = lines_of("participation.file", str(path))
+    assert only == (f"Line 3 of participation.file={path}", "1 2 -")
+
+
 @pytest.mark.parametrize("setting", ["participation.file", "schedule.file", "topology.files"])
 def test_files_that_never_end_are_refused_unread(setting: str, tmp_path: Path) -> None:
     def read(path: Path) -> None:

@@ -151,16 +151,17 @@ def test_a_run_ends_in_a_table_on_a_terminal(
     monkeypatch.setenv("COLUMNS", "60")
     folder = tmp_path / "run"
     outcome = command(*TINY, "distribution=noisy_labels", "hydra.run.dir=run")
-    meaning, table, results = outcome.out.split("\n\n")[1:]
+    head, meaning, table, results = outcome.out.split("\n\n")
+    assert head.startswith("run: ") and "memory planned: " in head
+    assert max(map(len, head.splitlines())) <= 60
     assert meaning.startswith("A score is what") and max(map(len, meaning.splitlines())) <= 60
     header, *rows = table.splitlines()
     assert header.split()[:4] == ["client", "score", "share", "examples"]
     assert header.endswith("fraction of wrong labels") and len(rows) == 3
-    assert results.splitlines() == [
-        f"results in {folder}",
-        f"to explore them, open {folder / 'report.html'}",
-        f"beside another run: trip-jax compare {folder} DIR",
-    ]
+    *where, beside = results.splitlines()  # a command is not broken, so that it can be copied
+    assert beside == f"beside another run: trip-jax compare {folder} DIR"
+    said = f"results in {folder} to explore them, open {folder / 'report.html'}"
+    assert " ".join(where) == said
 
 
 def test_every_array_says_what_it_is(finished: FinishedRun) -> None:
@@ -397,6 +398,11 @@ BAD = {
     "choice_bool": ("defence=true", "defence", "both"),
     "choice_null": ("dataset=null", "dataset", "digits"),
     "sweep_without_m": ("seed=0,1", "seed takes one value, not '0,1': add -m for a run with each"),
+    "range_without_m": ("seed=range(0,2)", "seed takes one value, not 'range(0,2)': add -m"),
+    "choice_without_m": ("+seed=choice(0,1)", "seed takes one value, not 'choice(0,1)': add -m"),
+    "interval_without_m": ("seed=interval(0,1)", "seed takes one value, not 'interval(0,1)'"),
+    "glob_without_m": ("topology=glob(*)", "topology takes one value, not 'glob(*)': add -m"),
+    "range_of_a_list": ("adversary.clients=range(1,3)", "one value, not 'range(1,3)': add -m"),
     "group_sweep_without_m": ("topology=star,ring", "topology takes one value", "add -m"),
     "list_without_brackets": (
         "adversary=d1 adversary.clients=1,2",

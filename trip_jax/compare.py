@@ -8,6 +8,7 @@ from trip_jax.cli.command import Parser, command
 from trip_jax.runs.own_files import is_marked, is_table, refuse_others
 from trip_jax.runs.pages.comparison import Comparison
 from trip_jax.settings.errors import InvalidSetting
+from trip_node.cli.lines import say
 
 
 @command
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     comparison.table().to_csv(table, index=False, float_format="%.6g")
     draw(figure_of(comparison), figure)
     page.write_text(comparison.page(), encoding="utf-8")
-    print(f"{len(comparison.runs)} runs compared in {page}, {table} and {figure}")
+    say(f"{len(comparison.runs)} runs compared in {page}, {table} and {figure}")
 
 
 if __name__ == "__main__":

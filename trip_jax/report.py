@@ -7,6 +7,7 @@ from pathlib import Path
 from trip_jax.cli.command import Parser, command
 from trip_jax.runs.directory import write_report
 from trip_jax.runs.reading import load_run
+from trip_node.cli.lines import say
 
 
 @command
@@ -16,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="directory of a run")
     folder = parser.parse_args(argv).folder
     run = load_run(folder)
-    print(f"report in {write_report(folder, run.data, run.summary)}")
+    say(f"report in {write_report(folder, run.data, run.summary)}")
 
 
 if __name__ == "__main__":

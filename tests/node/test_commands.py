@@ -1,13 +1,17 @@
 """The command trip-node: what it does, and what it says where a user can mend something."""
 
+import io
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
+from trip_node.cli.lines import say
 from trip_node.cli.main import USAGE, main
+from trip_node.cli.streams import settle
 from trip_node.deployment.table_file import read_table
-from trip_node.settings.errors import InvalidSetting
+from trip_node.settings.errors import InvalidSetting, Notice
 
 LINES = ["round,client,member,weight,lcv", "1,a,a,1,0.5", "1,b,b,1,0.25", "1,b,a,1,0.5"]
 Captured = pytest.CaptureFixture[str]
@@ -53,6 +57,46 @@ def test_a_wrong_command_is_told_in_one_sentence(
     out, error = capsys.readouterr()
     assert out == "" and error.startswith("error: ") and error.count("\n") == 1
     assert said in error and not list(tmp_path.iterdir())
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_lines_that_fit_it(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """What is printed, refused and warned of breaks at blanks; elsewhere a line stays one."""
+    warning = Notice("a word and  another " * 6)
+
+    def told() -> None:
+        settle()
+        assert main(["coordinate", str(table), "--out", str(tmp_path)]) == 0
+        assert main(["coordinate"]) == 2
+        warnings.showwarning(warning, Notice, "", 0)
+
+    monkeypatch.setattr(sys, "warnoptions", [])
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # which `settle` replaces
+    told()
+    plain = capsys.readouterr()
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "60")
+    told()
+    lines = screen.getvalue().splitlines()
+    assert all(len(line) <= 60 or " " not in line for line in lines), lines
+    assert [len(text.splitlines()) for text in plain] == [3, 2] and len(lines) > 8
+    assert screen.getvalue().split() == (plain.out + plain.err).split()
+
+
+@pytest.mark.parametrize("text", ["", "\n", "a  b", "\none\n\ntwo", "x" * 99])
+def test_lines_that_fit_stay_as_they_are(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    screen = Terminal()
+    say(text, screen)
+    assert screen.getvalue() == f"{text}\n"
 
 
 def test_a_budget_is_divided_by_the_scores_of_the_coordinator(

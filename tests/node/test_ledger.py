@@ -5,8 +5,10 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +18,7 @@ pytest.importorskip("starlette", reason="pip install trip-node[serve]")
 
 from four_clients import NAMES, SIGNERS, keys, report
 from trip_node.deployment import ledger as ledger_module
-from trip_node.deployment import round_clock
+from trip_node.deployment import patience, round_clock
 from trip_node.deployment.ledger import AHEAD, LOST, Known, Ledger, Received
 from trip_node.deployment.ledger_file import LedgerGone
 from trip_node.node.admission import Federation, Refused
@@ -51,7 +53,7 @@ WRITES: dict[str, Work] = {
     "another report": lambda ledger: ledger.add([received("2"), other_report("2")]),
     "an order": lambda ledger: ledger.close(ledger.known.open_round, "order"),
     "a deadline": lambda ledger: ledger.close_overdue(1e-9),
-    "the time of the open round": lambda ledger: ledger._note_time(),
+    "the time of the open round": lambda ledger: ledger._note_time(1.0),
 }
 
 
@@ -260,6 +262,35 @@ def test_what_others_write_beside_it_is_no_other_file(tmp_path: Path, keys: Path
         with closing(sqlite3.connect(tmp_path / "backup.sqlite")) as copy:
             operator.backup(copy)
     assert ledger.add([received("ann", 2)]) == [None]
+    ledger.end(note_time=False)
+
+
+@pytest.mark.parametrize("name", ["a report", "an order", "a deadline", "the time"])
+def test_what_has_waited_for_its_turn_waits_no_longer_for_a_lock(
+    name: str, tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the last of several would wait for all before it."""
+    monkeypatch.setattr(patience, "PATIENCE", 60.0)
+    federation, file = Federation.read(keys), tmp_path / "r.sqlite"
+    ledger = Ledger(file, federation)
+    ledger.add([received("2")])
+    before, asked = ledger.known, time.monotonic() - 59.8
+    asking: dict[str, Work] = {
+        "a report": lambda ledger: ledger.add(
+            [received("10"), replace(received("ann"), came=asked)]
+        ),
+        "an order": lambda ledger: ledger.close(1, "order", asked),
+        "a deadline": lambda ledger: ledger.close_overdue(1e-9, asked=asked),
+        "the time": lambda ledger: ledger.close_overdue(600, asked=asked),
+    }
+    ledger._clock.start(30.0)
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            asking[name](ledger)
+        assert time.monotonic() - began < 30 and ledger.known == before
+    asking[name](ledger)
     ledger.end(note_time=False)
 
 

@@ -34,7 +34,7 @@ from four_clients import (
 )  # fmt: skip
 from test_connections import serving
 from test_ledger import CHANGES
-from trip_node.deployment import answers, ledger, service, tasks, tracing
+from trip_node.deployment import answers, patience, service, tasks, tracing
 from trip_node.deployment.ledger import Ledger, Received
 from trip_node.deployment.service import Service, application
 from trip_node.node import Report
@@ -94,7 +94,7 @@ def test_a_lock_delays_reports_and_refuses_none(start: Start, tmp_path: Path) ->
 def test_a_lock_at_the_deadline_only_delays_it(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ledger, "PATIENCE", 0.05)
+    monkeypatch.setattr(patience, "PATIENCE", 0.05)
     running = start(deadline=0.3)
     assert hand_in(running, report("ann")) == (201, "")
     with locked(tmp_path):
@@ -111,6 +111,31 @@ def test_a_lock_at_the_deadline_only_delays_it(
     lines = [record.getMessage() for record in caplog.records if "deadline" in record.getMessage()]
     assert "failed, and is tried again: OperationalError" in lines[0] and "works again" in lines[-1]
     assert not any("\n" in line or record.exc_info for line in lines for record in caplog.records)
+
+
+def test_a_report_waits_for_a_lock_once_whatever_waits_before_it(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deadline, orders and earlier reports wait for the same lock at the same time."""
+    monkeypatch.setattr(patience, "PATIENCE", 1.0)
+    running = start(deadline=0.3)
+    assert hand_in(running, report("ann")) == (201, "")
+    told: list[tuple[int, float]] = []
+
+    def ask(work: Callable[[], int]) -> None:
+        began = time.monotonic()
+        told.append((work(), time.monotonic() - began))
+
+    with locked(tmp_path):
+        work = [lambda: order(running, 1)] * 6 + [lambda: hand_in(running, report("2"))[0]] * 2
+        senders = [threading.Thread(target=ask, args=(one,)) for one in work]
+        for sender in senders:
+            sender.start()
+            time.sleep(0.05)
+        for sender in senders:
+            sender.join()
+    assert [status for status, _ in told] == [503] * len(work)
+    assert max(seconds for _, seconds in told) < 4  # of 8 when each waits for those before it
 
 
 @pytest.mark.parametrize("error", [MemoryError("for a moment"), ValueError("a\nb"), SystemError()])
@@ -283,12 +308,12 @@ def test_time_in_which_the_process_was_stopped_does_not_count(
     """A look at the deadline that comes late by more than a second shows it."""
     kept = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
     one = Service(Federation.read(keys), kept, NONE, 0.08)
-    asked: list[tuple[float, float]] = []
+    asked: list[tuple[float, ...]] = []
     monkeypatch.setattr(kept, "close_overdue", lambda *given: asked.append(given))
     clock = iter([100.0, 100.0 + passed])
     monkeypatch.setattr(service, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     asyncio.run(one._keep_deadline(0.08))
-    assert asked == [(0.08, pytest.approx(left_out))]
+    assert asked == [(0.08, pytest.approx(left_out), 100.0 + passed)]
     kept.end(note_time=False)
 
 

@@ -31,6 +31,11 @@ PLUGINS = (
 )
 """Plugins of the Hydra project, named after the launchers and sweepers that they add."""
 
+SEVERAL = re.compile(
+    r"(?:Ambiguous value for argument|Sweep parameters) '\+*(.+?)=(.*)'(?:\n| requires --multirun)"
+)
+"""How Hydra refuses several values where there is no sweep."""
+
 
 def one_line(error: BaseException) -> str:
     """An error of Hydra or OmegaConf as one sentence for the user."""
@@ -39,9 +44,10 @@ def one_line(error: BaseException) -> str:
         return said
     if isinstance(error, OverrideParseException):
         return f"Cannot read {error.override!r}: a setting is written NAME=VALUE."
-    if several := re.match(r"Ambiguous value for argument '(.+?)=(.*)'\n", text):
+    if several := SEVERAL.match(text):
         name, value = several.groups()
-        listed = name in _names(asdict(Config())) and "a list" in allowed(name)
+        commas = several[0].startswith("Ambiguous")  # not a function, such as range(0,2)
+        listed = commas and name in _names(asdict(Config())) and "a list" in allowed(name)
         mend = f"write {name}=[{value}]" if listed else "add -m for a run with each of them"
         return f"{name} takes one value, not {value!r}: {mend}."
     if twice := re.match(r"Could not append to config\. An item is already at '(.+?)'", text):

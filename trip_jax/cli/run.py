@@ -31,6 +31,7 @@ from trip_jax.runs.started import note_start, start_of
 from trip_jax.runs.sweep import FAILED, FAILURE, read_job, write_table
 from trip_jax.settings.errors import Interrupted, InvalidSetting
 from trip_jax.simulation.observer import Observer
+from trip_node.cli.lines import say
 
 USAGE = """\
 trip-jax run [+experiment=NAME] [GROUP=CHOICE ...] [SETTING=VALUE ...] [-m]
@@ -72,7 +73,7 @@ def _hydra_main(settings: DictConfig) -> float:
     except Interrupted as end:  # of a sweep, too
         where = hydra_config.sweep.dir
         of_sweep = f" Give it hydra.sweep.dir={where}." if hydra_config.mode != RunMode.RUN else ""
-        print(f"{end}{of_sweep}", file=sys.stderr)
+        say(f"{end}{of_sweep}", sys.stderr)
         sys.exit(EXIT_CODE)
     except USER_ERRORS as error:
         if hydra_config.mode == RunMode.RUN:
@@ -187,6 +188,6 @@ def _main(argv: Sequence[str] | None) -> int:
         with lazy_help():
             _hydra_main()
     except KeyboardInterrupt:
-        print("interrupted: go on from the last checkpoint with resume=auto.", file=sys.stderr)
+        say("interrupted: go on from the last checkpoint with resume=auto.", sys.stderr)
         return 130
     return 0

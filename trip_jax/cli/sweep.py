@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from trip_jax.runs.progress import columns
 from trip_jax.runs.scores import percent
 from trip_jax.runs.sweep import FAILED, OF_SCORE, TABLE, write_table
+from trip_node.cli.lines import say
 
 if TYPE_CHECKING:
     import pandas
@@ -30,7 +31,7 @@ class SweepTable(Callback):
             print(f"beside each other: trip-jax compare {folder}/{which}/")
         failed = jobs[jobs.status.isin(FAILED)]
         for name, message in zip(failed.job, failed.message, strict=True):
-            print(f"error: job {name}: {message}", file=sys.stderr)
+            say(f"error: job {name}: {message}", sys.stderr)
         if len(failed):
             sys.exit(2)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from trip_jax.cli.command import Parser, command
 from trip_jax.runs.verify import verify
+from trip_node.cli.lines import say
 
 
 @command
@@ -19,5 +20,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     folders = parser.parse_args(argv).folders
     verdicts = [verify(folder) for folder in folders]
     for folder, verdict in zip(folders, verdicts, strict=True):
-        print(f"{folder}: {verdict}")
+        say(f"{folder}: {verdict}")
     return int(any(verdict.differences for verdict in verdicts))

@@ -26,6 +26,7 @@ from trip_jax.runs.schema import config_of_run
 from trip_jax.settings import choice, require
 from trip_jax.settings.errors import InvalidSetting
 from trip_node.cli import rewards as of_scores
+from trip_node.cli.lines import say
 from trip_node.cli.rewards import COLUMNS, FILE, RESULTS, SCORES, paid_out, parser_of
 from trip_node.settings.own_files import is_table, refuse_others
 
@@ -67,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         table.to_csv(unfinished, index=False, float_format="%.6g")
     shown = table.assign(payment=(table.payment_cents / 100).map("{:,.2f}".format))
     print(shown.drop(columns="payment_cents").to_string(index=False, float_format="%.4f"))
-    print(f"{said}; table in {path}")
+    say(f"{said}; table in {path}")
     return 0
 
 

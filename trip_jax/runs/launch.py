@@ -25,7 +25,7 @@ from trip_jax.runs.lock import locked
 from trip_jax.runs.meaning import in_a_sentence
 from trip_jax.runs.own_files import remove_files
 from trip_jax.runs.prepare import describe, prepare
-from trip_jax.runs.progress import RoundProgress, columns, in_lines
+from trip_jax.runs.progress import RoundProgress
 from trip_jax.runs.provenance import json_hash, result_settings
 from trip_jax.runs.reading import is_over, load_run
 from trip_jax.runs.resume import FILES, FOLDER, ROUNDS, UPDATES, RunCheckpoints, anyone, shared
@@ -39,6 +39,7 @@ from trip_jax.simulation import Simulation
 from trip_jax.simulation.history import Snapshot
 from trip_jax.simulation.observer import Observer, as_observer
 from trip_jax.tracking import TRACKERS, Tracked, Tracker
+from trip_node.cli.lines import say
 
 
 def run(
@@ -135,13 +136,13 @@ class _Reporting(Observer):
 
     def on_start(self, planned: PlannedMemory | None) -> None:
         if planned:
-            print(f"memory planned: {planned}", flush=True)
+            say(f"memory planned: {planned}")
         method = f"contribution.method={self._simulation.contribution.method}"
         if sees_models(self._simulation.rules.contribute):
-            print(f"{method}: WHO TELLS CONTRIBUTIONS SEES ALL MODELS OF ALL ROUNDS", flush=True)
+            say(f"{method}: WHO TELLS CONTRIBUTIONS SEES ALL MODELS OF ALL ROUNDS")
         elif self._simulation.keeps_updates:
             seen = "what all models say of the shared test set"
-            print(f"{method}: who tells contributions sees {seen}", flush=True)
+            say(f"{method}: who tells contributions sees {seen}")
         self._progress.begin()
         self._observer.on_start(planned)
 
@@ -185,7 +186,7 @@ def _over(config: Config, folder: Path) -> dict[str, Any] | None:
     draw_figures(folder, over.data)
     if not (folder / REPORT).exists():
         write_report(folder, over.data, over.summary)
-    print(f"the run is over already: results in {folder}")
+    say(f"the run is over already: results in {folder}")
     return over.summary
 
 
@@ -209,11 +210,11 @@ def _run_alone_or_first(
     examples = f"{least:,} to " * (least < most) + counted(most, "example")
     coalitions = counted(int(simulation.coalitions.max()), "coalition")
     graphs = "".join(f"; {file}" for file in simulation.topology.files)
-    print(f"{title}; {examples} a client, {coalitions} a round{graphs}", flush=True)
+    say(f"{title}; {examples} a client, {coalitions} a round{graphs}")
     checkpoints = RunCheckpoints(folder, config, simulation)
     past = checkpoints.newest() if config.resume else None
     if past:
-        print(f"going on after round {len(past.records)} in {folder}", flush=True)
+        say(f"going on after round {len(past.records)} in {folder}")
     else:
         observer.on_begun()
     past = shared(past, simulation)
@@ -283,8 +284,9 @@ def _say_results(folder: Path, config: Config, summary: dict[str, Any]) -> None:
         print(describe_scores(summary["scores"], summary["liars"], summary.get("names")))
         print(f"{broadcast}results in {folder}")
         return
-    print(f"\n{in_lines(what, columns())}\n\n{score_table(load_run(folder).data)}\n")
-    print(f"{broadcast}results in {folder}")
+    say(f"\n{what}\n")
+    print(f"{score_table(load_run(folder).data)}\n")
+    say(f"{broadcast}results in {folder}")
     if (report := folder / "report.html").exists():
-        print(f"to explore them, open {report}")
+        say(f"to explore them, open {report}")
     print(f"beside another run: trip-jax compare {folder} DIR")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from trip_jax.runs.own_files import refuse_links
 from trip_jax.settings.errors import InvalidSetting
+from trip_node.cli.lines import say
 
 LOCK = ".lock"
 
@@ -35,7 +36,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
                 f"{folder} is being written by another process: wait for it, or choose another "
                 "directory."
             ) from error
-        print(f"waiting for another process that writes {folder}", flush=True)
+        say(f"waiting for another process that writes {folder}")
         lock.acquire()
     except OSError as error:
         raise InvalidSetting(

@@ -10,7 +10,7 @@ import numpy as np
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.state import Record
 from trip_jax.simulation.history import Timing
-from trip_node.cli.lines import columns, in_lines
+from trip_node.cli.lines import columns, in_lines, say
 
 __all__ = ["RoundProgress", "bar_format", "columns", "duration", "in_lines"]
 
@@ -57,7 +57,7 @@ class RoundProgress:
             f"{_rate(timing.coalitions / timing.evaluation)} coalitions/s",
         )
         if self._bar is None:
-            print(f"round {t + 1}/{self._rounds}: {', '.join(news)}", flush=True)
+            say(f"round {t + 1}/{self._rounds}: {', '.join(news)}")
             return
         self._show(t + 1, news)
 
@@ -75,7 +75,7 @@ class RoundProgress:
             self._draw(head, news, share)
         elif now > self._said + SECONDS_A_LINE:
             self._said = now
-            print(f"{head}: {news[0]}", flush=True)
+            say(f"{head}: {news[0]}")
 
     def _show(self, done: int, news: Sequence[str]) -> None:
         self._draw(f"round {done}/{self._rounds}", news, done)

@@ -18,6 +18,7 @@ from trip_jax.runs.provenance import inputs_hash, result_settings
 from trip_jax.simulation import Simulation, rounds
 from trip_jax.simulation.history import Snapshot, Timing
 from trip_jax.simulation.rounds import FiledRounds
+from trip_node.cli.lines import say
 
 SECONDS_BETWEEN = 60.0  # checkpoints, unless checkpoint.every says it in rounds
 FOLDER = "checkpoints"
@@ -67,7 +68,7 @@ class RunCheckpoints:
         past = _from_arrays(by_new_names(arrays), self._rounds)
         for step in damaged:
             going_on = f"going on from round {len(past.records)}"
-            print(f"the checkpoint after round {step} is damaged: {going_on}", flush=True)
+            say(f"the checkpoint after round {step} is damaged: {going_on}")
         return past
 
 

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from trip_jax.settings.errors import InvalidSetting
+from trip_node.cli.lines import say
 
 READERS = ("jax", "flax", "jaxtyping")
 """These libraries; their variables begin with their names."""
@@ -28,5 +29,5 @@ except ValueError as error:
     package = module.name.partition(".")[0] if module else Path(sys.argv[0]).stem
     if package not in ("trip_jax", "trip-jax", "experiments"):
         raise InvalidSetting(sentence) from error
-    print(f"error: {sentence}", file=sys.stderr)
+    say(f"error: {sentence}", sys.stderr)
     sys.exit(2)

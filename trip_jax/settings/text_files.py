@@ -19,13 +19,13 @@ def lines_of(setting: str, path: str) -> Iterator[tuple[str, str]]:
     """
     require_file(f"{setting}={path}", Path(path))
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()  # with its mark, if any
+        text = Path(path).read_text(encoding="utf-8-sig")  # with its mark, if any
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise InvalidSetting(
             f"{setting}={path} can't be read ({reason}): name another file, or mend it."
         ) from error
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.split("\n"), start=1):  # other breaks are in a line
         if line.strip() and not line.startswith("#"):
             yield f"Line {number} of {setting}={path}", line
 

@@ -27,7 +27,12 @@ HEADERS = (
 DIRECTIONS = re.compile(r"#+\s*(un)?directed(\s+graph\b.*)?", re.IGNORECASE)
 """A comment that says whether a list is directed, as SNAP's data sets have it, too."""
 
+LINE = re.compile(r"\r\n|\r|\n")
+"""What ends a line; other signs that Unicode breaks lines at may stand in names."""
+
 COMMENT = re.compile(r"(?:^|\s)#.*")
+"""A comment of a list with blanks between columns; else a comment has its line alone."""
+
 DATA = re.compile(r"(.*?)\s*(\{.*\})")
 DECIMAL_COMMA = re.compile(r"\S+\s+\S+\s+-?\d+,\d+")
 
@@ -119,12 +124,14 @@ def table_of(path: Path) -> Table:
     for begins, what, mend in FOREIGN:
         if re.match(begins, raw[:4096], re.DOTALL | re.IGNORECASE):
             raise ValueError(f"it is {what}: {mend}")
-    lines = raw.decode("utf-8-sig").splitlines()  # whose byte order mark is no name
-    rows = [(k, COMMENT.sub("", line).strip()) for k, line in enumerate(lines, 1)]
-    rows = [(k, line) for k, line in rows if line]
+    lines = LINE.split(raw.decode("utf-8-sig"))  # whose byte order mark is no name
+    whole = [(k, line.strip()) for k, line in enumerate(lines, 1)]
+    rows = [(k, text) for k, line in whole if (text := COMMENT.sub("", line).strip())]
     if not rows:
         raise ValueError("it holds no edge")
     mark = _between_columns([line for _, line in rows])
+    if mark:
+        rows = [(k, line) for k, line in whole if line and not line.startswith("#")]
     cut = [_row(k, line, mark) for k, line in rows]
     columns = tuple(word.lower() for word in cut[0].words)
     has_header = columns[:2] in HEADERS

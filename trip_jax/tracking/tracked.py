@@ -8,6 +8,7 @@ from typing import Any
 
 from trip_jax.settings.credentials import masked
 from trip_jax.tracking.tracker import Tracker
+from trip_node.cli.lines import say
 
 
 class Tracked:
@@ -33,7 +34,7 @@ class Tracked:
     ) -> None:
         summary = self.summary or {"status": "failed", "message": str(error or "")}
         if told := self._tell(self._tracker.end, summary):
-            print(told, flush=True)
+            say(told)
 
     def start(self, title: str, settings: Mapping[str, Any], done: int) -> None:
         self._works = True
@@ -52,7 +53,7 @@ class Tracked:
             self._works = False
             said = masked(str(error))  # addresses of trackers may hold a password
             cause = textwrap.shorten(said, 200, placeholder=" ...") or type(error).__name__
-            print(f"track={self._name} failed ({cause}): the run does without it.", flush=True)
+            say(f"track={self._name} failed ({cause}): the run does without it.")
             with suppress(Exception):  # nothing more is expected of it
                 getattr(self._tracker, "close", lambda: None)()
             return None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, NoReturn
 
-from trip_node.cli.lines import columns, in_lines
+from trip_node.cli.lines import in_lines, say
 from trip_node.cli.streams import lost, settle
 from trip_node.settings.errors import InvalidSetting
 
@@ -62,9 +62,8 @@ command = telling(in_words, settle)
 
 
 def refuse(sentence: str) -> int:
-    """Say what is wrong, on a terminal in lines that fit it; returns the exit code."""
-    said = f"error: {sentence}"
-    print(in_lines(said, columns()) if sys.stderr.isatty() else said, file=sys.stderr)
+    """Say what is wrong on standard error; returns the exit code."""
+    say(f"error: {sentence}", sys.stderr)
     return 2
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from trip_node.cli.command import Parser, command
+from trip_node.cli.lines import say
 from trip_node.cli.predictions import from_predictions, of_predictions, refuse_without_folder
 from trip_node.deployment.report_table import (
     FEWER,
@@ -115,7 +116,7 @@ def main(argv: Sequence[str] | None = None, program: str = "trip-node") -> None:
         raise InvalidSetting(f"--{min(chosen)} is a setting of --c2; add --c2 or remove it.")
     defence = Defence(c2=args.c2, **chosen)
     if args.predictions is not None:
-        print(from_predictions(args))
+        say(from_predictions(args))
         return
     refuse_without_folder(args)
     if args.listen is not None:
@@ -142,7 +143,7 @@ def main(argv: Sequence[str] | None = None, program: str = "trip-node") -> None:
         raise InvalidSetting(f"{args.reports}: {error}") from error
     phi, verdict = trace(reported.reports, n, defence)
     write(out, phi, verdict, reported)
-    print(describe(out, phi, verdict, reported, args.c2))
+    say(describe(out, phi, verdict, reported, args.c2))
 
 
 def _listen(args: Namespace, defence: Defence, program: str) -> None:

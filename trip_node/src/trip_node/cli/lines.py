@@ -5,6 +5,7 @@ import shutil
 import sys
 import textwrap
 from contextlib import suppress
+from typing import Any
 
 
 def columns() -> int:
@@ -13,6 +14,20 @@ def columns() -> int:
         if width := os.get_terminal_size(sys.stderr.fileno()).columns:
             return width
     return shutil.get_terminal_size().columns
+
+
+def say(text: str, stream: Any = None) -> None:
+    """Print the text; on a terminal, lines that are too long for it are broken at blanks.
+
+    Args:
+        stream: where to print it; standard output by default.
+    """
+    stream = stream or sys.stdout
+    if stream.isatty():
+        width = columns()
+        lines = (one if len(one) <= width else in_lines(one, width) for one in text.split("\n"))
+        text = "\n".join(lines)
+    print(text, file=stream, flush=True)
 
 
 def in_lines(text: str, width: int, first: str = "", rest: str = "") -> str:

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from trip_node.cli.command import Parser, command
+from trip_node.cli.lines import say
 from trip_node.node.csv_lines import csv_lines
 from trip_node.rewards import DEFAULT, PAYMENTS, in_cents, payments
 from trip_node.settings import choice, require
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None, program: str = "trip-node") -> None:
     print(f"{'client':>{width}} {'score':>12} {'payment':>16}")
     for name, score, paid in rows:
         print(f"{name:>{width}} {score:12.4f} {paid / 100:16,.2f}")
-    print(f"{paid_out(given.budget, given.rule, cents)}; table in {path}")
+    say(f"{paid_out(given.budget, given.rule, cents)}; table in {path}")
 
 
 def parser_of(program: str, description: str) -> Parser:

@@ -9,6 +9,7 @@ import warnings
 from contextlib import suppress
 from typing import Any
 
+from trip_node.cli.lines import say
 from trip_node.settings.errors import Notice
 
 
@@ -66,7 +67,7 @@ def settle() -> None:
 def _show(message: Warning | str, category: type[Warning], *_: Any) -> None:
     """Print a warning that is meant for users in one line, and no other warning."""
     if issubclass(category, Notice):
-        print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+        say(f"warning: {' '.join(str(message).split())}", sys.stderr)
 
 
 def lost() -> OSError | None:

@@ -11,11 +11,12 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trip_node.deployment.ledger_file import LedgerFile, LedgerGone
+from trip_node.deployment.patience import LAST_PATIENCE, left
 from trip_node.deployment.round_clock import RoundClock
 from trip_node.node.admission import Federation, Refused
 from trip_node.node.report import Report
@@ -24,12 +25,6 @@ from trip_node.settings.errors import InvalidSetting
 AHEAD = 4
 """Rounds after the open one for which reports are kept: a client needs its neighbours alone, and so
 may be a round ahead of others for each step between them."""
-
-PATIENCE = 20.0
-"""Seconds that a transaction waits for another program which holds a lock on the file."""
-
-LAST_PATIENCE_MS = 1000
-"""Milliseconds that the last one waits, when the service ends."""
 
 LOST = "lost in a full disk, repaired"
 """Why a round is closed that lies before a closed one, and has no row of its own."""
@@ -67,12 +62,14 @@ class Received:
     report: Report
     message: bytes
     signature: str
+    came: float = field(default_factory=time.monotonic, compare=False)  # seconds
 
 
 class Ledger:
     """Reports, proofs of equivocation and closed rounds.
 
-    One thread at a time may write; any may read `known`, `reports` and `equivocations`.
+    One thread at a time may write; any may read `known`, `reports` and `equivocations`. `asked` is
+    when something was asked for, by the monotonic clock; now by default.
 
     Attributes:
         known: of what is on disk.
@@ -104,9 +101,7 @@ class Ledger:
             "units": federation.units,
         }
         try:
-            self._db = sqlite3.connect(
-                file, timeout=PATIENCE, check_same_thread=False, isolation_level=None
-            )
+            self._db = sqlite3.connect(file, left(), check_same_thread=False, isolation_level=None)
             try:
                 self._begin(file, about)
             except BaseException:
@@ -122,13 +117,13 @@ class Ledger:
             LedgerGone: the file is no longer there.
             sqlite3.Error: nothing of the batch was kept.
         """
-        with self._transaction():
+        with self._transaction(left(min((one.came for one in batch), default=None))):
             outcomes = [self._add(one) for one in batch]
             self.reported = self._count()
             self._close_those_complete()
         return outcomes
 
-    def close(self, round: int, cause: str) -> None:
+    def close(self, round: int, cause: str, asked: float | None = None) -> None:
         """Close the open round, so that it takes no more reports.
 
         Raises:
@@ -136,14 +131,16 @@ class Ledger:
             LedgerGone: the file is no longer there.
             sqlite3.Error: the round stays open.
         """
-        with self._transaction():
+        with self._transaction(left(asked)):
             if round != self.open_round:
                 reason = "late" if round < self.open_round else "early"
                 raise Refused(reason, f"Round {self.open_round} is open, not {round}.")
             self._close(cause)
             self._close_those_complete()
 
-    def close_overdue(self, deadline: float, stopped: float = 0.0) -> bool:
+    def close_overdue(
+        self, deadline: float, stopped: float = 0.0, asked: float | None = None
+    ) -> bool:
         """Close the open round if it has been open for so many seconds; say whether it was closed.
 
         A round in which nobody has reported by then stays open, and its time begins anew with the
@@ -160,20 +157,19 @@ class Ledger:
             self._clock.start()
             self._idle = not self.known.reported
         elif seconds >= deadline:
-            with self._transaction():
+            with self._transaction(left(asked)):
                 self._close("deadline")
                 self._close_those_complete()
             return True
         elif seconds >= self._noted + min(10.0, deadline / 10):
-            self._note_time()
+            self._note_time(left(asked))
         return False
 
     def end(self, *, note_time: bool) -> None:
         """Close the file, after noting how long the open round has been open if that counts."""
         if note_time:
             with suppress(sqlite3.Error, OSError, LedgerGone):  # the round then has more time
-                self._db.execute(f"PRAGMA busy_timeout={LAST_PATIENCE_MS}")
-                self._note_time()
+                self._note_time(LAST_PATIENCE)
         self._db.close()
 
     def reports(self, round: int) -> list[Report]:
@@ -239,11 +235,15 @@ class Ledger:
         self.reported = self._count()
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Write all changes within to disk, or none; `known` then says what the file has."""
+    def _transaction(self, patience: float) -> Iterator[None]:
+        """Write all changes within to disk, or none; `known` then says what the file has.
+
+        It waits up to `patience` seconds for another program's lock.
+        """
         self.file.require_unchanged()
         try:
             self._db.rollback()  # what an earlier one could not undo
+            self._db.execute(f"PRAGMA busy_timeout={int(1000 * patience)}")
             self._db.execute("BEGIN IMMEDIATE")
             self._look()
             yield
@@ -285,9 +285,9 @@ class Ledger:
         (found,) = self._db.execute(of_round, (self.open_round,)).fetchone()
         return int(found)
 
-    def _note_time(self) -> None:
+    def _note_time(self, patience: float) -> None:
         """Keep how long the open round has been open."""
-        with self._transaction():
+        with self._transaction(patience):
             seconds = self._clock.seconds()
             row = (self.open_round, seconds)
             self._db.execute("INSERT OR REPLACE INTO clock VALUES (1, ?, ?)", row)
@@ -321,7 +321,7 @@ class Ledger:
         closed = {round for (round,) in self._db.execute("SELECT round FROM closed")}
         lost = [t for t in range(self._first_round, self.open_round) if t not in closed]
         if lost:
-            with self._transaction():
+            with self._transaction(left()):
                 rows = [(round, LOST) for round in lost]
                 self._db.executemany("INSERT INTO closed VALUES (?, ?, NULL)", rows)
             log.warning(

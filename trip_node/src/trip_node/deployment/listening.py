@@ -10,6 +10,7 @@ import uvicorn
 from filelock import FileLock, Timeout
 from starlette.applications import Starlette
 
+from trip_node.cli.lines import say
 from trip_node.deployment.connections import BACKLOG, PatientProtocol, most_connections
 from trip_node.deployment.ledger import Ledger
 from trip_node.deployment.service import Service, application
@@ -65,7 +66,7 @@ def serve(
         host, port = server.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         about = f"{federation.name}: {n:,} clients, round {ledger.open_round} is open"
-        print(f"{about}; listening on http://{shown}:{port}", flush=True)
+        say(f"{about}; listening on http://{shown}:{port}")
         named = [*hosts, address.rpartition(":")[0]]
         server_of(application(service, named)).run(sockets=[server])
 

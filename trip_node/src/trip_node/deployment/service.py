@@ -97,7 +97,8 @@ class Service:
 
     async def close(self, round: int, cause: str) -> None:
         """Close the open round; raises Refused if it is another."""
-        await self._on(self._writer, partial(self._ledger.close, round, cause))
+        order = partial(self._ledger.close, round, cause, time.monotonic())
+        await self._on(self._writer, order)
         self._closed.set()
 
     async def equivocations(self) -> AsyncIterator[str]:
@@ -215,9 +216,11 @@ class Service:
     async def _keep_deadline(self, deadline: float) -> None:
         pause, began = max(SHORTEST, min(1.0, deadline / 4)), time.monotonic()
         await asyncio.sleep(pause)
-        late = time.monotonic() - began - pause
+        now = time.monotonic()
+        late = now - began - pause
         stopped = late if late > LATE else 0.0
-        if await self._on(self._writer, partial(self._ledger.close_overdue, deadline, stopped)):
+        look = partial(self._ledger.close_overdue, deadline, stopped, now)
+        if await self._on(self._writer, look):
             self._closed.set()
 
     async def _watch(self) -> None:

@@ -7,10 +7,15 @@ from urllib.parse import unquote, urlsplit
 
 MASK = "***"
 
-_NAME = r"[\w.-]*(?:password|passwd|passphrase|token|secret|credential|api_?key)\w*"
+_OF_SECRETS = "access|account|api|customer|encryption|private|secret|shared|signing|subscription"
+_KEY = rf"(?:{_OF_SECRETS})[_-]?key"
+_NAME = rf"[\w.-]*(?:password|passwd|passphrase|token|secret|credential|{_KEY})\w*"
 _USER = re.compile(r"(://(?!/))[^\s'\"<>]*@")
-_FIELD = re.compile(rf"(?i)(\b(?:{_NAME}|pwd)['\"]?\s*[=:]\s*['\"]?)[^\s&;,'\"<>)]+")
-_QUERY = re.compile(r"(?i)([?&;](?:key|sig|signature|auth|code|pass)=)[^\s&;,'\"<>)]+")
+_VALUE = r"[^\s&;,'\"<>)]+"
+_FIELD = re.compile(rf"(?i)(\b(?:{_NAME}|pwd|[\w.-]+signature)['\"]?\s*[=:]\s*['\"]?){_VALUE}")
+_ALONE = "key|code|pat|sas|session|signature"
+_LAST = r"(?:[\w.-]*[._-])?(?:sig|auth|jwt|pass|pwd)"  # of a name such as x-sig
+_QUERY = re.compile(rf"(?i)([?&;#](?:{_ALONE}|{_LAST})=){_VALUE}")
 _HEADER = re.compile(r"(?i)\b((?:bearer|basic)\s+)[\w.~+/=-]{8,}")
 
 

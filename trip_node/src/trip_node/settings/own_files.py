@@ -1,6 +1,7 @@
 """A result replaces an older result of its name, and no other file."""
 
 import csv
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -39,8 +40,8 @@ def is_table(columns: Sequence[str]) -> Callable[[bytes], bool]:
     """Whether a CSV file has the first of the columns first, and the others somewhere."""
 
     def is_own(head: bytes) -> bool:
-        lines = head.decode("utf-8-sig", "replace").splitlines()
-        found = next(csv.reader(lines[:1]), [])
+        text = head.decode("utf-8-sig", "replace")
+        found = next(csv.reader(io.StringIO(text, newline="")), [])
         return found[:1] == [columns[0]] and set(columns) <= set(found)
 
     return is_own

@@ -1,0 +1,20 @@
+"""How long what the service is asked for waits while another program locks the ledger."""
+
+import time
+
+PATIENCE = 16.0
+"""Seconds that it waits, those before its turn included. With the longest pause after a failure,
+`tasks.LONGEST_PAUSE`, it is answered within 20 seconds."""
+
+LAST_PATIENCE = 1.0
+"""Seconds that the last transaction waits, when the service ends."""
+
+
+def left(asked: float | None = None) -> float:
+    """Seconds of PATIENCE that are left to what was asked for then.
+
+    Args:
+        asked: in seconds of the monotonic clock; now by default.
+    """
+    waited = 0.0 if asked is None else time.monotonic() - asked
+    return min(max(PATIENCE - waited, 0.0), PATIENCE)
