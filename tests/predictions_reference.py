@@ -13,8 +13,6 @@ import numpy.typing as npt
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Rounds = Sequence[Sequence[Vector]]
-TOUCHING = 1e-6
-
 Mixed = Sequence[Sequence[dict[tuple[int, int], float]]]
 """By round and client, the weight of each message (client, age) that it mixes."""
 
@@ -120,24 +118,21 @@ def final_logits(
     present: npt.NDArray[np.bool_],
     contraction: Sequence[Matrix],
 ) -> list[Vector]:
-    """L_i^T(S) of all clients.
-
-    Lengths are of what models say beyond the first model.
-    """
+    """L_i^T(S) of all clients."""
     n = len(contraction)
     before = [[start] * n, *following]
     rounds = [[s for s in range(len(mixed)) if present[s, k]] for k in range(n)]
-    longest = [
-        max(np.sum((before[s][k] - start) ** 2) for s in range(len(mixed))) for k in range(n)
-    ]
+    steps = []
+    for k in range(n):
+        moved = [np.sum((before[s][k] - before[r][k]) ** 2) for r, s in pairwise(rounds[k])]
+        steps.append(np.mean(moved) if any(moved) else 1)
 
     def answered(k: int, logits: Vector) -> Vector:
         """By the rounds in which k trains, the near ones most."""
-        touching = TOUCHING * (longest[k] or 1)
         weights, answers = [], []
         for s in rounds[k]:
             moved = logits - before[s][k]
-            weights.append(1 / (moved @ moved + touching) ** 2)
+            weights.append(1 / (moved @ moved + steps[k]) ** 2)
             answers.append(trained[s][k] - before[s][k] - contraction[k] @ moved)
         found: Vector = np.average(answers, axis=0, weights=weights)
         return found

@@ -204,13 +204,18 @@ def test_after_one_round_of_a_linear_model_it_is_the_truth() -> None:
 def test_of_linear_models_mixing_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that without answers, it is the reconstruction from the models themselves."""
     monkeypatch.setattr(predictions, "contraction", lambda before, *_: _no_answers(before))
-    monkeypatch.setattr(predictions, "TOUCHING", 1e30)  # no round is nearer than another
+    monkeypatch.setattr(predictions, "squared_steps", lambda before, _: _far(before))
     simulation = tiny(CHANGING, contribution=TOLD, **LINEAR)
     kept = replace(TOLD, method="surrogate")
     result = tiny(CHANGING, contribution=kept, **LINEAR).keeping_updates().run()
     journal = Journal.of(result.records, simulation.topology, simulation.learner)
     expected = by_reconstruction(journal, simulation.learner).phi[..., LOSS]
     np.testing.assert_allclose(simulation.run().phi, expected, atol=2e-3)
+
+
+def _far(before: np.ndarray) -> np.ndarray:
+    """Steps beside which no round is nearer than another."""
+    return np.full(before.shape[1], 1e30)
 
 
 def _no_answers(before: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -355,7 +360,7 @@ def test_planned_memory_covers_the_compilers_own_plan(
     vectors = of(n_rounds, n, wide)
     present = jax.ShapeDtypeStruct((n_rounds, n), bool)
     run = Run(
-        *(of(size), vectors, vectors, vectors, of(n_rounds, n), of(n, wide)),
+        *(of(size), vectors, vectors, vectors, of(n_rounds, n), of(n, wide), of(n)),
         *(of(directions, size), of(n_rounds, n, (1 + n_earlier) * n), present),
     )
     inside = jax.ShapeDtypeStruct((64, n), bool)

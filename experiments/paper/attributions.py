@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -27,11 +28,15 @@ from trip_jax.attribution import (
     with_reconstruction,
     with_weights,
 )
+from trip_jax.attribution.predictions import centred, played, run_of
 from trip_jax.learning.evaluation import THIRD, UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.contributions import METHODS as REGISTERED
 from trip_jax.protocol.contributions import TRIP
 from trip_jax.protocol.methods.facts import Sizes
+from trip_jax.settings import require
+from trip_jax.shapley import game_values
+from trip_jax.shapley.borders import border_coalitions, border_values
 
 BEST = "surrogate"
 """The method that is nearest to the truth over all cells."""
@@ -119,6 +124,12 @@ def _each(evaluations: int) -> Callable[[Journal], int]:
     return lambda journal: evaluations * journal.mixing[..., 0].size
 
 
+def _final_models(journal: Journal) -> int:
+    """Of 2 n + 2 executions, whose training comes on top."""
+    n = journal.mixing.shape[1]
+    return n * (2 * n + 2)
+
+
 def _of_rounds(method: str) -> Method:
     """A `contribution.method` that looks at one round, traced by Eq. 3.
 
@@ -164,6 +175,43 @@ def _by_predictions(one: Attributed) -> Phi:
     return by_predictions(one.trajectory.journal(settings.build()), one.learner).phi
 
 
+def _by_few_executions(one: Attributed) -> Phi:
+    """From the coalitions of one client, and those that lack one, of the truth's executions."""
+    inside, utilities = _at_the_borders(one)
+    return np.moveaxis(border_values(inside, utilities)[0], 0, 1)
+
+
+def _by_corrected_predictions(one: Attributed) -> Phi:
+    """Shapley values are linear: those of the replay, plus those of what it errs by."""
+    settings = replace(one.cell.config.contribution, method="predictions")
+    journal, learner = one.trajectory.journal(settings.build()), one.learner
+    start = np.asarray(centred(learner.logits(jnp.asarray(journal.start[None])))[0])
+    run, (few, executed) = run_of(journal, start), _at_the_borders(one)
+    n = few.shape[1]
+    everyone = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
+    replayed = played(run, learner, everyone)
+    errs = executed - replayed[few @ (1 << np.arange(n))]
+    return np.moveaxis(game_values(replayed) + border_values(few, errs)[0], 0, 1)
+
+
+def _at_the_borders(one: Attributed) -> tuple[np.ndarray, np.ndarray]:
+    """The 2 n + 2 coalitions of at most one client and of all but one [K, n]; utilities [K, n, 3].
+
+    Raises:
+        InvalidSetting: the truth drew other coalitions.
+    """
+    truth = one.cell.decentralised()
+    rows = {tuple(row): k for k, row in enumerate(truth["inside"].tolist())}
+    few = border_coalitions(truth["inside"].shape[1], 1)
+    found = [rows.get(tuple(row)) for row in few.tolist()]
+    require(
+        None not in found,
+        "Methods of 2n + 2 re-executions need a truth that has them: leave out samples, or choose "
+        "other methods with method=.",
+    )
+    return few, truth["utilities"][np.array(found)]
+
+
 def _of_journal(compute: Callable[[Journal], Phi]) -> Callable[[Attributed], Phi]:
     return lambda one: compute(one.journal)
 
@@ -196,5 +244,7 @@ METHODS: Mapping[str, Method] = {
     "TRIP + reconstruction": _of_run(with_reconstruction, "trip_and_reconstruction"),
     "surrogate": _of_run(by_surrogate, "surrogate"),
     "predictions": Method(_by_predictions, _by_method("predictions")),
+    "2n + 2 re-executions": Method(_by_few_executions, _final_models),
+    "corrected predictions": Method(_by_corrected_predictions, _final_models),
 }
 """In the order of tables."""

@@ -13,9 +13,10 @@ and what a coalition S would have said is, from L_j^0(S) = F^0,
 
 K_j is the share of a difference between two models' logits that a round of training takes away; the
 run's secants tell it, see contraction.py. It holds near the logits from which a round began, so the
-rounds s in which j trains count by how near they are: w_s is proportional to |L - F_j^s|^-4
-(interpolation by D. Shepard, 1968). Round t has minibatches of its own, so that U_j(F_j^t) = U_j^t
-in it: w_s counts less what it is at F_j^t.
+rounds s in which j trains count by how near they are: w_s is proportional to
+(h_j + |L - F_j^s|^2)^-2, after D. Shepard (1968), with h_j = mean_t |F_j^(t+1) - F_j^t|^2, the
+square of a usual step. Round t has minibatches of its own, so that U_j(F_j^t) = U_j^t in it: w_s
+counts less what it is at F_j^t.
 
 What mixing models adds to mixing logits, M_i^t = F_i^(t+1) - sum_k W_ik (F_k^t + U_k^t), grows with
 how far the mixed models are apart: spread_i = sum_k W_ik |P_k - sum_l W_il P_l|^2, at most as in
@@ -40,15 +41,12 @@ from flax import struct
 from jax import Array, lax
 from jaxtyping import Bool, Float
 
-from trip_jax.attribution.contraction import MAX_DIRECTIONS, contraction
+from trip_jax.attribution.contraction import MAX_DIRECTIONS, contraction, squared_steps
 from trip_jax.attribution.journal import Journal
 from trip_jax.attribution.replay import Attribution, of_coalitions
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.settings import require
-
-TOUCHING = 1e-6
-"""Squared distances that count as none, as a share of the run's longest squared F_j^t."""
 
 BYTES = 2**24
 """Bytes of logits of coalitions that are replayed at a time, as much as caches hold."""
@@ -76,6 +74,7 @@ class Run:
     residual: Float[Array, "T n X"]  # M_i^t
     spread: Float[Array, "T n"]  # spread_i(N)
     shares: Float[Array, "n X"]  # of K_j
+    steps: Float[Array, " n"]  # h_j
     directions: Float[Array, "r Q"]
     mixing: Float[Array, "T n R"]
     present: Bool[Array, "T n"]
@@ -133,6 +132,7 @@ def run_of(journal: Journal, start: Float[np.ndarray, " Q"]) -> Run:
     updates = np.where(journal.present[..., None], trained - before[:-1], 0)
     fitted = contraction(before[:-1], updates, journal.present, journal.steps)
     base, along, directions = (part.astype(np.float32) for part in fitted)
+    steps = squared_steps(before[:-1], journal.present)
 
     def split(vectors: np.ndarray) -> np.ndarray:
         inside = vectors @ directions.T
@@ -145,7 +145,7 @@ def run_of(journal: Journal, start: Float[np.ndarray, " Q"]) -> Run:
     shares = np.concatenate([np.repeat(base[:, None], start.size, axis=1), along], axis=1)
     run = (
         *(start, before[:-1], updates, before[1:] - mixed, square - (mixed**2).sum(axis=-1)),
-        *(shares, directions, journal.mixing, journal.present),
+        *(shares, steps, directions, journal.mixing, journal.present),
     )
     return Run(*(jnp.asarray(part, None if part.dtype == bool else jnp.float32) for part in run))
 
@@ -237,9 +237,7 @@ def nearness(run: Run, said: Float[Array, "n K X"]) -> Float[Array, "n K T"]:
     squares = (run.before**2).sum(axis=-1).T
     products = jnp.einsum("jcx,sjx->jcs", said, run.before)
     apart = (said**2).sum(axis=-1)[..., None] - 2 * products + squares[:, None]
-    longest = squares.max(axis=-1)[:, None, None]
-    touching = TOUCHING * jnp.where(longest > 0, longest, 1)
-    weights = run.present.T[:, None] / (1 + apart.clip(0) / touching) ** 2
+    weights = run.present.T[:, None] / (1 + apart.clip(0) / run.steps[:, None, None]) ** 2
     return weights / jnp.maximum(weights.sum(axis=-1, keepdims=True), jnp.finfo(said.dtype).tiny)
 
 

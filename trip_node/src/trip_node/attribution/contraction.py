@@ -88,6 +88,20 @@ def secants(
     return moved, answered
 
 
+def squared_steps(models: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """The mean |F_j^t' - F_j^t|^2 over rounds in which j trains, one after the other, [n].
+
+    1 where j's models say the same throughout, so that it can be divided by.
+
+    Args:
+        models: [T, n, Q].
+        present: bool [T, n].
+    """
+    moved, _ = secants(models, models, present)
+    mean = (moved**2).sum(axis=(0, 2)) / (present.sum(axis=0) - 1).clip(1)
+    return np.where(mean > 0, mean, 1)
+
+
 def shares_of(first: float, steps: np.ndarray) -> np.ndarray:
     """c_j [n], from the contraction that first secants show and minibatches a round [n]."""
     first = np.clip(first, SMALLEST, LARGEST)

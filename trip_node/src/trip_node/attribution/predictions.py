@@ -10,11 +10,12 @@ coalition S would have said is, from L_j^0(S) = F^0,
     M_i^t = F_i^(t+1) - sum_k W_ik^t (F_k^t + U_k^t)
     spread_i = sum_k W_ik^t |P_k - sum_l W_il^t P_l|^2, at most as in the run
 
-with K_j of contraction.py, and w_s proportional to |L - F_j^s|^-4 over the rounds in which j trains
-(interpolation by D. Shepard, 1968), less what it is at F_j^t, so that U_j(F_j^t) = U_j^t. phi[i, j]
-is the Shapley value of j in the utility of L_i^T(S). No model is needed, and none evaluated:
-2 n (n + 2 T) Q operations for each coalition and round. The simulator's method of this name is the
-same (`trip_jax/attribution/predictions.py`).
+with K_j of contraction.py, and w_s proportional to (h_j + |L - F_j^s|^2)^-2 over the rounds s in
+which j trains, after D. Shepard (1968), less what it is at F_j^t, so that U_j(F_j^t) = U_j^t. h_j
+is the mean of |F_j^(t+1) - F_j^t|^2 over these rounds. phi[i, j] is the Shapley value of j in the
+utility of L_i^T(S). No model is needed, and none evaluated: 2 n (n + 2 T) Q operations for each
+coalition and round. The simulator's method of this name is the same
+(`trip_jax/attribution/predictions.py`).
 """
 
 import os
@@ -23,15 +24,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trip_node.attribution.contraction import MAX_DIRECTIONS, contraction
+from trip_node.attribution.contraction import MAX_DIRECTIONS, contraction, squared_steps
 from trip_node.attribution.utilities import Utility
 from trip_node.node.game import Game
 from trip_node.settings import require
 from trip_node.shapley import orders
 from trip_node.shapley.tables import game_values
-
-TOUCHING = 1e-6
-"""Squared distances that count as none, as a share of the run's longest squared F_j^t."""
 
 BYTES = 2**24
 """Of what coalitions would have said that a thread replays at a time; at least that of one."""
@@ -96,6 +94,7 @@ class _Run:
 
     start: np.ndarray  # F^0 [Q], classes first
     before: np.ndarray  # F_j^t - F^0 [T, n, X]
+    steps: np.ndarray  # h_j [n]
     kept: np.ndarray  # 1 - K_j, of what is beyond F^0, [n, X]
     answers: np.ndarray  # U_j^t + K_j F_j^t [T, n, X]
     residual: np.ndarray  # M_i^t [T, n, X]
@@ -173,6 +172,7 @@ def _run_of(recorded: Recorded) -> _Run:
     updates = np.where(present[..., None], trained - before, 0)
     fitted = contraction(before, updates, present, recorded.steps)
     base, along, directions = (part.astype(np.float32) for part in fitted)
+    steps = squared_steps(before, present).astype(np.float32)
 
     def split(vectors: np.ndarray) -> np.ndarray:
         inside = vectors @ directions.T
@@ -185,7 +185,9 @@ def _run_of(recorded: Recorded) -> _Run:
     shares = np.concatenate([np.repeat(base[:, None], start.size, axis=1), along], axis=1)
     of_residual = following - mixed, square - _squares(mixed)
     answers = updates + shares * before
-    return _Run(start, before, 1 - shares, answers, *of_residual, directions, mixing, present)
+    return _Run(
+        start, before, steps, 1 - shares, answers, *of_residual, directions, mixing, present
+    )
 
 
 def _squares(vectors: np.ndarray) -> np.ndarray:
@@ -243,7 +245,6 @@ def _nearness(run: _Run, j: int, said: np.ndarray) -> np.ndarray:
     points = run.before[:, j]
     squares = _squares(points)
     apart = _squares(said)[:, None] - 2 * said @ points.T + squares
-    touching = TOUCHING * (squares.max() or 1)
-    weights = run.present[:, j] / (1 + apart.clip(0) / touching) ** 2
+    weights = run.present[:, j] / (1 + apart.clip(0) / run.steps[j]) ** 2
     total = np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
     return np.asarray(weights / total, np.float32)
