@@ -161,6 +161,10 @@ class Prepared:
         adversary = named("adversary", adversary, Adversary)
         return self._changed(adversary=adversary, defence=as_defence(defence))
 
+    def with_contribution(self, contribution: Contribution) -> Self:
+        """This federation with contributions told in another way, which changes no model."""
+        return self._changed(contribution=contribution)
+
     def _changed(self, **settings: Any) -> Self:
         other = copy(self)
         other._follow(self.federation.changed(**settings))

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from trip_jax.attribution.replay import of_coalitions
 from trip_jax.protocol.aggregation import Rule
 from trip_jax.settings.declared import instance, integer
 from trip_jax.settings.errors import InvalidSetting
@@ -33,6 +34,7 @@ from trip_jax.truth.reexecution import (
     require_all_present,
     train_now,
 )
+from trip_jax.truth.replayed import Replay, replay_of
 
 SAMPLED_BY = "kernelshap"
 """The estimator of sampled ground truths; it draws coalitions in pairs with their complements."""
@@ -54,7 +56,9 @@ class GroundTruth:
     utilities: Float[np.ndarray, "K h 3"]  # u_i(S)
 
 
-def decentralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
+def decentralised_truth(
+    simulation: Simulation, *, corrected: str | None = None, **options: Any
+) -> GroundTruth:
     """The Shapley values of a decentralised federation, for every client's final model.
 
     Clients outside S are dummies: they exchange and aggregate, but do not train. Initial model,
@@ -62,15 +66,26 @@ def decentralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
     Adversaries play no part: they change no model.
 
     Args:
+        corrected: "predictions" or "surrogate", whose replay tells what executions that are left
+            out would have added: with `samples` or `borders` the error is that of what the replay
+            errs by (`truth.replayed`).
         options: `max_coalitions`, `samples` and `borders` of `require_coalitions`, `memory` of
             `Executor`, and what `Executor.execute` takes.
 
     Raises:
-        InvalidSetting: too many coalitions, or a model that is no longer finite.
+        InvalidSetting: too many coalitions, a model that is no longer finite, or a replay of a
+            truth that executes all coalitions.
     """
     simulation = instance("simulation", simulation, Simulation, MADE)
     process = Decentralised(mixing_rule(simulation), simulation.n_earlier)
-    return _truth(simulation, process, **options)
+    if corrected is None:
+        return _truth(simulation, process, **options)
+    if are_all(simulation.n, options.get("samples"), options.get("borders")):
+        raise InvalidSetting(
+            f"corrected={corrected} has no effect where all coalitions are executed: leave it out, "
+            "or give samples or borders."
+        )
+    return _truth(simulation, process, replay=replay_of(simulation, corrected), **options)
 
 
 def centralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
@@ -153,9 +168,15 @@ def _truth(
     samples: int | None = None,
     borders: int | None = None,
     memory: float | None = None,
+    replay: Replay | None = None,
     **options: Any,
 ) -> GroundTruth:
     n = simulation.n
+
+    def unexplained(utilities: np.ndarray) -> np.ndarray:
+        """What a replay does not tell of executions."""
+        return utilities - replay(inside) if replay else utilities
+
     require_coalitions(n, max_coalitions, samples, borders)
     executor = Executor(simulation, process, memory)
     if are_all(n, samples, borders):
@@ -166,15 +187,21 @@ def _truth(
     elif borders is not None:
         inside = border_coalitions(n, borders)
         utilities = executor.execute(simulation, inside, **options)
-        values, error = border_values(inside, utilities)
+        values, error = border_values(inside, unexplained(utilities))
     else:
         assert samples is not None
         key = jax.random.fold_in(simulation.base_key, n)  # training folds in 0 to n - 1
         inside = np.asarray(draw(key, n, slots=n, rows=samples // 2 * 2, estimator=SAMPLED_BY))
         utilities = executor.execute(simulation, inside, **options)
-        flat = jnp.asarray((utilities - utilities[0]).reshape(len(inside), -1), jnp.float32)
+        gain = unexplained(utilities)
+        flat = jnp.asarray((gain - gain[0]).reshape(len(inside), -1), jnp.float32)
         values, error = (
             np.asarray(estimated).reshape(n, *utilities.shape[1:])
             for estimated in estimate(jnp.asarray(inside), flat, n, estimator=SAMPLED_BY)
         )
-    return GroundTruth(np.moveaxis(values, 0, 1), np.moveaxis(error, 0, 1), inside, utilities)
+    values, error = np.moveaxis(values, 0, 1), np.moveaxis(error, 0, 1)
+    if replay:
+        found = of_coalitions(replay, n, key=jax.random.fold_in(simulation.base_key, n + 1))
+        values = values + found.phi
+        error = error if found.phi_error is None else np.hypot(error, found.phi_error)
+    return GroundTruth(values, error, inside, utilities)

@@ -1,0 +1,52 @@
+"""What a replay says of coalitions, so that executions need only tell what it errs by.
+
+Shapley values are linear in the game. For the utilities u of executions and v of a replay,
+
+    Shapley(u) = Shapley(v) + Shapley(u - v).
+
+A replay needs one run and no more training, so that Shapley(v) is of all coalitions or of many.
+Where it is near, u - v is small, and the value of u - v is known from few executions: v is a
+control variate. Whether it is near changes the error alone, not what is estimated.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from trip_jax.attribution import Journal
+from trip_jax.attribution.predictions import centred, played, run_of
+from trip_jax.attribution.replay import final_utilities
+from trip_jax.attribution.surrogate import fitted_response
+from trip_jax.protocol.contributions import Contribution
+from trip_jax.protocol.defences import Defence
+from trip_jax.settings import choice
+from trip_jax.simulation import Simulation
+
+Replay = Callable[[Bool[np.ndarray, "K n"]], Float[np.ndarray, "K n 3"]]
+"""Coalitions -> utilities of everyone's final model, if they alone had trained."""
+
+REPLAYS = ("predictions", "surrogate")
+"""Methods that replay coalitions and answer for who is missing."""
+
+
+def replay_of(simulation: Simulation, method: str) -> Replay:
+    """The replay by a method, from a run that is trained for it.
+
+    Args:
+        method: one of `REPLAYS`.
+
+    Raises:
+        InvalidSetting: another method, or a federation that it cannot follow.
+    """
+    choice("corrected", method, REPLAYS)
+    contribution = Contribution("accuracy", method=method)
+    honest = simulation.with_liars("none", Defence()).with_contribution(contribution)
+    learner = honest.learner
+    journal = Journal.of(honest.run().records, honest.topology, learner)
+    if method == "surrogate":
+        return partial(final_utilities, journal, learner, fitted_response(journal))
+    start = np.asarray(centred(learner.logits(jnp.asarray(journal.start[None])))[0])
+    return partial(played, run_of(journal, start), learner)
