@@ -1,0 +1,39 @@
+"""The notebook that compares three methods with the truth runs, and shows what it stores."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import nbformat
+import pytest
+
+NOTEBOOK = Path(__file__).parent.parent / "experiments" / "notebooks" / "methods.ipynb"
+CELLS = nbformat.read(NOTEBOOK, as_version=4).cells
+CODE = [cell for cell in CELLS if cell.cell_type == "code"]
+
+SMALLER = (("N_CLIENTS = 8", "N_CLIENTS = 5"), ("rounds=10", "rounds=2"))
+"""What is replaced where not all tests are asked for."""
+
+
+def test_its_cells_run_one_after_another(thorough: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plt, "show", lambda: None)
+    names: dict[str, Any] = {}
+    for cell in CODE:
+        source = cell.source
+        for old, new in () if thorough else SMALLER:
+            source = source.replace(old, new)
+        exec(compile(source, NOTEBOOK.name, "exec"), names)
+    plt.close("all")
+    distance = names["distance"]
+    assert set(distance) == {*names["METHODS"], "all alike (a null)"}
+    if thorough:
+        stored = "".join(output.data["text/plain"] for output in CODE[3].outputs)
+        for method in ("predictions", "surrogate"):
+            assert distance[method] < 0.1 * distance["trip"]
+            assert f"{distance[method]:.2f}" in stored
+
+
+def test_its_outputs_are_stored() -> None:
+    nbformat.validate(nbformat.read(NOTEBOOK, as_version=4))
+    assert all(cell.outputs for cell in CODE[2:])
+    assert "image/png" in CODE[-1].outputs[0].data
