@@ -11,7 +11,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from hashlib import sha256
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -48,6 +49,9 @@ class Predictions:
         InvalidSetting: a field is of another type, too long, too large, or contradicts another,
             or a logit is not finite.
     """
+
+    KIND: ClassVar[str] = "record"
+    """What messages call it."""
 
     client: str
     round: int
@@ -138,6 +142,19 @@ class Predictions:
         first = sum(self._lengths[:2])
         values = np.frombuffer(self.arrays, "<f4", offset=first)
         return values.reshape(self.examples, self.classes).astype(np.float32)
+
+    @property
+    def meaning(self) -> str:
+        """One line, the same for records that say the same, as `Report.meaning` is.
+
+        The order of members and the bytes by which a logit is written make no difference.
+        """
+        told = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "arrays"}
+        pairs = zip(told.pop("members"), told.pop("weights"), strict=True)
+        told["members"] = sorted((name, weight + 0.0) for name, weight in pairs)  # no -0.0
+        said = [self.places, self.logits + 0.0, self.start + 0.0 if self.begins else np.zeros(0)]
+        told["arrays"] = [sha256(one.tobytes()).hexdigest() for one in said]
+        return json.dumps(told, sort_keys=True, allow_nan=False)
 
     @classmethod
     def of(
