@@ -300,10 +300,10 @@ def test_a_failed_transaction_stores_nothing(tmp_path: Path, keys: Path) -> None
 
 
 @contextmanager
-def process(keys: Path, state: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def process(keys: Path, state: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`trip-jax coordinate --listen` and its address."""
     command = [sys.executable, "-m", "trip_node", "coordinate", "--listen", "127.0.0.1:0"]
-    command += ["--state", str(state), "--keys", str(keys)]
+    command += ["--state", str(state), "--keys", str(keys), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         try:
             assert running.stdout
