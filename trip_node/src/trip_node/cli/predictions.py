@@ -87,7 +87,8 @@ def replay_of(args: Namespace) -> Replay | None:
         return None
     require(not args.c2, "--c2 replaces reports, and the service takes records: remove it.")
     require(args.labels is not None, "--listen with --predictions needs --labels FILE.")
-    return Replay(read_labels(args.labels), *_how(args))
+    utility = args.utility or UTILITY
+    return Replay(read_labels(args.labels), *_how(args), UNITS.get(utility, utility))
 
 
 def _how(args: Namespace) -> tuple[Utility, int]:

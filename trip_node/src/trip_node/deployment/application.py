@@ -30,7 +30,7 @@ AGAIN = "2"  # seconds after which tables that are behind may be asked for again
 def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
     """The routes, for who asks for one of `hosts`; `web/openapi.json` describes them."""
     description = (files("trip_node.deployment") / "web" / "openapi.json").read_bytes()
-    live = page(service.federation.name)
+    live = page(service.federation.name, service.way.unit)
 
     async def hand_in(request: Request) -> Response:
         async with body(request, service.way.most_bytes) as message:
@@ -138,13 +138,17 @@ def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
     return app
 
 
-def page(federation: str) -> str:
-    """The page that shows the state; it fetches nothing but that."""
+def page(federation: str, unit: str) -> str:
+    """The page that shows the state; it fetches nothing but that.
+
+    Args:
+        unit: of scores.
+    """
     scripts = ("base.js", "charts.js")
     return assemble(
         f"{federation} · contributions",
         "live.html",
         (*scripts, "live.js"),
-        {"federation": federation},
+        {"federation": federation, "unit": unit},
         connect="'self'",
     )

@@ -35,11 +35,13 @@ class Replay:
         labels: of all examples of the shared test set.
         utility: of predictions.
         budget: coalitions that are replayed.
+        unit: of the utility.
     """
 
     labels: np.ndarray
     utility: Utility
     budget: int
+    unit: str = "the unit of the utility"
 
 
 class Stopped(Exception):
@@ -57,7 +59,7 @@ class OfPredictions:
     name = "predictions"
 
     def __init__(self, federation: Federation, replay: Replay):
-        self._federation, self._replay = federation, replay
+        self._federation, self._replay, self.unit = federation, replay, replay.unit
         form, labels, n = federation.predictions, replay.labels, len(federation.clients)
         require(
             form is not None,

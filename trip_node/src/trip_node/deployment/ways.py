@@ -20,9 +20,11 @@ class Way(Protocol):
         name: of the route that takes messages.
         most_bytes: of a message.
         units: what messages mean, in one line.
+        unit: of scores.
     """
 
     name: str
+    unit: str
     most_bytes: int
     units: str
 
@@ -46,6 +48,7 @@ class OfReports:
     """Signed reports, a round of which is traced at a time."""
 
     name = "reports"
+    unit = "the unit of the reports' lcv"
     most_bytes = MOST_BYTES
 
     def __init__(self, federation: Federation, defence: C2Settings):
