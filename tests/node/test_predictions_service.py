@@ -330,6 +330,19 @@ def test_without_the_first_model_the_state_says_what_is_missing(serve: Begin) ->
     assert traced(service, 2)["tasks"]["tracing"] == {"state": "ok"}
 
 
+def test_more_rounds_than_there_is_memory_for_are_not_read(
+    serve: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = serve()
+    monkeypatch.setattr(of_predictions, "planned_bytes", lambda *_: 2**60)
+    for name in NAMES:
+        assert hand_in(service, record(name)) == (201, "")
+    why = until(lambda: task(service, "tracing").get("why"), "tracing never failed")
+    assert "Memory is not enough" in why and "tell of fewer examples" in why
+    monkeypatch.undo()
+    assert traced(service, 1)["scores"]
+
+
 def test_an_outbox_sends_records_through_a_kill(stated: Path, tmp_path: Path) -> None:
     """What is answered for is there after SIGKILL, and what is not is sent again."""
     labels = "--predictions", "--labels", str(tmp_path / "labels.txt"), "--utility", "loss"

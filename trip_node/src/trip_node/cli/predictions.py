@@ -34,7 +34,7 @@ OPTIONS = ("labels", "utility", "budget")
 SERVED = True
 """The value of --predictions without a folder: the service takes records."""
 
-OF_OTHERS = ("reports", "listen", "state", "deadline", "host", "c2", "strict")
+OF_OTHERS = ("reports", "state", "deadline", "host", "c2", "strict")
 UTILITY, BUDGET = "accuracy", 1024
 
 UNITS = {"loss": "nats of test loss", "accuracy": "test accuracy"}
@@ -106,6 +106,11 @@ def from_predictions(args: Namespace) -> str:
         InvalidSetting: options that do not go together, records or labels that can't be.
         OSError: a file can't be read or written.
     """
+    require(
+        args.listen is None,
+        f"--listen takes records from clients, not from the folder {args.predictions}: give "
+        "--predictions without it, or remove --listen.",
+    )
     for name in OF_OTHERS:
         require(
             getattr(args, name) in (None, False),

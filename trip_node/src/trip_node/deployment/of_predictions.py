@@ -75,11 +75,12 @@ class OfPredictions:
             f"{MOST_BYTES:,}: tell of fewer examples, or in int8.",
         )
         Game.of(n, "antithetic", replay.budget, "shapley", np.random.default_rng(0))
-        require_capacity(planned_bytes(1, n, len(form.places) * form.classes), FEWER)
+        self._size = len(form.places) * form.classes
         self._files: Files = {}
         self._read = 0  # rounds whose records are in memory
         self._lock, self._replayed, self._of_rounds = Lock(), 0, 0
         self._stopped = False
+        self._require_room(1)
 
     def admit(self, message: bytes, signature: str | None) -> Predictions:
         return self._federation.admit_predictions(message, signature)
@@ -88,6 +89,8 @@ class OfPredictions:
         return nothing_yet(list(self._federation.clients))
 
     def trace(self, before: Traced, closed: int, of_round: OfRound) -> Traced:
+        known = len({round for round, _ in self._files})
+        self._require_room(known + closed - self._read)  # before records are read
         for t in range(self._read, closed):
             round = self._federation.first_round + t
             for one in of_round(round):
@@ -121,6 +124,11 @@ class OfPredictions:
 
     def stop(self) -> None:
         self._stopped = True
+
+    def _require_room(self, n_rounds: int) -> None:
+        """Refuse rounds that memory can't hold; raises InvalidSetting."""
+        n = len(self._federation.clients)
+        require_capacity(planned_bytes(n_rounds, n, self._size), FEWER)
 
     def _counted(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """The utility of predictions, which counts those of whom it was asked."""

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trip_node.node.encodings import ENCODINGS
+from trip_node.node.encodings import ENCODINGS, LARGEST
 from trip_node.node.fields import FARTHEST_ROUND, are_names, are_numbers, is_integer
 from trip_node.node.report import SIGNATURE_BYTES
 from trip_node.node.signing import Signer
@@ -47,7 +47,7 @@ class Predictions:
 
     Raises:
         InvalidSetting: a field is of another type, too long, too large, or contradicts another,
-            or a logit is not finite.
+            or a logit is not finite, or one of the start beyond LARGEST.
     """
 
     KIND: ClassVar[str] = "record"
@@ -109,6 +109,9 @@ class Predictions:
         told = (self.logits, self.start if self.begins else np.zeros(0))
         require(
             all(bool(np.isfinite(one).all()) for one in told), "A logit is not a finite number."
+        )
+        require(
+            bool((abs(told[1]) <= LARGEST).all()), f"A logit of the start is beyond {LARGEST:g}."
         )
 
     def _set(self, name: str, value: Any) -> None:
@@ -188,7 +191,7 @@ class Predictions:
         if len(some) < n:
             arrays = np.packbits(np.isin(np.arange(n), some)).tobytes() + arrays
         if start is not None:
-            arrays += start[some].astype("<f4").tobytes()
+            arrays += np.clip(start[some], -LARGEST, LARGEST).astype("<f4").tobytes()
         counts = int(steps), n, len(some), logits.shape[2]
         about = encoding, start is not None, federation
         return cls(client, round, tuple(members), tuple(weights), *counts, *about, arrays)
