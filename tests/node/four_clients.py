@@ -13,8 +13,10 @@ import pytest
 from starlette.applications import Starlette
 
 from trip_node.cli.coordinate import main
+from trip_node.deployment.application import application
 from trip_node.deployment.ledger import Ledger
-from trip_node.deployment.service import Service, application
+from trip_node.deployment.service import Service
+from trip_node.deployment.ways import OfReports
 from trip_node.node import Report
 from trip_node.node.admission import KEYS, Federation
 from trip_node.node.sending import SIGNATURE
@@ -49,6 +51,12 @@ def client_of(app: Starlette) -> Running:
         return TestClient(app)
 
 
+def of_reports(keys: Path, ledger: Ledger, deadline: float | None = None) -> Service:
+    """A service that takes reports, without C2."""
+    federation = Federation.read(keys)
+    return Service(federation, ledger, OfReports(federation, Defence()), deadline)
+
+
 @pytest.fixture
 def start(tmp_path: Path, keys: Path) -> Iterator[Start]:
     """The service in this process, on the same ledger each time."""
@@ -59,7 +67,7 @@ def start(tmp_path: Path, keys: Path) -> Iterator[Start]:
             running.pop().__exit__(None, None, None)
         federation = Federation.read(keys)
         ledger = Ledger(tmp_path / "reports.sqlite", federation)
-        service = Service(federation, ledger, defence or Defence(), deadline)
+        service = Service(federation, ledger, OfReports(federation, defence or Defence()), deadline)
         running.append(client_of(application(service)).__enter__())
         return running[-1]
 

@@ -14,7 +14,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 BASE = {*sys.stdlib_module_names, "numpy", "scipy", "trip_node"}
 OPTIONAL = {"starlette", "uvicorn", "cryptography", "filelock", "pyarrow", "psutil", "flwr"}
 OF_EXTRAS = ("deployment/service", "deployment/answers", "deployment/listening", "node/flower")
-OF_EXTRAS += ("deployment/connections",)
+OF_EXTRAS += ("deployment/connections", "deployment/application")
 """Modules that only whoever has installed their extra imports."""
 
 

@@ -18,12 +18,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from four_clients import NAMES, SIGNERS, keys, report
+from four_clients import NAMES, SIGNERS, keys, of_reports, report
 from trip_node.cli.coordinate import main
 from trip_node.deployment import answers, connections
+from trip_node.deployment.application import application
 from trip_node.deployment.ledger import Ledger
 from trip_node.deployment.listening import serve, server_of
-from trip_node.deployment.service import Service, application
 from trip_node.node.admission import Federation
 from trip_node.node.sending import send
 from trip_node.protocol.defences import Defence
@@ -46,7 +46,7 @@ def port(keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         return Response(b"x" * 2**24)
 
     ledger = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
-    app = application(Service(Federation.read(keys), ledger, Defence(), None))
+    app = application(of_reports(keys, ledger))
     app.router.routes.append(Route("/long", long))
     with serving(app) as bound:
         yield bound

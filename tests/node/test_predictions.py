@@ -142,6 +142,10 @@ LIES: dict[str, tuple[bytes, str]] = {
         changed(record(2), record(2).arrays[:-4] + b"\xff" * 4),
         "not a finite number",
     ),
+    "far start": (
+        changed(record(2), record(2).arrays[:-4] + np.float32(3e38).tobytes()),
+        "start is beyond 65504",
+    ),
     "nan scale": (
         changed(record(encoding="int8"), NAN + record(encoding="int8").arrays[2:]),
         "not a finite number",

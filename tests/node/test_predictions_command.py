@@ -154,6 +154,16 @@ def test_a_row_sums_to_what_a_model_gained(folder: Path) -> None:
     assert abs(gain).max() > 0.05
 
 
+def test_one_round_is_replayed() -> None:
+    run, loss = drawn_run(4), UTILITIES["loss"]
+    of_run = ("trained", "following", "mixing", "present")
+    one = replace(run, **{name: getattr(run, name)[:1] for name in of_run})
+    phi = by_predictions(one, LABELS, loss).phi
+    gain = loss(one.following[0], LABELS) - loss(one.start, LABELS)
+    np.testing.assert_allclose(phi.sum(axis=1), gain, atol=1e-5)
+    assert ((phi != 0) == (one.mixing[0] > 0)).all()
+
+
 def test_any_function_of_predictions_is_a_utility(folder: Path) -> None:
     """The share of examples that are told as the first class: by hand, from what models say."""
     recorded = read_predictions(folder, missing="zero").recorded
@@ -379,7 +389,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
     "utility": (lambda folder: None, ("--utility", "acuracy"), "did you mean accuracy?"),
     "twice": (lambda folder: None, ("--utility", "loss+loss"), "names one twice"),
     "c2": (lambda folder: None, ("--c2",), "--c2 is of another way to tell contributions"),
-    "a service": (lambda folder: None, ("--listen", "localhost:0"), "--listen is of another way"),
+    "a service": (lambda folder: None, ("--listen", "localhost:0"), "--listen takes records from"),
     "budget": (lambda folder: None, ("--budget", "0"), "--budget must be at least 1"),
 }
 

@@ -28,15 +28,17 @@ from four_clients import (
     coordinated,
     hand_in,
     keys,
+    of_reports,
     report,
     start,
     wait_until_traced,
 )  # fmt: skip
 from test_connections import serving
 from test_ledger import CHANGES
-from trip_node.deployment import answers, patience, service, tasks, tracing
+from trip_node.deployment import answers, patience, service, tasks, tracing, ways
+from trip_node.deployment.application import application
 from trip_node.deployment.ledger import Ledger, Received
-from trip_node.deployment.service import Service, application
+from trip_node.deployment.service import Service
 from trip_node.node import Report
 from trip_node.node.admission import Federation, order_to_close
 from trip_node.node.sending import SIGNATURE
@@ -143,14 +145,14 @@ def test_tracing_goes_on_after_an_error(
     error: Exception, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks, "FIRST_PAUSE", 0.3)
-    failures, after = iter([error] * 2), service.after
+    failures, after = iter([error] * 2), ways.after
 
     def fails_at_first(*arguments: Any) -> Any:
         for failure in failures:
             raise failure
         return after(*arguments)
 
-    monkeypatch.setattr(service, "after", fails_at_first)
+    monkeypatch.setattr(ways, "after", fails_at_first)
     running = start()
     for t in (1, 2):
         for name in NAMES:
@@ -172,7 +174,7 @@ def test_a_lost_ledger_takes_no_report(
     for name in ("older.sqlite", "other.sqlite"):
         Ledger(state / name, Federation.read(keys)).end(note_time=False)
     kept = Ledger(state / "r.sqlite", Federation.read(keys))
-    app = application(Service(Federation.read(keys), kept, NONE, deadline=600))
+    app = application(of_reports(keys, kept, 600))
     with client_of(app) as running:
         for t in (1, 2):
             for name in NAMES:
@@ -196,13 +198,13 @@ def test_a_lost_ledger_takes_no_report(
 def test_tables_wait_until_closed_rounds_are_traced(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go, after = threading.Event(), service.after
+    go, after = threading.Event(), ways.after
 
     def waits(*arguments: Any) -> Any:
         assert go.wait(60)
         return after(*arguments)
 
-    monkeypatch.setattr(service, "after", waits)
+    monkeypatch.setattr(ways, "after", waits)
     running = start()
     for path in TABLES:
         assert running.get(path).headers["Trip-Rounds"] == "0/0"
@@ -247,7 +249,7 @@ def test_an_error_of_ours_is_a_line_in_the_log(
 def test_a_report_that_cannot_be_stored_fails_alone(tmp_path: Path, keys: Path) -> None:
     federation = Federation.read(keys)
     kept = Ledger(tmp_path / "r.sqlite", federation)
-    running = Service(federation, kept, NONE, None)
+    running = of_reports(keys, kept)
     batch = [Received(report(name), report(name).to_json().encode(), "s") for name in NAMES]
     for broken in (replace(batch[1], message=None), replace(batch[1], signature="\ud800")):
         kept.add([])
@@ -274,7 +276,7 @@ def test_a_report_that_cannot_be_stored_fails_alone(tmp_path: Path, keys: Path) 
 )  # fmt: skip
 def test_only_known_hosts_are_answered(host: str, status: int, keys: Path, tmp_path: Path) -> None:
     kept = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
-    app = application(Service(Federation.read(keys), kept, NONE, None), ["coordinator.example"])
+    app = application(of_reports(keys, kept), ["coordinator.example"])
     with client_of(app) as running:
         for method, path in (("GET", "/state"), ("GET", "/"), ("POST", "/reports")):
             answer = running.request(method, path, headers={"Host": host})
@@ -307,7 +309,7 @@ def test_time_in_which_the_process_was_stopped_does_not_count(
 ) -> None:
     """A look at the deadline that comes late by more than a second shows it."""
     kept = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
-    one = Service(Federation.read(keys), kept, NONE, 0.08)
+    one = of_reports(keys, kept, 0.08)
     asked: list[tuple[float, ...]] = []
     monkeypatch.setattr(kept, "close_overdue", lambda *given: asked.append(given))
     clock = iter([100.0, 100.0 + passed])
@@ -363,7 +365,7 @@ def test_the_page_says_what_fails(keys: Path, tmp_path: Path) -> None:
         pytest.skip("no Chromium is installed")
     sync_api = pytest.importorskip("playwright.sync_api")
     kept = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
-    app = application(Service(Federation.read(keys), kept, NONE, None))
+    app = application(of_reports(keys, kept))
     with serving(app) as port, sync_api.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()

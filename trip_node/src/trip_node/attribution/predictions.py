@@ -233,7 +233,7 @@ def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
             part = np.clip(spread[i] / whole, 0, 1) if whole > 0 else np.ones(len(inside))
             mixed[i] += np.outer(part.astype(np.float32), run.residual[t, i])
         said, mixed = mixed, said
-    along = said[..., run.start.size :].reshape(-1, len(run.directions))
+    along = said[..., run.start.size :].reshape(n * len(inside), len(run.directions))
     final = (along @ run.directions).reshape(n, len(inside), -1)
     final += said[..., : run.start.size]
     final += run.start

@@ -3,6 +3,7 @@
     trip-node coordinate reports.csv --out DIR [--c2]
     trip-node coordinate --listen HOST:PORT --state DIR --keys FILE [--c2]
     trip-node coordinate --predictions FOLDER --labels FILE --out DIR
+    trip-node coordinate --listen HOST:PORT --predictions --labels FILE --state DIR --keys FILE
 
 The table of reports (.csv, .tsv or .parquet) has the columns round, client, member, weight and
 lcv: one line for each member of each reporter's neighbourhood, the client itself included. With a
@@ -20,7 +21,13 @@ import numpy as np
 
 from trip_node.cli.command import Parser, command
 from trip_node.cli.lines import say
-from trip_node.cli.predictions import from_predictions, of_predictions, refuse_without_folder
+from trip_node.cli.predictions import (
+    from_predictions,
+    is_served,
+    of_predictions,
+    refuse_without_folder,
+    replay_of,
+)
 from trip_node.deployment.report_table import (
     FEWER,
     KINDS,
@@ -115,13 +122,13 @@ def main(argv: Sequence[str] | None = None, program: str = "trip-node") -> None:
     if chosen and not args.c2:
         raise InvalidSetting(f"--{min(chosen)} is a setting of --c2; add --c2 or remove it.")
     defence = Defence(c2=args.c2, **chosen)
-    if args.predictions is not None:
+    if args.predictions is not None and not is_served(args):
         say(from_predictions(args))
         return
-    refuse_without_folder(args)
     if args.listen is not None:
         _listen(args, defence, program)
         return
+    refuse_without_folder(args)
     of_service = ("state", "keys", "deadline", "host")
     alone = [name for name in of_service if getattr(args, name) is not None]
     if alone:
@@ -163,4 +170,5 @@ def _listen(args: Namespace, defence: Defence, program: str) -> None:
     if args.state is None or args.keys is None:
         raise InvalidSetting("--listen needs --state DIR and --keys FILE.")
     ed25519()
-    serve(args.listen, args.state, args.keys, defence, args.deadline, args.host or ())
+    about = args.deadline, args.host or (), replay_of(args)
+    serve(args.listen, args.state, args.keys, defence, *about)

@@ -23,6 +23,8 @@ trip-node tells who contributed what in decentralised federated learning.
                                          the same as a service for signed reports
   trip-node coordinate --predictions FOLDER --labels FILE --out DIR
                                          contributions from what models say of a test set
+  trip-node coordinate --listen HOST:PORT --state DIR --keys FILE --predictions --labels FILE
+                                         the same as a service
   trip-node key FILE                     a key for a client or the operator
   trip-node rewards DIR                  a budget divided by the scores in DIR
 

@@ -1,4 +1,4 @@
-"""`trip-node coordinate --predictions FOLDER`: contributions from what clients' models say."""
+"""`trip-node coordinate --predictions`: contributions from what clients' models say."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from trip_node.attribution.predictions import Attribution, by_predictions
-from trip_node.attribution.utilities import UTILITIES, utility_of
+from trip_node.attribution.utilities import UTILITIES, Utility, utility_of
 from trip_node.deployment.exchanges import dispute_lines
-from trip_node.deployment.predictions_folder import SUFFIX, Told, read_predictions
+from trip_node.deployment.of_predictions import Replay
+from trip_node.deployment.predictions_folder import SUFFIX, read_predictions
+from trip_node.deployment.recorded import Told
 from trip_node.deployment.result_tables import (
     DISPUTED,
     FILES,
@@ -29,7 +31,10 @@ from trip_node.settings.errors import InvalidSetting
 from trip_node.settings.plurals import counted
 
 OPTIONS = ("labels", "utility", "budget")
-OF_OTHERS = ("reports", "listen", "state", "deadline", "host", "c2", "strict")
+SERVED = True
+"""The value of --predictions without a folder: the service takes records."""
+
+OF_OTHERS = ("reports", "state", "deadline", "host", "c2", "strict")
 UTILITY, BUDGET = "accuracy", 1024
 
 UNITS = {"loss": "nats of test loss", "accuracy": "test accuracy"}
@@ -41,8 +46,9 @@ def of_predictions(parser: ArgumentParser) -> None:
         "records of predictions, in place of a table",
         "With --keys FILE records must be signed by its clients.",
     )
-    folder = f"whose files *{SUFFIX} are clients' records"
-    group.add_argument("--predictions", type=Path, metavar="FOLDER", help=folder)
+    folder = f"whose files *{SUFFIX} are clients' records; with --listen none: clients send them"
+    add = group.add_argument
+    add("--predictions", type=Path, metavar="FOLDER", nargs="?", const=SERVED, help=folder)
     labels = "labels of the test set: .npy, or text with a label a line"
     group.add_argument("--labels", type=Path, metavar="FILE", help=labels)
     named = f"{', '.join(UTILITIES)} or a mixture such as accuracy+margin (default {UTILITY})"
@@ -64,6 +70,35 @@ def refuse_without_folder(args: Namespace) -> None:
         )
 
 
+def is_served(args: Namespace) -> bool:
+    """Whether a service is to take records."""
+    return args.predictions is SERVED and args.listen is not None
+
+
+def replay_of(args: Namespace) -> Replay | None:
+    """How the service replays records; None where it takes reports.
+
+    Raises:
+        InvalidSetting: options that do not go together, or labels that can't be.
+        OSError: the labels can't be read.
+    """
+    if not is_served(args):
+        refuse_without_folder(args)
+        return None
+    require(not args.c2, "--c2 replaces reports, and the service takes records: remove it.")
+    require(args.labels is not None, "--listen with --predictions needs --labels FILE.")
+    utility = args.utility or UTILITY
+    return Replay(read_labels(args.labels), *_how(args), UNITS.get(utility, utility))
+
+
+def _how(args: Namespace) -> tuple[Utility, int]:
+    """The utility of predictions, and how many coalitions are replayed."""
+    utility = utility_of(UTILITY if args.utility is None else args.utility)
+    budget = BUDGET if args.budget is None else args.budget
+    count("--budget", budget, 1)
+    return utility, budget
+
+
 def from_predictions(args: Namespace) -> str:
     """Read, compute and write; returns what was written, and who contributed most.
 
@@ -71,6 +106,11 @@ def from_predictions(args: Namespace) -> str:
         InvalidSetting: options that do not go together, records or labels that can't be.
         OSError: a file can't be read or written.
     """
+    require(
+        args.listen is None,
+        f"--listen takes records from clients, not from the folder {args.predictions}: give "
+        "--predictions without it, or remove --listen.",
+    )
     for name in OF_OTHERS:
         require(
             getattr(args, name) in (None, False),
@@ -78,12 +118,14 @@ def from_predictions(args: Namespace) -> str:
             "tell contributions than --predictions: remove one of the two.",
         )
     require(
+        args.predictions is not SERVED,
+        "Give --predictions FOLDER, or --listen HOST:PORT --predictions where clients send them.",
+    )
+    require(
         args.labels is not None and args.out is not None,
         "--predictions needs --labels FILE and --out DIR.",
     )
-    utility = utility_of(UTILITY if args.utility is None else args.utility)
-    budget = BUDGET if args.budget is None else args.budget
-    count("--budget", budget, 1)
+    utility, budget = _how(args)
     out = path_of("--out", args.out)
     refuse_other_files(out)
     federation = None if args.keys is None else Federation.read(args.keys)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -26,6 +27,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PATIENCE = 30.0  # seconds in which a message must have arrived
 SMALL_BYTES = 2**16  # of a message that need not wait for others
 LARGE_MESSAGES = 32  # that are in memory at once
+LARGE_BYTES = 2**26  # that these have at most, together
 SLICE = 2**16  # bytes of a long answer that are under way at once
 
 
@@ -71,44 +73,58 @@ class Guarded:
         return bool(host) and (host in self._hosts or host == _plain(here[0]))
 
 
+def room_for(most: int) -> asyncio.Semaphore:
+    """How many large messages of up to `most` bytes may be in memory at once."""
+    return asyncio.Semaphore(max(1, min(LARGE_MESSAGES, LARGE_BYTES // most)))
+
+
 def failure(why: str, status: int = 503, **headers: str) -> JSONResponse:
     """What is told of a failure of the service's own."""
     return JSONResponse({"refused": "failed", "why": why}, status, headers)
 
 
-async def body(request: Request) -> bytes:
-    """The message; raises Refused for one that is too long, or does not come in time."""
+@asynccontextmanager
+async def body(request: Request, most: int = MOST_BYTES) -> AsyncIterator[bytes]:
+    """The message, which counts as one that is in memory until the context ends.
+
+    Raises:
+        Refused: it is longer than `most` bytes, or does not come in time.
+    """
     large: asyncio.Semaphore = request.app.state.large
     message, counted = bytearray(), False
     try:
-        async with asyncio.timeout(PATIENCE):
-            async for chunk in request.stream():
-                message += chunk
-                if len(message) > MOST_BYTES:
-                    raise Refused("oversized", f"A message has at most {MOST_BYTES:,} bytes.")
-                if len(message) > SMALL_BYTES and not counted:
-                    counted = await large.acquire()
-    except ClientDisconnect as error:
-        raise Refused("malformed", "The message did not arrive whole.") from error
-    except TimeoutError as error:
-        if len(message) > SMALL_BYTES and not counted:
-            raise Refused("busy", "Too many large messages come at once: send it again.") from error
-        raise Refused(
-            "slow", f"The message did not arrive within {PATIENCE:g} seconds: send it again."
-        ) from error
+        try:
+            async with asyncio.timeout(PATIENCE):
+                async for chunk in request.stream():
+                    message += chunk
+                    if len(message) > most:
+                        raise Refused("oversized", f"A message has at most {most:,} bytes.")
+                    if len(message) > SMALL_BYTES and not counted:
+                        counted = await large.acquire()
+        except ClientDisconnect as error:
+            raise Refused("malformed", "The message did not arrive whole.") from error
+        except TimeoutError as error:
+            if len(message) > SMALL_BYTES and not counted:
+                why = "Too many large messages come at once: send it again."
+                raise Refused("busy", why) from error
+            raise Refused(
+                "slow", f"The message did not arrive within {PATIENCE:g} seconds: send it again."
+            ) from error
+        whole = bytes(message)
+        message.clear()
+        yield whole
     finally:
         if counted:
             large.release()
-    return bytes(message)
 
 
 async def streamed(
-    parts: AsyncIterator[str], media_type: str, headers: Mapping[str, str] | None = None
+    parts: AsyncIterator[str | bytes], media_type: str, headers: Mapping[str, str] | None = None
 ) -> StreamingResponse:
     """An answer that is made while it is sent; what fails before its first part is raised."""
     first = await anext(parts)
 
-    async def text() -> AsyncIterator[str]:
+    async def text() -> AsyncIterator[str | bytes]:
         yield first
         async for part in parts:
             yield part

@@ -5,6 +5,7 @@ them is answered. A round closes when all clients have reported, when its deadli
 the operator orders it; rounds close one after another. Whatever fails leaves memory as the file is.
 """
 
+import base64
 import logging
 import secrets
 import sqlite3
@@ -16,10 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trip_node.deployment.ledger_file import LedgerFile, LedgerGone
+from trip_node.deployment.ledger_tables import TABLES
 from trip_node.deployment.patience import LAST_PATIENCE, left
 from trip_node.deployment.round_clock import RoundClock
 from trip_node.node.admission import Federation, Refused
-from trip_node.node.report import Report
+from trip_node.node.messages import Message, message_of
+from trip_node.node.predictions import BEGINNING
 from trip_node.settings.errors import InvalidSetting
 
 AHEAD = 4
@@ -28,22 +31,6 @@ may be a round ahead of others for each step between them."""
 
 LOST = "lost in a full disk, repaired"
 """Why a round is closed that lies before a closed one, and has no row of its own."""
-
-TABLES = """
-CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS reports (
-    round INTEGER, client TEXT, message BLOB NOT NULL, signature TEXT NOT NULL, received REAL,
-    PRIMARY KEY (round, client)
-);
-CREATE TABLE IF NOT EXISTS equivocations (
-    round INTEGER, client TEXT, message BLOB NOT NULL, signature TEXT NOT NULL,
-    PRIMARY KEY (round, client)
-);
-CREATE TABLE IF NOT EXISTS closed (round INTEGER PRIMARY KEY, cause TEXT NOT NULL, at REAL);
-CREATE TABLE IF NOT EXISTS clock (
-    one INTEGER PRIMARY KEY CHECK (one = 1), round INTEGER NOT NULL, open REAL NOT NULL
-);
-"""
 
 log = logging.getLogger("trip_node.service")
 
@@ -57,16 +44,16 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True)
 class Received:
-    """A report that was admitted, as it came."""
+    """A report or record of predictions that was admitted, as it came."""
 
-    report: Report
+    report: Message
     message: bytes
     signature: str
     came: float = field(default_factory=time.monotonic, compare=False)  # seconds
 
 
 class Ledger:
-    """Reports, proofs of equivocation and closed rounds.
+    """Reports or records of predictions, proofs of equivocation, and closed rounds.
 
     One thread at a time may write; any may read `known`, `reports` and `equivocations`. `asked` is
     when something was asked for, by the monotonic clock; now by default.
@@ -86,8 +73,11 @@ class Ledger:
     _noted: float  # seconds that the clock had when they were last kept
     _idle: bool  # the time of the open round passed without a report
 
-    def __init__(self, file: Path, federation: Federation):
+    def __init__(self, file: Path, federation: Federation, units: str | None = None):
         """Open the file, or make it.
+
+        Args:
+            units: what messages mean, in one line; None: they are reports of the federation.
 
         Raises:
             InvalidSetting: it is of another federation, or can't be read or written.
@@ -98,7 +88,7 @@ class Ledger:
             "federation": federation.name,
             "first_round": str(federation.first_round),
             "clients": repr(sorted(federation.clients)),
-            "units": federation.units,
+            "units": units or federation.units,
         }
         try:
             self._db = sqlite3.connect(file, left(), check_same_thread=False, isolation_level=None)
@@ -172,10 +162,10 @@ class Ledger:
                 self._note_time(LAST_PATIENCE)
         self._db.close()
 
-    def reports(self, round: int) -> list[Report]:
-        """The reports of one round by client, without those that this version can't read."""
+    def reports(self, round: int) -> list[Any]:
+        """The messages of one round by client, without those that this version can't read."""
         of_round = "SELECT message FROM reports WHERE round = ? ORDER BY client"
-        with self._reading() as db:
+        with self.reading() as db:
             kept = [_read(text) for (text,) in db.execute(of_round, (round,))]
         return [report for report in kept if report is not None]
 
@@ -186,13 +176,13 @@ class Ledger:
             "SELECT r.message, e.message, r.signature, e.signature FROM equivocations e "
             "JOIN reports r USING (round, client) WHERE round = ? AND client = ?"
         )
-        with self._reading() as db:
+        with self.reading() as db:
             places = "SELECT round, client FROM equivocations ORDER BY round, client"
             known = db.execute(places).fetchall()
         for place in known:
-            with self._reading() as db:
+            with self.reading() as db:
                 *pair, of_first, of_second = db.execute(both, place).fetchone()
-            messages = [one.decode(errors="backslashreplace") for one in pair]
+            messages = [_text_of(one) for one in pair]
             signed = {"messages": messages, "signatures": [of_first, of_second]}
             yield dict(zip(("round", "client"), place, strict=True)) | signed
 
@@ -202,14 +192,15 @@ class Ledger:
             "SELECT message FROM reports WHERE round = ? AND client = ?", (round, client)
         ).fetchone()
         known = _read(kept[0]) if kept else None
+        kind = new.report.KIND
         if known is not None and known.meaning == new.report.meaning:
-            return Refused("replayed", f"This report on round {round} is stored already.")
+            return Refused("replayed", f"This {kind} on round {round} is stored already.")
         if kept:
             proof = (round, client, new.message, new.signature)
             self._db.execute("INSERT OR IGNORE INTO equivocations VALUES (?, ?, ?, ?)", proof)
             return Refused(
                 "equivocating",
-                f"Client {client!r} signed another report on round {round}; the first counts, and "
+                f"Client {client!r} signed another {kind} on round {round}; the first counts, and "
                 "both are published.",
             )
         if round < self.open_round:
@@ -217,7 +208,7 @@ class Ledger:
         if round > self.open_round + AHEAD:
             return Refused(
                 "early",
-                f"Round {self.open_round} is open; reports up to round {self.open_round + AHEAD} "
+                f"Round {self.open_round} is open; {kind}s up to round {self.open_round + AHEAD} "
                 "are taken.",
             )
         row = (round, client, new.message, new.signature, time.time())
@@ -260,7 +251,7 @@ class Ledger:
         self.file.note()
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[sqlite3.Connection]:
         """A connection for this thread, which sees what is on disk."""
         self.file.require_same()
         with closing(self.file.connected()) as db:
@@ -304,8 +295,8 @@ class Ledger:
         for name, value in about.items():
             if kept[name] != value:
                 raise InvalidSetting(
-                    f"{file} was begun with other {name}: give the same file of keys, or another "
-                    "--state."
+                    f"{file} was begun with other {name}: give the same file of keys and options, "
+                    "or another --state."
                 )
         self._token = kept["ledger"]
         self._look()
@@ -341,9 +332,16 @@ class Ledger:
         return token == (self._token,) and self.known == (opened, reported)
 
 
-def _read(message: bytes) -> Report | None:
-    """A stored report; None where an older version took what this one cannot read."""
+def _read(message: bytes) -> Message | None:
+    """A stored message; None where an older version took what this one cannot read."""
     try:
-        return Report.from_json(message)
+        return message_of(message)
     except InvalidSetting:
         return None
+
+
+def _text_of(message: bytes) -> str:
+    """A message as JSON can hold it; a record of predictions in base64."""
+    if message.startswith(BEGINNING):
+        return base64.b64encode(message).decode()
+    return message.decode(errors="backslashreplace")

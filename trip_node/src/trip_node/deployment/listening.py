@@ -11,9 +11,12 @@ from filelock import FileLock, Timeout
 from starlette.applications import Starlette
 
 from trip_node.cli.lines import say
+from trip_node.deployment.application import application
 from trip_node.deployment.connections import BACKLOG, PatientProtocol, most_connections
 from trip_node.deployment.ledger import Ledger
-from trip_node.deployment.service import Service, application
+from trip_node.deployment.of_predictions import OfPredictions, Replay
+from trip_node.deployment.service import Service
+from trip_node.deployment.ways import OfReports, Way
 from trip_node.node.admission import Federation
 from trip_node.protocol.defences import C2Settings
 from trip_node.settings import above_zero
@@ -30,8 +33,9 @@ def serve(
     defence: C2Settings,
     deadline: float | None = None,
     hosts: Sequence[str] = (),
+    replay: Replay | None = None,
 ) -> None:
-    """Take reports until SIGTERM or Ctrl-C.
+    """Take reports, or records of predictions, until SIGTERM or Ctrl-C.
 
     Args:
         address: HOST:PORT; port 0 takes a free one, which is printed.
@@ -40,10 +44,11 @@ def serve(
         deadline: None, or seconds after a round's opening in which it closes.
         hosts: names by which clients ask for the service, beside the address and this machine's
             loopback: those of a proxy before it, say.
+        replay: how records of predictions are replayed; None: clients hand in reports.
 
     Raises:
         InvalidSetting: an address or host that can't be had, a directory that another process uses,
-            a wrong file of keys, or too many clients for the memory.
+            a wrong file of keys, labels of another test set, or too many clients for the memory.
     """
     above_zero("--deadline", deadline)
     for host in hosts:
@@ -54,6 +59,9 @@ def serve(
     federation = Federation.read(keys)
     n = len(federation.clients)
     require_capacity(4 * 4 * n * n, f"phi of {n:,} clients is too large; register fewer")
+    way: Way = OfReports(federation, defence)
+    if replay is not None:
+        way = OfPredictions(federation, replay)
     state.mkdir(parents=True, exist_ok=True)
     lock = FileLock(state / "lock")
     try:
@@ -61,8 +69,8 @@ def serve(
     except Timeout as error:
         raise InvalidSetting(f"{state} is in use by another process: end it first.") from error
     with lock, _log_on_stderr(), _bound(address) as server:
-        ledger = Ledger(state / LEDGER, federation)
-        service = Service(federation, ledger, defence, deadline)
+        ledger = Ledger(state / LEDGER, federation, way.units)
+        service = Service(federation, ledger, way, deadline)
         host, port = server.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         about = f"{federation.name}: {n:,} clients, round {ledger.open_round} is open"

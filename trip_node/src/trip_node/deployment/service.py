@@ -1,65 +1,59 @@
-"""The coordinator as a service: signed reports come in over HTTP, contributions go out.
+"""The coordinator as a service: signed messages come in over HTTP, contributions go out.
 
-One thread writes to the ledger, another traces, and a third makes the tables that are asked for.
-Messages that arrive while the disk is busy wait for each other and share the next transaction.
+One thread writes to the ledger, another traces, a third makes the tables that are asked for, and a
+fourth reads large messages. Messages that arrive while the disk is busy wait for each other and
+share the next transaction.
 """
 
 import asyncio
 import json
-import logging
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
-from importlib.resources import files
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
 
-from trip_node.deployment.answers import LARGE_MESSAGES, Guarded, body, failure, sliced, streamed
+from trip_node.deployment.answers import SMALL_BYTES
+from trip_node.deployment.archive import END, entries
 from trip_node.deployment.exchanges import COLUMNS as OF_DISPUTES
 from trip_node.deployment.ledger import Ledger, Received
 from trip_node.deployment.ledger_file import LedgerGone
-from trip_node.deployment.tasks import Task, told
-from trip_node.deployment.tracing import EVENTS, Traced, after, disputed_csv, nothing_yet, round_csv
-from trip_node.node.admission import Federation, Refused
+from trip_node.deployment.tasks import Task
+from trip_node.deployment.tracing import EVENTS, disputed_csv, round_csv
+from trip_node.deployment.ways import OfReports, Way
+from trip_node.node.admission import Federation
 from trip_node.node.report import COLUMNS
-from trip_node.node.sending import SIGNATURE
-from trip_node.pages.document import assemble
-from trip_node.protocol.defences import C2Settings
-
-log = logging.getLogger("trip_node.service")
 
 BATCH = 256  # messages in a transaction
 WATCH = 1.0  # seconds between looks at the ledger's file
 SHORTEST = 0.02  # seconds between looks at the deadline
 LATE = 1.0  # seconds; a look that comes later shows that the process was stopped
 FROM_OUTSIDE = (sqlite3.OperationalError, OSError, MemoryError, LedgerGone)  # no report causes it
-AGAIN = "2"  # seconds after which tables that are behind may be asked for again
 
 
 class Service:
-    """The service's federation, ledger and contributions, which the routes read and change."""
+    """The service's federation, ledger and contributions, which the routes read and change.
 
-    def __init__(
-        self, federation: Federation, ledger: Ledger, defence: C2Settings, deadline: float | None
-    ):
-        self.federation, self._ledger, self._defence = federation, ledger, defence
-        self._deadline = deadline
-        self.traced = nothing_yet(list(federation.clients))
+    Args:
+        way: to tell contributions from what clients hand in.
+        deadline: None, or seconds after a round's opening in which it closes.
+    """
+
+    def __init__(self, federation: Federation, ledger: Ledger, way: Way, deadline: float | None):
+        self.federation, self._ledger, self.way, self._deadline = federation, ledger, way, deadline
+        self.traced = self.way.nothing_yet()
         self.refused: Counter[str] = Counter()
         self._waiting: asyncio.Queue[tuple[Received, asyncio.Future[None]]] = asyncio.Queue(
             4 * BATCH
         )
-        self._writer, self._tracer, self._reader = (ThreadPoolExecutor(1) for _ in range(3))
+        self._threads = [ThreadPoolExecutor(1) for _ in range(4)]
+        self._writer, self._tracer, self._reader, self._door = self._threads
         self._closed = asyncio.Event()
         self._writing = Task("writing", self._write)
         self._tasks = [self._writing, Task("tracing", self._trace), Task("ledger", self._watch)]
@@ -79,16 +73,18 @@ class Service:
             await asyncio.gather(*tasks, return_exceptions=True)
             end = partial(self._ledger.end, note_time=self._deadline is not None)
             await self._on(self._writer, end)
-            for thread in (self._writer, self._tracer, self._reader):
+            self.way.stop()
+            for thread in self._threads:
                 thread.shutdown(cancel_futures=True)
 
     async def hand_in(self, message: bytes, signature: str | None) -> Received:
-        """Store a report; it is on disk when this returns.
+        """Store a report or record; it is on disk when this returns.
 
         Raises:
             Refused: with the reason.
         """
-        report = self.federation.admit(message, signature)
+        admit = partial(self.way.admit, message, signature)
+        report = admit() if len(message) <= SMALL_BYTES else await self._on(self._door, admit)
         received = Received(report, message, str(signature))
         stored = asyncio.get_running_loop().create_future()
         await self._waiting.put((received, stored))
@@ -120,8 +116,23 @@ class Service:
 
     def disputed_csv(self) -> AsyncIterator[str]:
         """The table of all disputed exchanges of traced rounds, in pieces."""
-        names, end = self.traced.names, self.federation.first_round + self.traced.n_rounds
+        names, end = self.traced.names, self.federation.first_round
+        if isinstance(self.way, OfReports):
+            end += self.traced.n_rounds
         return self._by_round(OF_DISPUTES, end, lambda told, round: disputed_csv(told, names))
+
+    async def records_tar(self) -> AsyncIterator[bytes]:
+        """The archive of all records of closed rounds, one at a time.
+
+        Raises:
+            LedgerGone: the file is no longer there.
+        """
+        await self.read(self._ledger.file.require_same)
+        for t in range(self.federation.first_round, self._ledger.known.open_round):
+            files: Iterator[bytes] = entries(self._ledger, t)
+            while (one := await self.read(partial(next, files, None))) is not None:
+                yield one
+        yield END
 
     async def read(self, work: Callable[[], Any]) -> Any:
         """What `work` finds, one request after another, beside the thread that writes."""
@@ -142,6 +153,8 @@ class Service:
             "reported": reported,
             "closed": open_round - self.federation.first_round,
             "traced": traced.n_rounds,
+            "told": self.way.name,
+            "replay": self.way.progress(),
             "tasks": {task.name: task.state() for task in self._tasks},
             "refused": dict(self.refused),
             "scores": traced.scores,
@@ -205,9 +218,8 @@ class Service:
         self._closed.clear()
         try:
             while self.progress()[0] < self.progress()[1]:
-                round = self.federation.first_round + self.traced.n_rounds
-                reports = await self._on(self._tracer, partial(self._ledger.reports, round))
-                step = partial(after, self.traced, round, reports, self._defence)
+                closed, of_round = self.progress()[1], self._ledger.reports
+                step = partial(self.way.trace, self.traced, closed, of_round)
                 self.traced = await self._on(self._tracer, step)
         except BaseException:
             self._closed.set()
@@ -230,112 +242,3 @@ class Service:
 
     async def _on(self, thread: ThreadPoolExecutor, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(thread, work)
-
-
-def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
-    """The routes, for who asks for one of `hosts`; `web/openapi.json` describes them."""
-    description = (files("trip_node.deployment") / "web" / "openapi.json").read_bytes()
-    live = page(service.federation.name)
-
-    async def reports(request: Request) -> Response:
-        received = await service.hand_in(await body(request), request.headers.get(SIGNATURE))
-        receipt = {"stored": True, "round": received.report.round, "client": received.report.client}
-        return JSONResponse(receipt, 201)
-
-    async def close(request: Request) -> Response:
-        message = await body(request)
-        order = service.federation.admit_order(message, request.headers.get(SIGNATURE))
-        await service.close(order, "order of the operator")
-        return JSONResponse({"closed": order})
-
-    async def refuse(_: Request, error: Exception) -> Response:
-        assert isinstance(error, Refused)
-        service.refused[error.reason] += 1
-        return JSONResponse({"refused": error.reason, "why": error.why}, error.status)
-
-    async def fail(request: Request, error: Exception) -> Response:
-        log.error("%s %.100r failed: %s", request.method, request.url.path, told(error))
-        return failure("The service could not read or write its ledger: send it again.")
-
-    async def gone(_: Request, error: Exception) -> Response:
-        return failure(str(error))
-
-    def of_traced(
-        make: Callable[[Mapping[str, str]], Awaitable[Response]],
-    ) -> Callable[[Request], Any]:
-        async def table(_: Request) -> Response:
-            done, closed = service.progress()
-            rounds = {"Trip-Rounds": f"{done}/{closed}"}
-            if done < closed:
-                why = f"{done} of {closed} closed rounds are traced: ask again, or see /state."
-                again = {"Retry-After": AGAIN}
-                return JSONResponse({"refused": "untraced", "why": why}, 503, rounds | again)
-            return await make(rounds)
-
-        return table
-
-    def kept(column: Callable[[Traced], bytes]) -> Callable[[Request], Any]:
-        async def make(rounds: Mapping[str, str]) -> Response:
-            text = await service.read(partial(column, service.traced))
-            headers = {**rounds, "Content-Length": str(len(text))}
-            return StreamingResponse(sliced(text), media_type="text/csv", headers=headers)
-
-        return of_traced(make)
-
-    async def disputed(rounds: Mapping[str, str]) -> Response:
-        return await streamed(service.disputed_csv(), "text/csv", rounds)
-
-    async def reports_csv(_: Request) -> Response:
-        return await streamed(service.reports_csv(), "text/csv")
-
-    async def equivocations(_: Request) -> Response:
-        return await streamed(service.equivocations(), "application/json")
-
-    async def state(_: Request) -> Response:
-        return JSONResponse(service.state())
-
-    async def openapi(_: Request) -> Response:
-        return Response(description, media_type="application/json")
-
-    async def index(_: Request) -> Response:
-        return Response(live, media_type="text/html")
-
-    routes = [
-        Route("/", index),
-        Route("/reports", reports, methods=["POST"]),
-        Route("/close", close, methods=["POST"]),
-        Route("/state", state),
-        Route("/phi.csv", kept(lambda traced: traced.phi_csv)),
-        Route("/scores.csv", kept(lambda traced: traced.scores_csv)),
-        Route("/flagged.csv", kept(lambda traced: traced.flagged_csv)),
-        Route("/disputed.csv", of_traced(disputed)),
-        Route("/reports.csv", reports_csv),
-        Route("/equivocations", equivocations),
-        Route("/openapi.json", openapi),
-    ]
-    handlers: dict[Any, Any] = {
-        Refused: refuse,
-        LedgerGone: gone,
-        OSError: fail,
-        sqlite3.Error: fail,
-    }
-    app = Starlette(
-        routes=routes,
-        lifespan=service.running,
-        exception_handlers=handlers,
-        middleware=[Middleware(Guarded, hosts=hosts)],
-    )
-    app.state.large = asyncio.Semaphore(LARGE_MESSAGES)
-    return app
-
-
-def page(federation: str) -> str:
-    """The page that shows the state; it fetches nothing but that."""
-    scripts = ("base.js", "charts.js")
-    return assemble(
-        f"{federation} · contributions",
-        "live.html",
-        (*scripts, "live.js"),
-        {"federation": federation},
-        connect="'self'",
-    )

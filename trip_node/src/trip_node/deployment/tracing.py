@@ -48,14 +48,16 @@ class Traced:
     unconfirmed: list[Unconfirmed] = field(default_factory=list)
     n_disputed: int = 0  # exchanges that one end alone states
     disputed: tuple[Disputed, ...] = ()  # the newest EVENTS of them
+    phi_error: np.ndarray | None = None  # standard errors [n, n], where coalitions are drawn
+    score_error: np.ndarray | None = None  # likewise, of scores [n]
 
     @cached_property
     def phi_csv(self) -> bytes:
-        return "".join(phi_lines(self.phi, self.names)).encode()
+        return "".join(phi_lines(self.phi, self.names, self.phi_error)).encode()
 
     @cached_property
     def scores_csv(self) -> bytes:
-        return score_lines(self.phi, self.names).encode()
+        return score_lines(self.phi, self.names, self.score_error).encode()
 
     @cached_property
     def flagged_csv(self) -> bytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 from trip_node.node.fields import FARTHEST_ROUND
 from trip_node.node.game import ESTIMATORS
 from trip_node.node.predictions import Predictions
+from trip_node.node.predictions_form import Form
 from trip_node.node.public_keys import require_public_key
 from trip_node.node.report import Report
 from trip_node.node.signing import decoded, is_signed
@@ -33,6 +34,7 @@ STATUS = {
     "equivocating": 409,
     "late": 409,
     "early": 409,
+    "elsewhere": 404,
     "slow": 408,
     "busy": 503,
 }
@@ -55,7 +57,7 @@ class Refused(Exception):
 UNITS = ("normalization", "semivalue", "estimator")
 """What reports have to agree in; see `contribution.*` of the simulator."""
 
-FIELDS = ("federation", "clients", "operator", "first_round", *UNITS)
+FIELDS = ("federation", "clients", "operator", "first_round", *UNITS, "predictions")
 """The fields of the file of keys, beside `schema`."""
 
 _CLIENT = re.compile(rb'"client"[ \t\r\n]*+:[ \t\r\n]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")', re.DOTALL)
@@ -78,6 +80,7 @@ class Federation:
     normalization: str = "paper"
     semivalue: str = "shapley"
     estimator: str = "antithetic"  # of neighbourhoods that are too large for exact values
+    predictions: Form | None = None  # of its records; None: any
 
     def __post_init__(self) -> None:
         require_name(nfc(self.name), "federation")
@@ -105,7 +108,7 @@ class Federation:
     @classmethod
     def read(cls, path: Path) -> "Federation":
         """Read the file: JSON with federation, clients (name: key), and if wanted operator,
-        first_round, normalization, semivalue and estimator.
+        first_round, normalization, semivalue, estimator and predictions.
 
         Raises:
             InvalidSetting: it can't be read, has another field, or holds what is no key or name.
@@ -125,6 +128,7 @@ class Federation:
                 None if operator is None else _key(operator, "the operator's key"),
                 given.get("first_round", 1),
                 **units,
+                predictions=Form.of(given["predictions"]) if "predictions" in given else None,
             )
         except OSError as error:
             raise InvalidSetting(f"{path} cannot be read ({error.strerror}).") from error
@@ -161,7 +165,7 @@ class Federation:
         """The predictions in a message of a registered client; checked as by `admit`.
 
         Raises:
-            Refused: it is unsigned, unknown or malformed.
+            Refused: it is unsigned, unknown, malformed, or in another form than is stated.
         """
         sender = self._signed_by(message, signature)
         try:
@@ -169,6 +173,9 @@ class Federation:
         except InvalidSetting as error:
             raise Refused("malformed", str(error)) from error
         self._require_ours(found, sender)
+        other = self.predictions.difference(found) if self.predictions else None
+        if other:
+            raise Refused("units", other)
         return found
 
     def _signed_by(self, message: bytes, signature: str | None) -> str:

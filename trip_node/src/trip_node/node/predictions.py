@@ -11,11 +11,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from hashlib import sha256
+from typing import Any, ClassVar
 
 import numpy as np
 
-from trip_node.node.encodings import ENCODINGS
+from trip_node.node.encodings import ENCODINGS, LARGEST
 from trip_node.node.fields import FARTHEST_ROUND, are_names, are_numbers, is_integer
 from trip_node.node.report import SIGNATURE_BYTES
 from trip_node.node.signing import Signer
@@ -46,8 +47,11 @@ class Predictions:
 
     Raises:
         InvalidSetting: a field is of another type, too long, too large, or contradicts another,
-            or a logit is not finite.
+            or a logit is not finite, or one of the start beyond LARGEST.
     """
+
+    KIND: ClassVar[str] = "record"
+    """What messages call it."""
 
     client: str
     round: int
@@ -106,6 +110,9 @@ class Predictions:
         require(
             all(bool(np.isfinite(one).all()) for one in told), "A logit is not a finite number."
         )
+        require(
+            bool((abs(told[1]) <= LARGEST).all()), f"A logit of the start is beyond {LARGEST:g}."
+        )
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # the class is frozen for all others
@@ -139,6 +146,19 @@ class Predictions:
         values = np.frombuffer(self.arrays, "<f4", offset=first)
         return values.reshape(self.examples, self.classes).astype(np.float32)
 
+    @property
+    def meaning(self) -> str:
+        """One line, the same for records that say the same, as `Report.meaning` is.
+
+        The order of members and the bytes by which a logit is written make no difference.
+        """
+        told = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "arrays"}
+        pairs = zip(told.pop("members"), told.pop("weights"), strict=True)
+        told["members"] = sorted((name, weight + 0.0) for name, weight in pairs)  # no -0.0
+        said = [self.places, self.logits + 0.0, self.start + 0.0 if self.begins else np.zeros(0)]
+        told["arrays"] = [sha256(one.tobytes()).hexdigest() for one in said]
+        return json.dumps(told, sort_keys=True, allow_nan=False)
+
     @classmethod
     def of(
         cls,
@@ -171,7 +191,7 @@ class Predictions:
         if len(some) < n:
             arrays = np.packbits(np.isin(np.arange(n), some)).tobytes() + arrays
         if start is not None:
-            arrays += start[some].astype("<f4").tobytes()
+            arrays += np.clip(start[some], -LARGEST, LARGEST).astype("<f4").tobytes()
         counts = int(steps), n, len(some), logits.shape[2]
         about = encoding, start is not None, federation
         return cls(client, round, tuple(members), tuple(weights), *counts, *about, arrays)

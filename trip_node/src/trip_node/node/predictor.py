@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from trip_node.node.encodings import ENCODINGS
+from trip_node.node.examples import places_of
 from trip_node.node.predictions import Predictions
 from trip_node.node.weights import number, proportions
 from trip_node.settings import at_least, choice, require
@@ -88,7 +89,7 @@ class LocalPredictor:
             tuple(proportion[j] for j in members),
             np.stack(told[:2]),
             start=None if start is None else told[2],
-            places=self._places(len(told[0])),
+            places=places_of(self.examples, self.seed, len(told[0])),
             encoding=self.encoding,
             steps=counts["steps"],  # type: ignore[arg-type]
             federation=self.federation,
@@ -114,24 +115,3 @@ class LocalPredictor:
             "predict gave logits that are not finite: report no model that has diverged.",
         )
         return np.asarray(logits - logits.mean(axis=1, keepdims=True))
-
-    def _places(self, n: int) -> np.ndarray | None:
-        """The places among n examples that are told, in order."""
-        if self.examples is None:
-            return None
-        if isinstance(self.examples, int):
-            require(
-                0 < self.examples <= n,
-                f"examples={self.examples} must be from 1 to the {n} that predict tells of.",
-            )
-            drawn = np.random.default_rng(self.seed).choice(n, self.examples, replace=False)
-            return np.sort(drawn)
-        places = np.unique(np.asarray(self.examples))
-        require(
-            places.dtype.kind in "iu"
-            and len(places) == len(self.examples) > 0
-            and places[0] >= 0
-            and places[-1] < n,
-            f"examples must be different places from 0 to {n - 1}.",
-        )
-        return places

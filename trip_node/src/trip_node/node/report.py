@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from trip_node.node.csv_lines import csv_lines
 from trip_node.node.fields import FARTHEST_ROUND, MOST, are_names, are_numbers, is_integer
@@ -43,6 +43,9 @@ class Report:
     Raises:
         InvalidSetting: a field is of another type, too long, too large, or contradicts another.
     """
+
+    KIND: ClassVar[str] = "report"
+    """What messages call it."""
 
     client: str
     round: int

@@ -1,6 +1,6 @@
-"""Reports on their way to the coordinator's service, signed.
+"""Reports and records of predictions on their way to the coordinator's service, signed.
 
-A report counts as stored only where the service says so of this very report. All else that comes
+A message counts as stored only where the service says so of this very message. All else that comes
 back, from the service or from what stands before it, means to send it again.
 """
 
@@ -19,14 +19,18 @@ from urllib.request import (
     UnknownHandler,
 )
 
-from trip_node.node.report import Report
+from trip_node.node.messages import Message, bytes_of
+from trip_node.node.predictions import Predictions
 from trip_node.node.signing import Signer
 from trip_node.settings import above_zero, require
 from trip_node.settings.credentials import masked
 from trip_node.settings.errors import InvalidSetting
 
 SIGNATURE = "Trip-Signature"
-"""The HTTP header that holds the signature of a report."""
+"""The HTTP header that holds the signature of a message."""
+
+JSON, BYTES = "application/json", "application/octet-stream"
+"""Types of what is sent."""
 
 MOST_ANSWERED = 2**16
 """Bytes of an answer that are read."""
@@ -39,7 +43,7 @@ AGAIN = (408, 425, 429)
 
 
 class NotTaken(InvalidSetting):
-    """The coordinator refuses a report; the message is its sentence.
+    """The coordinator refuses a message; the message is its sentence.
 
     Args:
         status: of the answer, from 400 to 499.
@@ -52,8 +56,8 @@ class NotTaken(InvalidSetting):
         self.status, self.reason = status, reason
 
 
-def send(report: Report, address: str, signer: Signer, timeout: float = 30) -> None:
-    """Hand a report in; once this returns, the coordinator has stored it.
+def send(report: Message, address: str, signer: Signer, timeout: float = 30) -> None:
+    """Hand in a report, or a record of predictions; then the coordinator has stored it.
 
     A report that the coordinator has already is no fault, so that what was cut off can be sent
     again. `trip_node.node.outbox.Outbox` keeps reports until they are stored.
@@ -68,29 +72,30 @@ def send(report: Report, address: str, signer: Signer, timeout: float = 30) -> N
         OSError: the coordinator can't be reached, or its answer does not say that it has stored
             this report: send it again.
     """
-    message = report.to_json().encode()
+    message = bytes_of(report)
     hand_in(report, message, signer.sign(message), address, timeout)
 
 
 def hand_in(
-    report: Report, message: bytes, signature: str, address: str, timeout: float = 30
+    report: Message, message: bytes, signature: str, address: str, timeout: float = 30
 ) -> None:
-    """A report as it was signed before; as `send`.
+    """A report or record as it was signed before; as `send`.
 
     Args:
-        message: the report's JSON, whose signature is given.
+        message: its bytes, whose signature is given.
     """
-    where = f"{str(address).rstrip('/')}/reports"
+    is_record = isinstance(report, Predictions)
+    where = f"{str(address).rstrip('/')}/{'predictions' if is_record else 'reports'}"
     try:
-        status, told = _post(where, message, signature, timeout)
+        status, told = _post(where, message, signature, timeout, BYTES if is_record else JSON)
     except NotTaken as refusal:
         if (refusal.status, refusal.reason) == (409, "replayed"):
             return
         raise
     if not (status == 201 and isinstance(told, dict) and _is_receipt(told, report)):
         raise ConnectionError(
-            f"{where} answers {status} {_shown(told)}, which is no receipt of the report of client "
-            f"{report.client!r} on round {report.round}: send it again."
+            f"{where} answers {status} {_shown(told)}, which is no receipt of the {report.KIND} of "
+            f"client {report.client!r} on round {report.round}: send it again."
         )
 
 
@@ -106,14 +111,16 @@ def post(address: str, message: bytes, signer: Signer, timeout: float = 30) -> d
     return told
 
 
-def _post(address: str, message: bytes, signature: str, timeout: float) -> tuple[int, Any]:
+def _post(
+    address: str, message: bytes, signature: str, timeout: float, content: str = JSON
+) -> tuple[int, Any]:
     """The status of the answer and what it says: JSON, or text that is none.
 
     Redirects are not followed: a POST would turn into a GET, or go to somebody else.
     """
     _require_address(address)
     above_zero("timeout", timeout)
-    headers = {"Content-Type": "application/json", SIGNATURE: signature}
+    headers = {"Content-Type": content, SIGNATURE: signature}
     opener = OpenerDirector()  # without the usual handlers of redirects and errors
     try:
         for handler in (ProxyHandler(), HTTPHandler(), HTTPSHandler(), UnknownHandler()):
@@ -152,7 +159,7 @@ def _require_address(address: str) -> None:
     )
 
 
-def _is_receipt(told: dict[str, Any], report: Report) -> bool:
+def _is_receipt(told: dict[str, Any], report: Message) -> bool:
     round = told.get("round")
     of_it = told.get("client") == report.client and type(round) is int and round == report.round
     return told.get("stored") is True and of_it

@@ -4,6 +4,10 @@ const EVERY = 2000;
 
 const tile = (value, name) => el("div", { class: "tile" }, el("b", {}, value), el("span", {}, name));
 
+// How far the replay of predictions is, while there is one.
+const replaying = (replay) => replay
+  ? [tile(percent(100 * replay.share), "of the replay under way is done")] : [];
+
 function draw(state) {
   const values = state.scores.map((one) => one.score);
   const [most, decimals] = [largest(values), decimalsFor(values)];
@@ -11,6 +15,7 @@ function draw(state) {
     tile(`${state.reported} of ${state.clients}`, `clients have reported on round ${state.open_round}`),
     tile(String(state.closed), "rounds are closed"),
     tile(String(state.traced), "of them are traced"),
+    ...replaying(state.replay),
     tile(String(state.n_flags), "reports were replaced"),
     tile(String(state.n_disputed), "exchanges are disputed"));
   const columns = [
@@ -53,4 +58,5 @@ async function follow() {
 }
 
 byId("title").textContent = readData().federation;
+byId("unit").textContent = readData().unit;
 follow();

@@ -1,0 +1,1 @@
+from trip_node.deployment.ledger_tables import *

@@ -1,0 +1,1 @@
+from trip_node.node.predictions_form import *

@@ -1,0 +1,152 @@
+"""Contributions from records of predictions, while rounds of a federation close.
+
+The rounds so far are replayed from their beginning, as `trip-node coordinate --predictions` replays
+a folder of the same records. Rounds that close meanwhile are replayed together afterwards.
+"""
+
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from trip_node.attribution.predictions import by_predictions, planned_bytes
+from trip_node.attribution.utilities import Utility
+from trip_node.deployment.recorded import FEWER, Files, told_of
+from trip_node.deployment.tracing import Traced, nothing_yet
+from trip_node.deployment.ways import OfRound
+from trip_node.node.admission import Federation
+from trip_node.node.game import Game
+from trip_node.node.predictions import Predictions
+from trip_node.node.predictions_form import Form
+from trip_node.settings import require
+from trip_node.settings.capacity import require_capacity
+from trip_node.settings.plurals import counted
+
+MOST_BYTES = 2**24
+"""Of a record that the service takes."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """How records are replayed; as of `by_predictions`.
+
+    Attributes:
+        labels: of all examples of the shared test set.
+        utility: of predictions.
+        budget: coalitions that are replayed.
+        unit: of the utility.
+    """
+
+    labels: np.ndarray
+    utility: Utility
+    budget: int
+    unit: str = "the unit of the utility"
+
+
+class Stopped(Exception):
+    """The service ends, and needs the replay no more."""
+
+
+class OfPredictions:
+    """Signed records of predictions, of which all closed rounds are replayed at once.
+
+    Raises:
+        InvalidSetting: the federation states no form of records, or one that is too large; labels
+            are of another test set; or the budget is too small for its clients.
+    """
+
+    name = "predictions"
+
+    def __init__(self, federation: Federation, replay: Replay):
+        self._federation, self._replay, self.unit = federation, replay, replay.unit
+        form, labels, n = federation.predictions, replay.labels, len(federation.clients)
+        require(
+            form is not None,
+            "The file of keys must state predictions, such as "
+            '{"test_set": 500, "classes": 10}, where the service takes records.',
+        )
+        assert form is not None
+        self.most_bytes, self.units = form.most_bytes, form.units
+        _require_labels(labels, form)
+        require(
+            self.most_bytes <= MOST_BYTES,
+            f"A record would have up to {self.most_bytes:,} bytes, and the service takes "
+            f"{MOST_BYTES:,}: tell of fewer examples, or in int8.",
+        )
+        Game.of(n, "antithetic", replay.budget, "shapley", np.random.default_rng(0))
+        self._size = len(form.places) * form.classes
+        self._files: Files = {}
+        self._read = 0  # rounds whose records are in memory
+        self._lock, self._replayed, self._of_rounds = Lock(), 0, 0
+        self._stopped = False
+        self._require_room(1)
+
+    def admit(self, message: bytes, signature: str | None) -> Predictions:
+        return self._federation.admit_predictions(message, signature)
+
+    def nothing_yet(self) -> Traced:
+        return nothing_yet(list(self._federation.clients))
+
+    def trace(self, before: Traced, closed: int, of_round: OfRound) -> Traced:
+        known = len({round for round, _ in self._files})
+        self._require_room(known + closed - self._read)  # before records are read
+        for t in range(self._read, closed):
+            round = self._federation.first_round + t
+            for one in of_round(round):
+                place = f"the record of client {one.client!r} on round {round}"
+                self._files[round, one.client] = place, one
+            self._read = t + 1
+        if not self._files:
+            return replace(before, n_rounds=closed)
+        told = told_of(self._files, clients=self._federation.clients, missing="zero")
+        labels = self._replay.labels[told.places]
+        self._replayed, self._of_rounds = 0, closed
+        try:
+            found = by_predictions(told.recorded, labels, self._counted, budget=self._replay.budget)
+        finally:
+            self._of_rounds = 0
+        return replace(
+            before,
+            phi=found.phi,
+            phi_error=found.phi_error,
+            score_error=found.score_error,
+            n_rounds=closed,
+        )
+
+    def progress(self) -> dict[str, Any] | None:
+        """The rounds that are replayed now, and the share of coalitions that is done."""
+        if not self._of_rounds:
+            return None
+        n = len(self._federation.clients)
+        share = self._replayed / (n * min(2.0**n, self._replay.budget))
+        return {"rounds": self._of_rounds, "share": round(min(share, 1.0), 3)}
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def _require_room(self, n_rounds: int) -> None:
+        """Refuse rounds that memory can't hold; raises InvalidSetting."""
+        n = len(self._federation.clients)
+        require_capacity(planned_bytes(n_rounds, n, self._size), FEWER)
+
+    def _counted(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """The utility of predictions, which counts those of whom it was asked."""
+        if self._stopped:
+            raise Stopped
+        found = self._replay.utility(logits, labels)
+        with self._lock:
+            self._replayed += found.size
+        return found
+
+
+def _require_labels(labels: np.ndarray, form: Form) -> None:
+    require(
+        len(labels) == form.test_set,
+        f"--labels has {counted(len(labels), 'label')}, and the file of keys states a test set of "
+        f"{counted(form.test_set, 'example')}: give the labels of all of it.",
+    )
+    require(
+        bool(((labels >= 0) & (labels < form.classes)).all()),
+        f"--labels must be integers from 0 to {form.classes - 1}.",
+    )

@@ -1,0 +1,122 @@
+"""Records of predictions of a run, in the form of attribution/predictions.py."""
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from trip_node.attribution.predictions import Recorded, planned_bytes
+from trip_node.node.predictions import Predictions
+from trip_node.node.weights import shares
+from trip_node.settings import require
+from trip_node.settings.capacity import require_capacity
+from trip_node.settings.names import order_of
+
+APART = 0.01
+"""Of the size of logits: how far a client's start may be from the middle of all clients'."""
+
+FEWER = "tell of fewer examples, or give records of fewer clients or rounds"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What records tell of a run."""
+
+    recorded: Recorded
+    names: list[str]  # of the n clients: integers by value, then strings
+    rounds: list[int]  # their T numbers
+    test_set: int  # examples in the shared test set
+    places: np.ndarray  # of those that are told [D]
+
+
+Files = dict[tuple[int, str], tuple[str, Predictions]]
+"""Records by round and client, with the names by which messages call them."""
+
+
+def told_of(files: Files, *, clients: Collection[str] = (), missing: str = "refuse") -> Told:
+    """The run that records tell of, whatever their order.
+
+    Args:
+        files: at least one, all of the same examples.
+        clients: who takes part, beside those that records name.
+        missing: as of `read_predictions`.
+
+    Raises:
+        InvalidSetting: records contradict one another, lack one, or are too many for the memory.
+    """
+    first = next(iter(files.values()))[1]
+    names = sorted({name for _, name in files} | _members(files) | {*clients}, key=order_of)
+    rounds = sorted({round for round, _ in files})
+    _require_all(files, names, rounds, missing)
+    size = first.examples * first.classes
+    require_capacity(planned_bytes(len(rounds), len(names), size), FEWER)
+    return Told(_recorded(files, names, rounds), names, rounds, first.test_set, first.places)
+
+
+def _members(files: Files) -> set[str]:
+    return {name for _, record in files.values() for name in record.members}
+
+
+def _require_all(files: Files, names: list[str], rounds: list[int], missing: str) -> None:
+    """Refuse rounds and clients without a record, unless these count as away."""
+    if missing == "zero":
+        return
+    way_out = "add its record, or take the client to have kept its model with --missing zero."
+    for before, after in pairwise(rounds):
+        require(after == before + 1, f"No client has a record of round {before + 1}: {way_out}")
+    for round in rounds:
+        for name in names:
+            require(
+                (round, name) in files,
+                f"Client {name!r} has no record of round {round}: {way_out}",
+            )
+
+
+def _recorded(files: Files, names: list[str], rounds: list[int]) -> Recorded:
+    place = {name: i for i, name in enumerate(names)}
+    n_rounds, n = len(rounds), len(names)
+    start = _start(files)
+    mixing = np.tile(np.eye(n), (n_rounds, 1, 1))
+    present = np.zeros((n_rounds, n), bool)
+    said = np.empty((2, n_rounds, n, *start.shape), np.float32)
+    before = np.broadcast_to(start, (n, *start.shape))
+    steps: dict[int, list[int]] = defaultdict(list)
+    for t, round in enumerate(rounds):
+        said[:, t] = before
+        for name, i in place.items():
+            if (round, name) not in files:
+                continue
+            _, record = files[round, name]
+            said[:, t, i], present[t, i] = record.logits, True
+            mixing[t, i] = 0
+            share = shares(dict(zip(record.members, record.weights, strict=True)))
+            mixing[t, i, [place[name] for name in share]] = list(share.values())
+            steps[i].append(record.steps)
+        before = said[1, t]
+    mean_steps = np.array([np.mean(steps.get(i, [1])) for i in range(n)])
+    return Recorded(start, said[0], said[1], mixing, present, mean_steps)
+
+
+def _start(files: Files) -> np.ndarray:
+    """F^0, in the middle of what clients say of it, on which most of them must agree."""
+    told: dict[str, np.ndarray] = {}
+    for round, name in sorted(files):
+        _, record = files[round, name]
+        if record.begins:
+            told.setdefault(name, record.start)  # the first that a client tells
+    require(
+        bool(told),
+        "No record tells of the model from which all begin: give it as start= in each client's "
+        "first round.",
+    )
+    every = np.stack(list(told.values()))
+    middle = np.asarray(np.median(every, axis=0))
+    near = abs(every - middle).max(axis=(1, 2)) <= APART * max(abs(middle).max(), 1.0)
+    strange = next((name for name, same in zip(told, near, strict=True) if not same), "")
+    require(
+        2 * near.sum() > len(every),
+        f"Clients begin from different models, {strange!r} among them: all must begin from one.",
+    )
+    return middle

@@ -1,0 +1,22 @@
+"""What a client hands in of a round, as the bytes that it signs: a report or a record."""
+
+from trip_node.node.predictions import BEGINNING, Predictions
+from trip_node.node.report import Report
+
+Message = Report | Predictions
+
+
+def bytes_of(told: Message) -> bytes:
+    """The bytes of a report or a record of predictions, the same for equal ones."""
+    return told.to_bytes() if isinstance(told, Predictions) else told.to_json().encode()
+
+
+def message_of(content: bytes) -> Message:
+    """What `bytes_of` gave.
+
+    Raises:
+        InvalidSetting: it is neither a report nor a record.
+    """
+    if content.startswith(BEGINNING):
+        return Predictions.from_bytes(content)
+    return Report.from_json(content)
