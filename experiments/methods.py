@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
-from experiments.paper.attributions import METHODS, NULLS, Attributed
+from experiments.paper.attributions import METHODS, NULLS, RIVALS_OF_COST, Attributed
 from experiments.paper.cells import COALITIONS, CellStudy
 from experiments.paper.measures import TRIP, yardsticks
 from experiments.paper.method_figures import draw_by_method, draw_yardsticks
@@ -48,7 +48,12 @@ class MethodStudy(CellStudy):
             "methods", arguments, DISTRIBUTIONS, GRAPHS, ("utility", "method", *COALITIONS)
         )
         self.utilities = self.request.among("utility", UTILITIES, "accuracy", "loss")
-        chosen = {TRIP, *NULLS, *self.request.among("method", tuple(METHODS))}
+        every = [
+            name
+            for name in METHODS
+            if "samples" not in self.coalitions or name not in RIVALS_OF_COST
+        ]
+        chosen = {TRIP, *NULLS, *self.request.among("method", tuple(METHODS), *every)}
         self.methods = tuple(name for name in METHODS if name in chosen)
 
 

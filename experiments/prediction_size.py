@@ -29,10 +29,9 @@ from experiments.paper.cells import COALITIONS, CellStudy
 from experiments.paper.measures import TRIP, yardsticks
 from experiments.topologies import BEYOND_THE_PAPER
 from trip_jax.attribution import Journal
-from trip_jax.attribution.predictions import by_predictions, centred
+from trip_jax.attribution.predictions import by_predictions
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.learning.learner import Learner
-from trip_jax.runs.figures import add_legend
 
 BITS = 32, 16, 8, 6, 4
 EXAMPLES = 500, 250, 100, 50, 25
@@ -72,19 +71,19 @@ class Told:
 
     def phi(self, bits: int, examples: np.ndarray) -> np.ndarray:
         """Contributions [n, n, 3] from so many bits a logit of some examples."""
-        sent = quantised(self.logits[..., examples, :], bits)
-        reports = np.concatenate(
-            [np.asarray(centred(jnp.asarray(sent[:, k]))) for k in range(2)], axis=-1
-        )
+        some = self.logits[..., examples, :]
+        sent = quantised(some - some.mean(axis=-1, keepdims=True), bits)  # as nodes send them
+        n_rounds, _, n = sent.shape[:3]
+        reports = np.moveaxis(sent, 1, 2).reshape(n_rounds, n, -1)
         data = self.learner.data
-        some = self.learner.on(
+        learner = self.learner.on(
             replace(
                 data,
                 test_images=data.test_images[examples],
                 test_labels=data.test_labels[examples],
             )
         )
-        return np.asarray(by_predictions(replace(self.journal, updates=reports), some).phi)
+        return np.asarray(by_predictions(replace(self.journal, updates=reports), learner).phi)
 
     def chosen(self, way: str, number: int, seed: int) -> np.ndarray:
         """The numbers of the examples of which clients tell, in order."""
@@ -204,7 +203,8 @@ def draw(frame: pandas.DataFrame, title: str) -> Figure:
             axes.axhline(level, color="black", lw=0.8, ls=style, label=name)
         axes.set(xscale="log", yscale="log", xlabel="bytes a client and round")
         axes.set_ylabel(f"cosine distance by {utility}")
-    add_legend(panels[0])
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=7, frameon=False)
     return figure
 
 

@@ -202,7 +202,10 @@ def test_after_one_round_of_a_linear_model_it_is_the_truth() -> None:
 
 
 def test_of_linear_models_mixing_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that without answers, it is the reconstruction from the models themselves."""
+    """So that without answers, it is the reconstruction from the models themselves.
+
+    Rounds count alike: near ones tell how training answers, and here it answers nothing.
+    """
     monkeypatch.setattr(predictions, "contraction", lambda before, *_: _no_answers(before))
     monkeypatch.setattr(predictions, "squared_steps", lambda before, _: _far(before))
     simulation = tiny(CHANGING, contribution=TOLD, **LINEAR)

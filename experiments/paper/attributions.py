@@ -44,6 +44,9 @@ BEST = "surrogate"
 NULLS = ("equal", "weights", "weights x gain", "weights x mean gain")
 """Methods that look at no coalition."""
 
+RIVALS_OF_COST = "2n + 2 re-executions", "corrected predictions"
+"""Methods that take 2 n + 2 executions from the truth, where it has them."""
+
 A_GRADIENT = 3
 """Models on the test set that a gradient counts as."""
 

@@ -8,22 +8,23 @@ model, each example's centred over classes, which softmax does not see. Clients 
 
 and what a coalition S would have said is, from L_j^0(S) = F^0,
 
-    P_j(S) = L_j(S) + [j in S] U_j(L_j(S)),    U_j(L) = sum_s w_s (U_j^s - K_j (L - F_j^s))
+    P_j(S) = L_j(S) + [j in S] U_j(L_j(S))
+    U_j(L) = U_j^t - K_j (L - F_j^t) + sum_s (w_s(L) - w_s(F_j^t)) (U_j^s + K_j F_j^s)
     L_i^(t+1)(S) = sum_k W_ik^t P_k(S) + M_i^t spread_i(S) / spread_i(N)
 
 K_j is the share of a difference between two models' logits that a round of training takes away; the
 run's secants tell it, see contraction.py. It holds near the logits from which a round began, so the
-rounds s in which j trains count by how near they are: w_s is proportional to
-(h_j + |L - F_j^s|^2)^-2, after D. Shepard (1968), with h_j = mean_t |F_j^(t+1) - F_j^t|^2, the
-square of a usual step. Round t has minibatches of its own, so that U_j(F_j^t) = U_j^t in it: w_s
-counts less what it is at F_j^t.
+rounds s in which j trains count by how near they are: w_s(L) is proportional to
+(h_j + |L - F_j^s|^2)^-2, after D. Shepard (1968). h_j is the mean of |F_j^s' - F_j^s|^2 over
+successive rounds s, s' in which j trains.
 
 What mixing models adds to mixing logits, M_i^t = F_i^(t+1) - sum_k W_ik (F_k^t + U_k^t), grows with
 how far the mixed models are apart: spread_i = sum_k W_ik |P_k - sum_l W_il P_l|^2, at most as in
 the run. With everyone, N, the replay is the run itself: a row sums to what a model gained.
 
-It is exact where logits are linear in the parameters and training takes the same share of every
-difference away, and for runs of one round in which nothing but mixing is not linear.
+It is exact for runs of one round where logits are linear in the parameters. In more rounds it is so
+where, too, training takes the same share of every difference away, towards the same logits in each
+round: then U_j^s + K_j F_j^s is the same for all s.
 
 Cost: two passes over the test set by a client in a round, none by the coordinator, which sees no
 model; for each coalition and round 2 n (n + 2 T) Q operations. Sent by a client in a round: 2 Q

@@ -39,6 +39,9 @@ from trip_jax.truth.replayed import Replay, replay_of
 SAMPLED_BY = "kernelshap"
 """The estimator of sampled ground truths; it draws coalitions in pairs with their complements."""
 
+MOST = 2**12
+"""Coalitions that are executed unless more are allowed."""
+
 MADE = "tj.Simulation makes one of a model, data and a topology"
 
 
@@ -80,7 +83,9 @@ def decentralised_truth(
     process = Decentralised(mixing_rule(simulation), simulation.n_earlier)
     if corrected is None:
         return _truth(simulation, process, **options)
-    if are_all(simulation.n, options.get("samples"), options.get("borders")):
+    chosen = {name: options[name] for name in ("samples", "borders") if name in options}
+    require_coalitions(simulation.n, options.get("max_coalitions", MOST), **chosen)
+    if are_all(simulation.n, **chosen):
         raise InvalidSetting(
             f"corrected={corrected} has no effect where all coalitions are executed: leave it out, "
             "or give samples or borders."
@@ -123,7 +128,7 @@ class Centralised(Process):
 
 def require_coalitions(
     n: int,
-    max_coalitions: int = 2**12,
+    max_coalitions: int = MOST,
     samples: int | None = None,
     borders: int | None = None,
 ) -> None:
@@ -164,7 +169,7 @@ def _truth(
     simulation: Simulation,
     process: Process,
     *,
-    max_coalitions: int = 2**12,
+    max_coalitions: int = MOST,
     samples: int | None = None,
     borders: int | None = None,
     memory: float | None = None,

@@ -1,8 +1,10 @@
 """How training answers other predictions: the share of a difference that a round takes away.
 
-    U_j(L) = U_j^t - K_j (L - F_j^t),    K_j (F_j^(t+1) - F_j^t) = U_j^t - U_j^(t+1)
+Near F_j^t training moves logits L by U_j^t - K_j (L - F_j^t), so that
 
-The second are the run's secants, t + 1 being the next round in which j trains. As in surrogate.py
+    K_j (F_j^(t+1) - F_j^t) = U_j^t - U_j^(t+1).
+
+These are the run's secants, t + 1 being the next round in which j trains. As in surrogate.py
 of trip_jax, K_j = r_j K, with r_j by how many minibatches j visits in a round, and all secants
 (s, y) are pooled with their y over r_j. Two forms of K are fitted,
 

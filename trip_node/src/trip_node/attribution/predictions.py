@@ -5,17 +5,17 @@ centred over classes. Clients report F_j^t + U_j^t, the logits of their models a
 F_j^(t+1), those of their next ones; F^0 are those of the model from which all begin. What a
 coalition S would have said is, from L_j^0(S) = F^0,
 
-    P_j(S) = L_j(S) + [j in S] U_j(L_j(S)),    U_j(L) = sum_s w_s (U_j^s - K_j (L - F_j^s))
+    P_j(S) = L_j(S) + [j in S] U_j(L_j(S))
+    U_j(L) = U_j^t - K_j (L - F_j^t) + sum_s (w_s(L) - w_s(F_j^t)) (U_j^s + K_j F_j^s)
     L_i^(t+1)(S) = sum_k W_ik^t P_k(S) + M_i^t spread_i(S) / spread_i(N)
     M_i^t = F_i^(t+1) - sum_k W_ik^t (F_k^t + U_k^t)
     spread_i = sum_k W_ik^t |P_k - sum_l W_il^t P_l|^2, at most as in the run
 
-with K_j of contraction.py, and w_s proportional to (h_j + |L - F_j^s|^2)^-2 over the rounds s in
-which j trains, after D. Shepard (1968), less what it is at F_j^t, so that U_j(F_j^t) = U_j^t. h_j
-is the mean of |F_j^(t+1) - F_j^t|^2 over these rounds. phi[i, j] is the Shapley value of j in the
-utility of L_i^T(S). No model is needed, and none evaluated: 2 n (n + 2 T) Q operations for each
-coalition and round. The simulator's method of this name is the same
-(`trip_jax/attribution/predictions.py`).
+with K_j of contraction.py, and w_s(L) proportional to (h_j + |L - F_j^s|^2)^-2 over the rounds s in
+which j trains, after D. Shepard (1968). h_j is the mean of |F_j^s' - F_j^s|^2 over successive ones.
+phi[i, j] is the Shapley value of j in the utility of L_i^T(S). No model is needed, and none
+evaluated: 2 n (n + 2 T) Q operations for each coalition and round. The simulator's method of this
+name is the same (`trip_jax/attribution/predictions.py`).
 """
 
 import os

@@ -119,7 +119,7 @@ class OfPredictions:
         if not self._of_rounds:
             return None
         n = len(self._federation.clients)
-        share = self._replayed / (n * min(2.0**n, self._replay.budget))
+        share = self._replayed / (n * min(2 ** min(n, 62), self._replay.budget))
         return {"rounds": self._of_rounds, "share": round(min(share, 1.0), 3)}
 
     def stop(self) -> None:

@@ -246,7 +246,7 @@ def _sender(message: bytes) -> str:
     """The client that a message names, without reading all of it."""
     found = _CLIENT.search(message)
     if found is None:
-        raise Refused("malformed", "A report is a JSON object in UTF-8 with the field client.")
+        raise Refused("malformed", "A message is a JSON object in UTF-8 with the field client.")
     try:
         return str(nfc(json.loads(found[1].decode("utf-8"))))
     except ValueError as error:
