@@ -399,6 +399,8 @@ def test_an_outbox_keeps_reports_or_records(tmp_path: Path) -> None:
 def test_a_service_on_reports_says_so(start: Any) -> None:
     service = start()
     assert hand_in(service, record("ann")) == (404, "elsewhere")
+    unsigned = service.post("/predictions", content=record("ann").to_bytes())
+    assert (unsigned.status_code, unsigned.json()["refused"]) == (401, "unsigned")
     answer = service.get("/predictions.tar")
     assert (answer.status_code, answer.json()["refused"]) == (404, "elsewhere")
     assert service.get("/state").json()["told"] == "reports"

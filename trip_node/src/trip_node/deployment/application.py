@@ -41,7 +41,9 @@ def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
     def only(name: str, answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
         """An answer of a service to which clients hand in what has this name, and of no other."""
 
-        async def elsewhere(_: Request) -> Response:
+        async def elsewhere(request: Request) -> Response:
+            if request.method == "POST" and not request.headers.get(SIGNATURE):
+                raise Refused("unsigned", f"The header {SIGNATURE} is missing.")
             raise Refused("elsewhere", f"This service takes {service.way.name}, not {name}.")
 
         return answer if service.way.name == name else elsewhere
