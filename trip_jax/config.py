@@ -42,7 +42,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of a run."""
+    """The settings of a run, in the groups of the command line."""
 
     n_clients: int = 8
     seed: int = 0

@@ -65,7 +65,7 @@ def is_over(folder: Path) -> bool:
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:
-    """Read a run directory.
+    """Read the results of a run from its directory.
 
     Where clients have names, `data.sel(client_name="mayo")` takes them.
 

@@ -22,7 +22,7 @@ class Observer:
         """
 
     def on_round(self, past: Snapshot) -> bool | None:
-        """Called after each round.
+        """Hear of a round that is over; a run calls this after each.
 
         Args:
             past: the run up to here.

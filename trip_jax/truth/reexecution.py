@@ -75,7 +75,7 @@ class Process(ABC):
 
 
 def mixing_rule(simulation: Simulation) -> Rule:
-    """How the federation mixes models.
+    """The rule by which a federation mixes the models of a neighbourhood.
 
     Raises:
         InvalidSetting: what is mixed depends on more than models and graph.
