@@ -36,9 +36,9 @@ from experiments.frameworks.environments import (
     environment,
 )
 from experiments.harness.command_line import Request, run_as_command
-from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
+from trip_jax.learning.utilities import UTILITIES
 from trip_jax.protocol.aggregation import WeightedMean, aggregate, coalition_models
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.plurals import counted

@@ -26,6 +26,27 @@ from trip_jax.settings.declared import check_types, seed_of
 from trip_jax.topology import SCHEDULES, Clocks, Participation, TopologyConfig
 from trip_jax.tracking import TRACKERS
 
+__all__ = [
+    "Adversary",
+    "Aggregation",
+    "ChannelConfig",
+    "Checkpoint",
+    "Clocks",
+    "Config",
+    "Contribution",
+    "DatasetConfig",
+    "Defence",
+    "Distributed",
+    "Distribution",
+    "ModelConfig",
+    "Participation",
+    "Privacy",
+    "ProtocolConfig",
+    "TopologyConfig",
+    "Training",
+    "Trust",
+]
+
 
 @dataclass(frozen=True)
 class Checkpoint:

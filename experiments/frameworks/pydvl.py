@@ -14,6 +14,7 @@ import logging
 import sys
 import time
 from itertools import product
+from typing import Any
 
 import numpy as np
 from pydvl.utils import Status
@@ -31,7 +32,7 @@ class Table(UtilityBase):
         self._utilities = utilities
         self.seen: set[int] = set()
 
-    def __call__(self, sample) -> float:
+    def __call__(self, sample: Any) -> float:
         members = [] if sample is None else sample.subset
         coalition = sum(1 << int(j) for j in members)
         self.seen.add(coalition)
@@ -43,12 +44,12 @@ class Budget(StoppingCriterion):
         super().__init__()
         self._table, self._coalitions = table, coalitions
 
-    def _check(self, result) -> Status:
+    def _check(self, result: Any) -> Status:
         done = len(self._table.seen) >= self._coalitions
         return Status.Converged if done else Status.Pending
 
 
-def stratified(seed: int):
+def stratified(seed: int) -> Any:
     sizes = samplers.ConstantSampleSize(1)
     return samplers.StratifiedSampler(
         sizes, RandomSizeIteration, index_iteration=SequentialIndexIteration, seed=seed

@@ -98,7 +98,7 @@ def require_within(folder: Path, sweep: Path) -> None:
 
 def _given(config: DictConfig) -> list[str]:
     """Names of Hydra's own settings that the command sets."""
-    overrides: Iterable[str] = OmegaConf.to_container(config.hydra.overrides.hydra)  # type: ignore
+    overrides: Iterable[str] = OmegaConf.to_container(config.hydra.overrides.hydra)  # type: ignore[assignment]
     return [override.partition("=")[0].lstrip("+~") for override in overrides]
 
 

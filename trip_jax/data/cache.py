@@ -45,7 +45,9 @@ def read(name: str, image_shape: tuple[int, int, int], fingerprint: str | None) 
     except (FileNotFoundError, NotADirectoryError):
         return None
     except Exception as error:  # a damaged archive may raise anything
-        said = f"The cache {path} cannot be used and is ignored: {error or type(error).__name__}."
+        said = (
+            f"The cache {path} cannot be used and is ignored: {str(error) or type(error).__name__}."
+        )
         warnings.warn(said, Notice, stacklevel=3)
         return None
     return train_images, train_labels, test_images, test_labels

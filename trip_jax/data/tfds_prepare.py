@@ -52,13 +52,15 @@ def download_and_prepare(name: str, data_dir: Path) -> Path:
         for url, archive in standard.url_infos.items()
     }
 
-    class PillowBuilder(standard, skip_registration=True):  # type: ignore[call-arg]
+    class PillowBuilder(standard, skip_registration=True):  # type: ignore[call-arg, misc]
         # dataset_info.json then names the standard builder as the maker.
         name = standard.name
         __module__ = standard.__module__
         url_infos = archives
 
-        def _split_generators(self, dl_manager: Any) -> dict[str, Iterator[tuple[int, dict]]]:
+        def _split_generators(
+            self, dl_manager: Any
+        ) -> dict[str, Iterator[tuple[int, dict[str, Any]]]]:
             paths = dl_manager.download({info.filename: url for url, info in archives.items()})
             if name == "cifar10":
                 splits, names = _read_cifar(paths["cifar-10-binary.tar.gz"])
@@ -69,7 +71,7 @@ def download_and_prepare(name: str, data_dir: Path) -> Path:
 
         def _generate_examples(
             self, split: str, images: np.ndarray, labels: np.ndarray
-        ) -> Iterator[tuple[int, dict]]:
+        ) -> Iterator[tuple[int, dict[str, Any]]]:
             from PIL import Image
 
             for index, (image, label) in enumerate(zip(images, labels, strict=True)):

@@ -43,7 +43,7 @@ def from_flax(module: nn.Module | Callable[..., Any]) -> Model:
             f"lambda rngs: {type(module).__name__}(..., rngs=rngs).",
         )
     require(
-        callable(module) and not (isinstance(module, type) and issubclass(module, nn.Module)),
+        callable(module) and not (isinstance(module, type) and issubclass(module, nn.Module)),  # type: ignore[redundant-expr]
         "from_flax takes a Linen module, or a function of nnx.Rngs that makes one of NNX, not "
         f"{module.__name__ if isinstance(module, type) else told(module)}.",
     )

@@ -19,12 +19,16 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from trip_jax.config import Config
-from trip_jax.runs.foreign import read_json
+from trip_jax.runs.foreign import read_json, require_schema
 from trip_jax.runs.own_files import refuse_links, remove_files
 from trip_jax.runs.provenance import RENAMED, json_hash, result_settings
 from trip_jax.settings.errors import InvalidSetting
 
 Arrays = dict[str, Any]  # of NumPy arrays or None, or of such dictionaries
+
+SCHEMA = "trip_jax.checkpoint/1"
+"""The form of a checkpoint; its number rises when what is in it changes its meaning. Checkpoints of
+version 0.1.0 have none and are read."""
 
 _ARRAYS, _MANIFEST = "arrays.npz", "manifest.json"
 _FILES = re.compile(r"arrays\.npz|manifest\.json")
@@ -66,7 +70,8 @@ class Checkpoints:
                 there = {name: array for name, array in named.items() if name not in none}
                 np.savez(file, allow_pickle=False, **there)
             with _on_disk(unfinished / _MANIFEST) as file:
-                file.write(json.dumps(_manifest(self._about, none, unfinished)).encode())
+                manifest = _manifest(self._about, none, unfinished, {"schema": SCHEMA})
+                file.write(json.dumps(manifest).encode())
             remove(path)  # of the same step, but damaged
             unfinished.rename(path)
         except OSError as error:
@@ -89,7 +94,8 @@ class Checkpoints:
             fits: whether arrays are of the names, types and shapes that the computation has.
 
         Raises:
-            InvalidSetting: it is of something else or of an older version, or none is whole.
+            InvalidSetting: it is of something else or of a version whose checkpoints this one does
+                not read, or none is whole.
         """
         damaged: list[int] = []
         for step in sorted(self._steps(), reverse=True):
@@ -100,6 +106,7 @@ class Checkpoints:
                     f"remove {self.folder} to start afresh."
                 )
             if (manifest := _whole(path)) is not None:
+                require_schema(path, manifest.get("schema", SCHEMA), SCHEMA)
                 self._refuse_other(manifest["about"])
                 arrays = _read(path, manifest["none"])
                 if arrays is not None and fits(arrays):
@@ -167,7 +174,8 @@ def _whole(path: Path) -> dict[str, Any] | None:
         settings: Any = about["settings"]
         named = isinstance(about, dict) and isinstance(settings, dict)
         named &= isinstance(none, list) and all(isinstance(name, str) for name in none)
-        return manifest if named and manifest == _manifest(about, none, path) else None
+        schema = {name: manifest[name] for name in ("schema",) if name in manifest}
+        return manifest if named and manifest == _manifest(about, none, path, schema) else None
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
@@ -203,11 +211,17 @@ def refuse_changes(folder: Path, then: dict[str, Any], now: dict[str, Any]) -> N
             )
 
 
-def _manifest(about: dict[str, Any], none: list[str], path: Path) -> dict[str, Any]:
-    """What a checkpoint is about, what in it is None, and the hashes of its arrays and of this."""
+def _manifest(
+    about: dict[str, Any], none: list[str], path: Path, schema: dict[str, Any]
+) -> dict[str, Any]:
+    """What a checkpoint is about, what in it is None, and the hashes of its arrays and of this.
+
+    Args:
+        schema: its form, by the name "schema"; empty in checkpoints of version 0.1.0.
+    """
     with (path / _ARRAYS).open("rb") as file:
         arrays = hashlib.file_digest(file, "sha256").hexdigest()
-    manifest = {"about": about, "none": none, "arrays_sha256": arrays}
+    manifest = {**schema, "about": about, "none": none, "arrays_sha256": arrays}
     return manifest | {"sha256": json_hash(manifest)}
 
 

@@ -14,6 +14,10 @@ from trip_jax.simulation.history import Result
 if TYPE_CHECKING:
     import xarray
 
+SCHEMA = "trip_jax.results/1"
+"""The form of results.nc; its number rises when a name or a meaning changes. Files of version 0.1.0
+have none and are read."""
+
 MAX_BY_CONTRIBUTOR = 10**7  # numbers of T n^2; more are to be had by `lcv_by_contributor` alone
 
 
@@ -30,6 +34,7 @@ def to_dataset(result: Result, federation: Partition, title: str) -> "xarray.Dat
             "normalization": said.scaling,
             "semivalue": said.semivalue,
             "version": version("trip-jax"),
+            "schema": SCHEMA,
         }
         | about_method(said.method).attributes(),
     )

@@ -27,6 +27,7 @@ FLAGS = {"filtered": "nM", "flagged": "n", "unsent": "n"}
 """Axes of a record's fields of truth values, after that of rounds."""
 
 
+_LATER_STATE = ("channel", "weighing", "earlier", "earlier_phi")
 _NEW_NAMES = {"records/lcv_error": "records/lcv_standard_error"}
 _OPPOSITES = {
     "records/accepted": "records/filtered",
@@ -43,6 +44,21 @@ def by_new_names(arrays: dict[str, Any]) -> dict[str, Any]:
         if np.asarray(named.get(old)).dtype.kind == "b":
             named[new] = ~named.pop(old)
     return unflatten_dict(named, sep="/")
+
+
+def completed(arrays: dict[str, Any], simulation: Simulation) -> dict[str, Any]:
+    """A checkpoint's arrays with those that version 0.1.0 did not save.
+
+    Its clients remembered nothing beyond their models, and contributions were inherited by the
+    weights of the graph.
+    """
+    named = flatten_dict(by_new_names(arrays), sep="/")
+    absent = dict.fromkeys(f"state/{name}" for name in _LATER_STATE)
+    if "records/shares" not in named and np.ndim(named.get("records/lcv")) > 0:
+        rounds = range(len(named["records/lcv"]))
+        weights = [np.asarray(simulation.topology.at(t).weights) for t in rounds]
+        absent |= {"records/kept": None, "records/shares": np.array(weights)}
+    return unflatten_dict(absent | named, sep="/")
 
 
 def fits(arrays: dict[str, Any], simulation: Simulation) -> bool:

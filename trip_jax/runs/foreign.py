@@ -58,6 +58,15 @@ def netcdf_attributes(path: Path) -> dict[str, Any]:
         return dict(file.attrs)
 
 
+def require_schema(path: Path, found: object, known: str) -> None:
+    """Refuse a file of a form that this version does not know; raises InvalidSetting."""
+    if found != known:
+        raise InvalidSetting(
+            f"{path} has the schema {str(found)[:50]!r}, and this version reads {known!r}: read it "
+            "with the version of trip-jax that wrote it, or a later one."
+        )
+
+
 def _require_regular(path: Path) -> None:
     """Refuse pipes and devices, whose reading may never end; raises ValueError."""
     if path.exists() and not path.is_file():

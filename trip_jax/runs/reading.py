@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trip_jax.runs.dataset import lcv_by_contributor
-from trip_jax.runs.foreign import load_netcdf, read_json
+from trip_jax.runs.dataset import SCHEMA, lcv_by_contributor
+from trip_jax.runs.foreign import load_netcdf, read_json, require_schema
 from trip_jax.runs.labels import NAME, names_of
 from trip_jax.runs.propagation import rows_of_phi
 from trip_jax.settings.declared import path_of
@@ -70,10 +70,10 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     Where clients have names, `data.sel(client_name="mayo")` takes them.
 
     Raises:
-        InvalidSetting: the directory holds no run, or one that was cut off or is damaged, or a
-            results.nc whose data are in other files. One that stopped because a model diverged, or
-            was interrupted after a round, is read; its summary has the status "stopped" or
-            "interrupted".
+        InvalidSetting: the directory holds no run, or one that was cut off, is damaged or was
+            written by a later version, or a results.nc whose data are in other files. One that
+            stopped because a model diverged, or was interrupted after a round, is read; its summary
+            has the status "stopped" or "interrupted".
     """
     import pandas
 
@@ -85,6 +85,7 @@ def load_run(path: str | os.PathLike[str]) -> Run:
 
     def load(path: Path) -> "xarray.Dataset":
         data = load_netcdf(path)
+        require_schema(path, data.attrs.get("schema", SCHEMA), SCHEMA)
         for name in set(NAME.values()) & set(data.coords):
             data = data.set_xindex(name)  # so that .sel takes names
         return data

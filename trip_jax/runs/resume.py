@@ -13,7 +13,7 @@ from trip_jax.attribution import updates
 from trip_jax.config import Config
 from trip_jax.protocol.state import Record, State
 from trip_jax.runs.checkpoints import Arrays, Checkpoints
-from trip_jax.runs.fitting import by_new_names, fits
+from trip_jax.runs.fitting import completed, fits
 from trip_jax.runs.provenance import inputs_hash, result_settings
 from trip_jax.simulation import Simulation, rounds
 from trip_jax.simulation.history import Snapshot, Timing
@@ -61,11 +61,11 @@ class RunCheckpoints:
     def newest(self) -> Snapshot | None:
         """What can be gone on from; says so where that is not the newest."""
         arrays, damaged = self._checkpoints.newest(
-            lambda arrays: fits(by_new_names(arrays), self._simulation)
+            lambda arrays: fits(completed(arrays, self._simulation), self._simulation)
         )
         if arrays is None:
             return None
-        past = _from_arrays(by_new_names(arrays), self._rounds)
+        past = _from_arrays(completed(arrays, self._simulation), self._rounds)
         for step in damaged:
             going_on = f"going on from round {len(past.records)}"
             say(f"the checkpoint after round {step} is damaged: {going_on}")

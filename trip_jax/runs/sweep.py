@@ -14,9 +14,9 @@ from trip_jax.runs.foreign import read_json, read_text
 from trip_jax.runs.labels import NAME
 from trip_jax.runs.meaning import NUMBER, about_method, units
 from trip_jax.runs.reading import SUMMARY, existing
-from trip_jax.runs.scores import shares
 from trip_jax.runs.variables import DECLARED
 from trip_jax.settings.errors import InvalidSetting
+from trip_node.deployment.scores import shares
 
 if TYPE_CHECKING:
     import pandas

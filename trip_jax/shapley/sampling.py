@@ -14,7 +14,8 @@ from jaxtyping import Bool, Key
 
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import kernelshap, permutations, stratified  # noqa: F401 - registered
-from trip_jax.shapley.estimators import ESTIMATORS, Estimator
+from trip_jax.shapley.estimators import ESTIMATORS as ESTIMATORS
+from trip_jax.shapley.estimators import Estimator
 from trip_jax.shapley.shapes import Coalitions, Players, Utilities, ValuesAndErrors
 
 

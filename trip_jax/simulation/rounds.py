@@ -124,7 +124,7 @@ class FiledRounds(Sequence[Record]):
 
 def _fields_of(table: dict[str, Any]) -> dict[str, tuple[str, list[int]]]:
     """The types and shapes that a file of fields tells; raises ValueError if it is damaged."""
-    if not isinstance(table, dict) or not table.keys() <= set(FIELDS):
+    if not isinstance(table, dict) or not table.keys() <= set(FIELDS):  # type: ignore[redundant-expr]
         raise ValueError(f"{TABLE} names what is no field of a record")
     for dtype, shape in table.values():
         if np.dtype(dtype).kind not in "biuf" or any(size < 0 for size in shape):

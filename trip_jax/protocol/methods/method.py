@@ -54,7 +54,7 @@ class Method(ABC):
             settings: a `Contribution`.
         """
         names: list[str] = (
-            [one.name for one in fields(cls) if one.init] if is_dataclass(cls) else []
+            [one.name for one in fields(cls) if one.init] if is_dataclass(cls) else []  # type: ignore[redundant-expr]
         )
         return cls(**{name: getattr(settings, name) for name in names})
 

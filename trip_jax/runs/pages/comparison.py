@@ -14,9 +14,9 @@ from trip_jax.runs.meaning import explain, unit
 from trip_jax.runs.pages import WEB
 from trip_jax.runs.pages.settings import settings_of
 from trip_jax.runs.reading import Run, existing, load_run
-from trip_jax.runs.scores import shares
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.names import order_of
+from trip_node.deployment.scores import shares
 from trip_node.pages.document import assemble, packed
 
 if TYPE_CHECKING:

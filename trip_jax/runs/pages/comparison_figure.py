@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from trip_jax.runs.figures import MAX_NAMED, MUTED, NAMED, add_legend, plain, titled_figure
 from trip_jax.runs.labels import short
 from trip_jax.runs.pages.comparison import Comparison
-from trip_jax.runs.scores import shares
+from trip_node.deployment.scores import shares
 
 MARKS = (  # Okabe and Ito's colours, and shapes that tell the runs apart without them
     ("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"),

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import xarray
 
+from trip_jax.protocol.methods.facts import TRIP
 from trip_jax.runs import meaning
 from trip_jax.runs.labels import labels, names_of
 from trip_jax.runs.layout import MAX_DETAILED, arcs_of, drawn_round, positions
@@ -279,7 +280,7 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
     of_others = meaning.reported_by(run.attrs) != method
     scaled = "Normalisation" + " of reports" * of_others
     facts += [["Utility", run.contribution_utility], [scaled, run.normalization]]
-    if method != meaning.TRIP:
+    if method != TRIP:
         return [*facts, ["Method", method]]
     return [*facts, ["Semivalue", run.attrs.get("semivalue", "shapley")]]
 
@@ -289,7 +290,7 @@ def _costs(summary: Mapping[str, Any], reported_by: str) -> list[list[str]]:
         [f"Seconds of {phase}", f"{seconds:,.1f}"]
         for phase, seconds in summary.get("seconds", {}).items()
     ]
-    of_coalitions = reported_by == meaning.TRIP
+    of_coalitions = reported_by == TRIP
     if costs := summary.get("costs"):
         sent, size, each = costs["models_sent"], costs["bytes_sent"], costs["client_and_round"]
         rows += [

@@ -5,4 +5,4 @@ Everything here runs on NumPy and SciPy. A node tells local contributions of PyT
 (`trip_node.deployment`). The simulator of such federations is the distribution trip-jax.
 """
 
-__version__ = "0.1.0+clone"
+__version__ = "0.2.0+clone"

@@ -76,7 +76,7 @@ class PatientProtocol(H11Protocol):
 
     def resume_writing(self) -> None:
         self._reader_since = None
-        answered = self.cycle is None or self.cycle.response_complete
+        answered = self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]
         self._end_after(HEAD_SECONDS if answered else None)
         super().resume_writing()
 
@@ -85,7 +85,8 @@ class PatientProtocol(H11Protocol):
         """Since when the service waits for this peer; None while the peer waits for the service."""
         if self._reader_since is not None:
             return self._reader_since
-        waits = self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+        cycle = self.cycle
+        waits = cycle is None or cycle.response_complete or cycle.more_body  # type: ignore[redundant-expr]
         return self._since if waits else None
 
     def _make_room(self) -> None:

@@ -87,7 +87,7 @@ class LocalEvaluator:
         )
         assert isinstance(number_of_round, int)
         require(
-            sent_to is None or (isinstance(sent_to, Iterable) and not isinstance(sent_to, str)),
+            sent_to is None or (isinstance(sent_to, Iterable) and not isinstance(sent_to, str)),  # type: ignore[redundant-expr]
             f"sent_to must be a list of clients, not {str(sent_to)[:50]!r}.",
         )
         _require_members(self.client, before, after, weights)
