@@ -2,13 +2,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	--editable ./trip_node
-ALONE := .venv/node/bin/pytest -c trip_node/pyproject.toml --confcutdir tests/node
+COVERAGE := .venv/node/bin/python -m coverage
+ALONE := $(COVERAGE) run --rcfile trip_node/pyproject.toml -m pytest -c trip_node/pyproject.toml --confcutdir tests/node
 SETUP := pyproject.toml trip_node/pyproject.toml constraints.txt
 
-.PHONY: help run test test-all test-node test-flower check docs address bench clean
+.PHONY: help run test test-all test-node test-flower check docs bench bench-figures wheels sbom review clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: .venv/installed ## set up, then the quickstart: eight clients, embedded digits
 	$(BIN)/python -m trip_jax.run
@@ -19,8 +20,9 @@ test: .venv/installed-test ## set up, then the tests
 test-all: .venv/installed-test ## the tests with whole tables, thirty kills and more examples
 	$(BIN)/python -m pytest --thorough
 
-test-node: .venv/node/installed ## the tests of trip-node, in an environment without JAX
+test-node: .venv/node/installed ## the tests of trip-node, in an environment without JAX, and their coverage
 	$(ALONE) tests/node
+	$(COVERAGE) report --rcfile trip_node/pyproject.toml
 
 test-flower: .venv/flower/installed ## the tests of Flower's clients, in an environment of their own
 	.venv/flower/bin/python -m pytest -n 0 tests/test_node_flower.py
@@ -34,13 +36,25 @@ docs: .venv/installed-docs ## the documentation, in build/docs; a warning is an 
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --jobs 2 docs build/docs
 	@echo "open build/docs/index.html"
 
-address: ## write the address in pyproject.toml into notebook and citation
-	$(PYTHON) docs/address.py
-
 bench: .venv/installed-bench ## speed beside PyTorch's, an hour and a half on two cores
 	$(BIN)/python -m experiments.benchmark works=training,evaluation,coordinator,round
 	$(BIN)/python -m experiments.retraining_speed
 	$(BIN)/python -m experiments.convolutions
+
+bench-figures: .venv/installed-bench ## ten figures of speed as ratios to a stored baseline, two minutes
+	$(BIN)/python -m experiments.speed_figures
+
+wheels: .venv/release/installed ## both wheels of the last commit, built twice and checked, in dist/
+	.ci/wheels
+
+sbom: .venv/release/installed .venv/plain/installed ## what an installation brings and under which licences
+	mkdir -p dist
+	.venv/release/bin/cyclonedx-py environment --output-reproducible --of JSON -o dist/sbom.json .venv/plain/bin/python
+	.venv/release/bin/pip-licenses --python .venv/plain/bin/python --format markdown --output-file .github/licences.md
+
+review: .venv/release/installed ## practice of scientific Python, and the workflows
+	.venv/release/bin/sp-repo-review .
+	.venv/release/bin/zizmor --offline .github
 
 clean: ## remove what set-up made
 	rm -rf .venv build dist *.egg-info trip_node/build trip_node/src/*.egg-info
@@ -64,6 +78,17 @@ clean: ## remove what set-up made
 .venv/node/installed: trip_node/pyproject.toml constraints.txt | .venv/bin/python
 	$(PYTHON) -m venv .venv/node
 	.venv/node/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable "./trip_node[test]"
+	@touch $@
+
+.venv/release/installed: pyproject.toml | .venv/bin/python
+	$(PYTHON) -m venv .venv/release
+	.venv/release/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	.venv/release/bin/python -m pip install --quiet --group release
+	@touch $@
+
+.venv/plain/installed: $(SETUP) | .venv/bin/python
+	$(PYTHON) -m venv .venv/plain
+	.venv/plain/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt ./trip_node .
 	@touch $@
 
 .venv/flower/installed: pyproject.toml trip_node/pyproject.toml | .venv/bin/python
