@@ -33,6 +33,8 @@ nitpick_ignore_regex = [("py:.*", r"(?!trip_jax\.).*")]  # of ours only what has
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 
+exclude_patterns = ["paper"]  # of a journal
+
 default_role = "py:obj"  # `Record` in a docstring is a link where there is such a thing
 add_module_names = False
 autodoc_member_order = "bysource"

@@ -3,6 +3,10 @@
 A name that is left out of a list here is kept for one version with a warning (`_OLD_NAMES`).
 """
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 
 import trip_jax
@@ -11,6 +15,8 @@ import trip_node.node
 import trip_node.rewards
 from trip_jax.runs import checkpoints, dataset
 from trip_node.node import admission, gossip, predictions, report
+
+ROOT = Path(__file__).parent.parent
 
 SIMULATOR = """
     Adversary Aggregation ChannelConfig ClientData Config Contribution Dataset DatasetConfig Defence
@@ -51,3 +57,12 @@ def test_the_schemas_of_files_and_messages() -> None:
     assert predictions.SCHEMA == "trip_jax.predictions/1"
     assert (admission.KEYS, admission.CLOSE) == ("trip_jax.keys/1", "trip_jax.close/1")
     assert gossip.PROOF == "trip_jax.equivocation/1"
+
+
+def test_the_version_is_the_same_wherever_it_stands() -> None:
+    citation = (ROOT / "CITATION.cff").read_text()
+    (cited,) = re.findall(r"^version: (.*)$", citation, re.MULTILINE)
+    described = json.loads((ROOT / "codemeta.json").read_text())
+    newest = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    newest = [one for one in newest if one != "Unreleased"]
+    assert {cited, described["version"], newest[0]} == {trip_jax.__version__}
