@@ -42,7 +42,7 @@ bench: .venv/installed-bench ## speed beside PyTorch's, an hour and a half on tw
 	$(BIN)/python -m experiments.convolutions
 
 bench-figures: .venv/installed-bench ## ten figures of speed as ratios to a stored baseline, two minutes
-	$(BIN)/python -m experiments.speed_figures
+	$(BIN)/python -m experiments.benchmarks.speed_ratios
 
 wheels: .venv/release/installed ## both wheels of the last commit, built twice and checked, in dist/
 	.ci/wheels
