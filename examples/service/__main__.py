@@ -68,7 +68,7 @@ def take_part(asked: argparse.Namespace) -> None:
     learner, rng = SoftmaxRegression(data[i]), np.random.default_rng(i)
     members = [i, *neighbours_on_circle(asked.nodes)[i]]
     weights = {f"node{j}": float(len(data[j]["labels"])) for j in members}
-    evaluator = LocalEvaluator(lambda theta: -learner.loss(theta), asked.name, FEDERATION)
+    evaluator = LocalEvaluator(lambda model: -learner.loss(model[0]), asked.name, FEDERATION)
     outbox = Outbox(
         asked.models / f"outbox-{asked.name}", Signer.at(asked.keys / f"{asked.name}.key")
     )
@@ -79,7 +79,7 @@ def take_part(asked: argparse.Namespace) -> None:
             publish(asked.models / f"{number}-{asked.name}-{when}.npy", model)
         models = {
             when: {
-                name: received(asked.models / f"{number}-{name}-{when}.npy", asked.patience)
+                name: [received(asked.models / f"{number}-{name}-{when}.npy", asked.patience)]
                 for name in weights
             }
             for when in own
@@ -88,7 +88,9 @@ def take_part(asked: argparse.Namespace) -> None:
         outbox.keep(report)
         send(outbox, asked.address, asked.patience)
         shares = np.array(list(weights.values())) / sum(weights.values())
-        theta = (shares @ np.stack(list(models["after"].values()))).astype(np.float32)
+        theta = (shares @ np.stack([model for (model,) in models["after"].values()])).astype(
+            np.float32
+        )
         print(f"{asked.name} round {number}: loss {learner.loss(theta):.3f}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Ten timings as ratios to the stored ones (`speed_baseline.json`).
+"""Ten timings, in seconds of processors, as ratios to the stored ones (`speed_baseline.json`).
 
     python -m experiments.benchmarks.speed_ratios [--store]
 
@@ -25,7 +25,8 @@ def measured() -> dict[str, float]:
     with TemporaryDirectory() as folder:
         found = Path(folder) / "found.json"
         asked = ["-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "--benchmark-quiet"]
-        command = [sys.executable, *asked, f"--benchmark-json={found}"]
+        timer = "--benchmark-timer=experiments.benchmarks.speed_figures.cpu_seconds"
+        command = [sys.executable, *asked, timer, f"--benchmark-json={found}"]
         if code := subprocess.run([*command, str(HERE / "speed_figures.py")]).returncode:
             raise SystemExit(code)
         timed = json.loads(found.read_text())["benchmarks"]
