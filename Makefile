@@ -50,7 +50,8 @@ wheels: .venv/release/installed ## both wheels of the last commit, built twice a
 sbom: .venv/release/installed .venv/plain/installed ## what an installation brings and under which licences
 	mkdir -p dist
 	.venv/release/bin/cyclonedx-py environment --output-reproducible --of JSON -o dist/sbom.json .venv/plain/bin/python
-	.venv/release/bin/pip-licenses --python .venv/plain/bin/python --format markdown --output-file .github/licences.md
+	.venv/release/bin/pip-licenses --python .venv/plain/bin/python --format markdown | \
+		sed '/^|  /d' >.github/licences.md # without the lines of licences that stand whole in a cell
 
 review: .venv/release/installed ## practice of scientific Python, and the workflows
 	.venv/release/bin/sp-repo-review .
