@@ -13,7 +13,7 @@ import trip_jax as tj
 from experiments.estimators import TabulatedGame, lcv_games
 from trip_jax.attribution.journal import Journal
 from trip_jax.attribution.replay import Response, final_utilities
-from trip_jax.learning.evaluation import UTILITIES
+from trip_jax.learning.utilities import UTILITIES
 
 FINAL_PLAYERS = 8  # of the games of final models, each of which has n of 2^n coalitions
 
