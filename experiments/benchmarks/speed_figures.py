@@ -26,6 +26,7 @@ from trip_node.protocol.reports import Reports
 from trip_node.shapley.tables import game_values
 
 RNG = np.random.default_rng(0)
+OTHERS = {name: base64.b64decode(Signer(name.encode() * 32).public) for name in "abcdef"}
 
 
 def cpu_seconds() -> float:
@@ -95,7 +96,7 @@ def test_node(benchmark: Any) -> None:
     names = ["me", *"abcdef"]
     models = {name: [RNG.normal(size=100_000)] for name in names}
     signer = Signer(bytes(32))
-    federation = Federation("f", dict.fromkeys(names, signer_key(signer)))
+    federation = Federation("f", {"me": signer_key(signer)} | OTHERS, None, 1)
     evaluator = LocalEvaluator(lambda model: float(model[0][:1000].sum()), "me", "f")
 
     def report() -> Report:

@@ -8,7 +8,8 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, Int32, Real
 
 from trip_jax.data.federation import as_seen
-from trip_jax.learning.utilities import UTILITIES, of_examples
+from trip_jax.learning.utilities import UTILITIES as UTILITIES
+from trip_jax.learning.utilities import of_examples
 
 ACCURACY, LOSS, THIRD = range(3)
 N_UTILITIES = len(UTILITIES)

@@ -50,14 +50,15 @@ def completed(arrays: dict[str, Any], simulation: Simulation) -> dict[str, Any]:
     """A checkpoint's arrays with those that version 0.1.0 did not save.
 
     Its clients remembered nothing beyond their models, and contributions were inherited by the
-    weights of the graph.
+    shares of the graph's weights.
     """
     named = flatten_dict(by_new_names(arrays), sep="/")
     absent = dict.fromkeys(f"state/{name}" for name in _LATER_STATE)
     if "records/shares" not in named and np.ndim(named.get("records/lcv")) > 0:
         rounds = range(len(named["records/lcv"]))
-        weights = [np.asarray(simulation.topology.at(t).weights) for t in rounds]
-        absent |= {"records/kept": None, "records/shares": np.array(weights)}
+        weights = np.array([simulation.topology.at(t).weights for t in rounds])
+        shares = weights / weights.sum(axis=-1, keepdims=True)
+        absent |= {"records/kept": None, "records/shares": shares.astype(np.float32)}
     return unflatten_dict(absent | named, sep="/")
 
 

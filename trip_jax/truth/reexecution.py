@@ -31,7 +31,8 @@ from trip_jax.settings import require
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Neighbourhoods, Topology
-from trip_jax.truth.unfinished import Begun, Progress
+from trip_jax.truth.unfinished import Begun as Begun
+from trip_jax.truth.unfinished import Progress
 
 CHUNK = 4
 """Executions in a chunk on each device, times clients that train together: enough to share the
