@@ -49,10 +49,8 @@ def reports(n_rounds: int, n: int) -> Reports:
     client = np.repeat(np.arange(n, dtype=np.int32), 3)
     member = ((client + np.tile([0, 1, -1], n)) % n).astype(np.int32)
     lcv = RNG.normal(0.1, 0.02, (n_rounds, 3 * n)).astype(np.float32)
-    alike = [
-        np.broadcast_to(one, lcv.shape) for one in (client, member, np.ones_like(client, "f4"))
-    ]
-    return Reports(*alike, lcv, np.ones(lcv.shape, bool))
+    client, member = (np.broadcast_to(one, lcv.shape) for one in (client, member))
+    return Reports(client, member, np.ones_like(lcv), lcv, np.ones(lcv.shape, bool))
 
 
 def test_start(benchmark: Any) -> None:
