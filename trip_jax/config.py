@@ -22,13 +22,14 @@ from trip_jax.protocol.exchange import ChannelConfig
 from trip_jax.protocol.reporting import ProtocolConfig
 from trip_jax.protocol.weighing import Trust
 from trip_jax.settings import EXECUTION, above_zero, choice, count, execution, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, seed_of
 from trip_jax.topology import SCHEDULES, Clocks, Participation, TopologyConfig
 from trip_jax.tracking import TRACKERS
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+@dataclass(frozen=True, repr=False)
+class Checkpoint(Brief):
     """When a run saves what it needs to go on after an interruption."""
 
     every: int | None = None  # rounds; None: once a minute has passed since the last
@@ -40,8 +41,8 @@ class Checkpoint:
         count("checkpoint.keep", self.keep, 1)
 
 
-@dataclass(frozen=True)
-class Config:
+@dataclass(frozen=True, repr=False)
+class Config(Brief):
     """The settings of a run, in the groups of the command line."""
 
     n_clients: int = 8

@@ -21,10 +21,10 @@ from trip_jax.cli.command import command
 from trip_jax.cli.comments import Commented, read_comments
 from trip_jax.config import Config
 from trip_jax.protocol.contributions import METHODS
-from trip_jax.runs.progress import in_lines
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.settings import choice
 from trip_jax.settings.idle import GROUPED, choosers, readers
+from trip_jax.simulation.progress import in_lines
 
 USAGE = """\
 trip-jax settings          the groups, and the settings outside groups
