@@ -32,7 +32,7 @@ def test_snippets_run_one_after_another(
         pytest.importorskip("torch", reason="pip install torch")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(SEMIVALUES, "_named", dict(SEMIVALUES._named))
-    monkeypatch.setattr("trip_jax.runs.directory.draw_figures", lambda folder, data: None)
+    monkeypatch.setattr("trip_jax.runs.directory.draw_figures", lambda *_: None)
     names: dict[str, object] = {"__name__": "__main__"}
     rounds = r"\brounds=\d+" if page != "truth" else r"$^"  # whole, as it once took minutes
     for number, block in enumerate(SNIPPETS[page], start=1):

@@ -46,6 +46,8 @@ def quoted(argument: str, sweep: bool = False) -> str:
             return f"{given}={_quoted(value)}"
         several = value if _read(value) is not False else ",".join(map(_quoted, _items(value)))
         return f"{given}={several}"
+    if name == "figures":  # which a sweep does not vary
+        return f"{given}=[{value.strip('[]')}]"
     if name in lists() and value.startswith("[") and value.endswith("]"):
         items = list(_items(value[1:-1]))
         for item in items:

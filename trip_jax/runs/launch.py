@@ -183,7 +183,7 @@ def _over(config: Config, folder: Path) -> dict[str, Any] | None:
     if over.summary["status"] == "stopped":
         raise InvalidSetting(over.summary["message"])
     _clear(folder)
-    draw_figures(folder, over.data)
+    draw_figures(folder, over.data, config.drawing)
     if not (folder / REPORT).exists():
         write_report(folder, over.data, over.summary)
     say(f"the run is over already: results in {folder}")
@@ -260,6 +260,7 @@ def _run_alone_or_first(
             federation,
             title=title,
             settings=result_settings(config.calibrated()),
+            drawing=config.drawing,
             status=status[type(stopped)] if stopped else "finished",
             message=str(stopped or ""),
             config=asdict(config.calibrated()),
