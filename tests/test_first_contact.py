@@ -14,12 +14,16 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 import trip_jax as tj
+from experiments.harness.command_line import Request
 from tests.conftest import Hearing, refusal, tiny, tiny_data
+from trip_jax import report
+from trip_jax.cli.quotes import quoted
 from trip_jax.protocol.methods.facts import Costs, Unit
 from trip_jax.protocol.methods.weights import Weights
 from trip_jax.runs.provenance import arrays_hash
 from trip_jax.runs.reading import Run
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.figures import Drawing
 from trip_jax.simulation.history import Result
 from trip_jax.simulation.progress import has_bars
 
@@ -30,10 +34,15 @@ def result() -> Result:
 
 
 @pytest.fixture(scope="module")
-def run(result: Result, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def folder(result: Result, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "run"
-    tj.save_run(folder, result, figures="pdf,svg", figure_columns=1, figure_titles=False)
-    assert {path.name for path in (folder / "figures").glob("s*")} == {"scores.pdf", "scores.svg"}
+    tj.save_run(folder, result, figures="svg", figure_columns=1, figure_titles=False)
+    assert [path.name for path in (folder / "figures").glob("s*")] == ["scores.svg"]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
     return tj.load_run(folder)
 
 
@@ -71,6 +80,8 @@ def test_names_stand_for_what_is_made_step_by_step() -> None:
 def test_a_data_set_in_the_place_of_data_is_divided() -> None:
     simulation = tj.Simulation("mlp", "digits", "star")
     assert simulation.n == 8 and np.ptp(simulation.data.sizes) == 0
+    with pytest.raises(InvalidSetting, match="a data set such as dataset='digits'"):
+        tj.Simulation("mlp", topology="star")
     partition = tj.distribute(tj.load_dataset("digits"), 4, "noisy_labels")
     given = tj.Simulation("mlp", partition, "star").federation.partition
     assert given.level_name == "fraction of wrong labels"
@@ -236,6 +247,24 @@ def test_a_rule_in_the_place_of_a_method_names_itself(
     assert "trip" not in data.lcv.long_name and "Eq. 4" not in data.lcv.long_name
     axes = tj.Run({}, None, data).plot.scores()  # type: ignore[arg-type]
     assert unit in axes.get_ylabel().replace("\n", " ")
+
+
+def test_figures_of_a_run_that_is_over_are_drawn_in_other_formats(folder: Path) -> None:
+    assert report.main([str(folder), "--figures", "pdf", "--columns", "2"]) == 0
+    assert {path.name for path in (folder / "figures").glob("s*")} == {"scores.pdf", "scores.svg"}
+    assert b"/MediaBox [ 0 0 504 " in (folder / "figures" / "scores.pdf").read_bytes()
+
+
+def test_formats_stand_between_commas_on_the_command_line() -> None:
+    assert quoted("figures=png,pdf") == quoted("figures=png,pdf", sweep=True) == "figures=[png,pdf]"
+    assert quoted("figures=[svg]") == "figures=[svg]"
+    request = Request("dishonest", ["figures=svg", "figure_columns=1", "figure_titles=false"], ())
+    assert request.drawing() == Drawing(("svg",), 1, False)
+    assert "figure" not in request.command() and request.report_name() == "dishonest"
+    assert Request("dishonest", [], ()).drawing() == Drawing(("png", "pdf"))
+    for wrong in ("figures=jpg", "figure_columns=3", "figure_titles=no"):
+        with pytest.raises(InvalidSetting, match=f"{wrong.partition('=')[0]} must be"):
+            Request("dishonest", [wrong], ()).drawing()
 
 
 def test_formats_that_there_are_not_are_refused(result: Result, tmp_path: Path) -> None:

@@ -166,7 +166,6 @@ def test_names_stand_for_objects_where_it_is_obvious() -> None:
     ("setting", "value", "words"),
     [
         ("data", X, "a ClientData, not of type"),
-        ("data", None, "data=federation.data, or a data set such as dataset='digits'"),
         ("dataset", "digits", "data and dataset are both given"),
         ("n_clients", 3, "data are divided already"),
         ("model", "mpl", "did you mean mlp"),

@@ -59,13 +59,17 @@ class Report:
         self.file(".md").write_text(text)
         return text
 
+    def save(self, figure: Figure, ending: str) -> None:
+        """Write a figure; the command is inside."""
+        name = "Subject" if ending.endswith(".pdf") else "Description"
+        draw(figure, self.file(ending), {name: self.command})
+
     def draw(self, figure: Callable[[], Figure], suffix: str = "") -> None:
-        """Write a figure in every format that is asked for; the command is inside."""
+        """Write a figure in every format that is asked for."""
         for ending in self.drawing.formats:
             with drawn_as(self.drawing):
                 drawn = figure()
-            name = "Subject" if ending == "pdf" else "Description"
-            draw(drawn, self.file(f"{suffix}.{ending}"), {name: self.command})
+            self.save(drawn, f"{suffix}.{ending}")
 
 
 def table(head: str, line: str, rows: Iterable[Mapping[str, Any]]) -> str:

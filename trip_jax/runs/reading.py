@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
+    from trip_jax.runs.pages.inline import InlinePage
+
 SUMMARY = ("final_accuracy", "scores", "liars")
 ARRAYS = ("score", "liar", "examples", "accuracy", "members", "mask")
 """What the files of a run of any version hold at least."""
@@ -46,6 +48,17 @@ class Run:
     def to_dataframe(self) -> "pandas.DataFrame":
         """A row for each client: score, share, examples and more, see `client_table`."""
         return client_table(self.data)
+
+    def report(self) -> "InlinePage":
+        """The page `report.html` of the run, which a notebook shows in a frame.
+
+        Raises:
+            InvalidSetting: an older version wrote the run, without what the report shows.
+        """
+        from trip_jax.runs.pages.inline import InlinePage
+        from trip_jax.runs.pages.run_page import run_page
+
+        return InlinePage(run_page(self.data, self.summary))
 
     @property
     def plot(self) -> Plots:

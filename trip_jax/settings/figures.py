@@ -41,6 +41,6 @@ def drawing_of(figures: Any, columns: Any = None, titles: bool = True) -> Drawin
         choice("figures", one, FORMATS)
     require(
         columns in (None, 1, 2),
-        f"figure_columns must be 1 or 2, or None for what a figure needs, not {columns!r}.",
+        f"figure_columns must be 1 or 2, not {columns!r}: leave it out for what each figure needs.",
     )
     return Drawing(tuple(dict.fromkeys(formats)), columns, bool(titles))
