@@ -22,6 +22,7 @@ from trip_jax.protocol.methods.facts import Costs, Unit
 from trip_jax.protocol.methods.weights import Weights
 from trip_jax.runs.provenance import arrays_hash
 from trip_jax.runs.reading import Run
+from trip_jax.runs.scores import finding
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.figures import Drawing
 from trip_jax.simulation.history import Result
@@ -247,6 +248,22 @@ def test_a_rule_in_the_place_of_a_method_names_itself(
     assert "trip" not in data.lcv.long_name and "Eq. 4" not in data.lcv.long_name
     axes = tj.Run({}, None, data).plot.scores()  # type: ignore[arg-type]
     assert unit in axes.get_ylabel().replace("\n", " ")
+
+
+def test_a_report_begins_with_who_contributed_most(run: Run) -> None:
+    table = run.to_dataframe()
+    best, worst = table.share.idxmax(), table.share.idxmin()
+    said = finding(run.data)
+    assert said == (
+        f"Client {best} contributed most: {table.share[best]:.1f} % of all credit. "
+        f"Client {worst} contributed least: {table.share[worst]:.1f} %."
+    )
+    assert f'"finding":"{said}"' in run.report().html.replace('": "', '":"')
+    liar = run.data.assign(liar=run.data.liar.copy(data=np.arange(6) == best))
+    assert finding(liar).endswith(f"The liar has {table.share[best]:.1f} %.")
+    negative = run.data.assign(score=-abs(run.data.score))
+    assert "a score of -" in finding(negative) and "%" not in finding(negative)
+    assert finding(run.data.assign(score=run.data.score * np.nan)) == ""
 
 
 def test_figures_of_a_run_that_is_over_are_drawn_in_other_formats(folder: Path) -> None:

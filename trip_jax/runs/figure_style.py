@@ -25,7 +25,12 @@ SINGLE, DOUBLE = 3.5, 7.0
 
 HONEST, LIAR, MUTED = "#0072B2", "#D55E00", "#555555"  # blue and vermillion of Okabe and Ito
 TICKS: dict[str, Any] = {"labelsize": 7, "width": 0.6, "length": 2.5}
-FONTS = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "trip_jax"}
+FONTS: Any = {
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "trip_jax",
+}
 """Fonts that publishers take (TrueType), texts that stay texts, and the same bytes every time."""
 
 MADE_BY: dict[str, dict[str, Any]] = {

@@ -31,7 +31,7 @@ def decimals(scores: Sequence[float] | np.ndarray, least: int) -> int:
 
 
 def describe_scores(
-    scores: Sequence[float], liars: Sequence[int], names: Sequence[str] | None = None
+    scores: Sequence[float] | np.ndarray, liars: Sequence[int], names: Sequence[str] | None = None
 ) -> str:
     """The highest and lowest scores, with their shares of all, as a line of text."""
     share, digits = shares(scores), decimals(scores, least=3)
@@ -88,6 +88,33 @@ def in_a_few_lines(
     final = f"test accuracy {accuracy[-1].mean():.3f} ± {accuracy[-1].std():.3f}"
     text = f"{final} after {counted(rounds, 'round')} with {counted(n, 'client')}"
     return text if scores is None else f"{text}\n{describe_scores(scores, liars, names)}"
+
+
+def finding(run: "xarray.Dataset") -> str:
+    """Who contributed most and least, in a sentence; "" where scores are no numbers.
+
+    Args:
+        run: results.nc.
+    """
+    scores, called = run.score.values, labels(run)
+    if len(scores) < 2 or not np.isfinite(scores).all():
+        return ""
+    share, liar = shares(scores), run.liar.values.astype(bool)
+    best, worst = int(scores.argmax()), int(scores.argmin())
+    digits = decimals(scores, least=3)
+    of_best, of_worst = (
+        f"a score of {scores[i]:.{digits}f}" if math.isnan(share[i]) else percent(share[i])
+        for i in (best, worst)
+    )
+    of_all = " of all credit" * (not math.isnan(share[best]))
+    text = (
+        f"Client {called[best]} contributed most: {of_best}{of_all}. "
+        f"Client {called[worst]} contributed least: {of_worst}."
+    )
+    if liar.any() and of_all:
+        who = "The liar has" if liar.sum() == 1 else f"The {liar.sum():,} liars together have"
+        text += f" {who} {percent(share[liar].sum())}."
+    return text
 
 
 def html_of(run: "xarray.Dataset") -> str:
