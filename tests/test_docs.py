@@ -13,6 +13,7 @@ from flax.traverse_util import flatten_dict
 import trip_jax
 from tests.conftest import config_of
 from trip_jax.cli.main import COMMANDS
+from trip_jax.cli.quotes import quoted
 from trip_jax.config import Config
 from trip_jax.protocol.contributions import METHODS
 from trip_jax.runs.variables import COORDINATES, VARIABLES
@@ -55,7 +56,7 @@ def test_commands_compose() -> None:
         commands.add(tuple(re.sub(r",[^\]]*$", "", setting) for setting in settings))
     assert len(commands) > 10
     for settings in together(sorted(commands)):
-        assert config_of(*settings)
+        assert config_of(*map(quoted, settings))
 
 
 def together(commands: list[tuple[str, ...]]) -> list[list[str]]:
