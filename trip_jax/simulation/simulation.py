@@ -61,8 +61,8 @@ class Simulation(Prepared):
     Args:
         model: the network of every client: its name in `MODELS`, settings, a `Model`, or a module
             of Flax Linen.
-        data: the clients' examples and the shared test set, or a `Partition`; None: those of
-            `dataset`.
+        data: the clients' examples [N, ...] with labels [N] and the shared test set, or a
+            `Partition`; None: those of `dataset`.
         topology: who sends to whom: a `Topology` of the same n clients, or a family of graphs by
             name or settings, drawn by `seed`.
         dataset: in place of `data`, what is divided among the clients: a name, settings or arrays.
