@@ -148,7 +148,6 @@ def test_figures_are_axes_without_titles_unless_asked_for(name: str, result: Res
     assert axes.figure in map(pyplot.figure, pyplot.get_fignums())  # which notebooks show
     wide = getattr(result.plot, name)(title="Six $clients", width="double").figure
     assert wide.get_suptitle() == "Six $clients" and wide.get_figwidth() == 7
-    wide.draw_without_rendering()
 
 
 def test_scores_are_drawn_from_the_highest(run: Run) -> None:
