@@ -26,6 +26,7 @@ extensions = [
     "extensions.mathml",
     "extensions.methods",
     "extensions.offline",
+    "extensions.references",
 ]
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!trip_jax\.).*")]  # of ours only what has its full name

@@ -73,7 +73,7 @@ def precision(arguments: Sequence[str]) -> None:
         simulation, _ = prepare(replace(config, precision=name))
         past = Snapshot(simulation.start(), [], [])
         began = time.perf_counter()
-        result = simulation.run(_Said(name), past=past)
+        result = simulation.run(_Said(name), past=past, progress=False)
         whole = time.perf_counter() - began - result.compile_seconds
         first = first or result
         ceiling = matmul_ceiling(name, device)

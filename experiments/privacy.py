@@ -120,7 +120,7 @@ def measured(epsilon: float, cell: Cell, plain: Cell) -> Iterator[dict[str, Any]
 def _honest_flagged(cell: Cell) -> Arrays:
     """Which part of honest clients' models C1 refuses, and of their reports C2."""
     defended = cell.simulation.with_liars(Adversary(), Defence(c1=True, c2=True))
-    result = defended.run()
+    result = defended.run(progress=False)
     mask = result.topology.masks(len(result.timings))
     others = mask.sum() - mask.shape[0] * mask.shape[1]
     return {

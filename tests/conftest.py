@@ -194,7 +194,7 @@ def kept_namesakes() -> Iterator[None]:
 def quick_figures() -> Iterator[None]:
     """Figures take as long as all else of a small run, and others test them."""
 
-    def draw(_: xarray.Dataset, folder: Path) -> None:
+    def draw(_: xarray.Dataset, folder: Path, *__: object) -> None:
         folder.mkdir()
         (folder / "phi.png").touch()
 

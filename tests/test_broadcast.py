@@ -222,7 +222,7 @@ def test_reports_that_all_arrive_give_the_coordinators_phi() -> None:
 
 
 def test_a_run_says_who_agrees(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trip_jax.runs.directory.draw_figures", lambda folder, data: None)
+    monkeypatch.setattr("trip_jax.runs.directory.draw_figures", lambda *_: None)
     settings = (*TINY, "protocol=broadcast", "protocol.liars=0.4", "hydra.run.dir=run")
     told = command(*settings, "protocol.behaviour=equivocate", "topology=ring")
     assert told.code == 0 and "100 % of honest clients have the same contributions" in told.out

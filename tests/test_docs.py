@@ -4,13 +4,19 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from flax.traverse_util import flatten_dict
 
 import trip_jax
 from tests.conftest import config_of
+from trip_jax.cli.main import COMMANDS
+from trip_jax.cli.quotes import quoted
+from trip_jax.config import Config
 from trip_jax.protocol.contributions import METHODS
+from trip_jax.runs.variables import COORDINATES, VARIABLES
 from trip_jax.shapley import SEMIVALUES
 
 ROOT = Path(__file__).parent.parent
@@ -32,7 +38,7 @@ def test_snippets_run_one_after_another(
         pytest.importorskip("torch", reason="pip install torch")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(SEMIVALUES, "_named", dict(SEMIVALUES._named))
-    monkeypatch.setattr("trip_jax.runs.directory.draw_figures", lambda folder, data: None)
+    monkeypatch.setattr("trip_jax.runs.directory.draw_figures", lambda *_: None)
     names: dict[str, object] = {"__name__": "__main__"}
     rounds = r"\brounds=\d+" if page != "truth" else r"$^"  # whole, as it once took minutes
     for number, block in enumerate(SNIPPETS[page], start=1):
@@ -50,7 +56,7 @@ def test_commands_compose() -> None:
         commands.add(tuple(re.sub(r",[^\]]*$", "", setting) for setting in settings))
     assert len(commands) > 10
     for settings in together(sorted(commands)):
-        assert config_of(*settings)
+        assert config_of(*map(quoted, settings))
 
 
 def together(commands: list[tuple[str, ...]]) -> list[list[str]]:
@@ -89,6 +95,33 @@ def test_the_table_of_methods_is_what_they_say(monkeypatch: pytest.MonkeyPatch) 
     assert rows.keys() == set(METHODS)
     assert "cosines summed over rounds" in rows["cgsv"] and r"\min(2^m" in rows["trip"]
     assert "the models of all rounds" in rows["surrogate"] and "`budget`" in rows["surrogate"]
+
+
+def test_references_have_every_setting_variable_command_and_experiment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("sphinx", reason="pip install sphinx")
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from extensions import references
+
+    text = {name: "\n".join(write()) for name, write in references.WRITTEN.items()}
+    rows = re.findall(r"^\| `([\w.]+)` \|(.*)\|$", text["settings-reference"], re.MULTILINE)
+    of_groups = {f"{group}.{key}" for group in references.groups() for key in ("kind", "name")}
+    held = set(flatten_dict(asdict(Config()), sep="."))
+    assert dict(rows).keys() == held - of_groups
+    for name, row in rows:
+        default, what, values = re.split(r"(?<!\\)\|", row)
+        assert default.strip() and what.strip() and values.strip(), name
+    assert "read with adversary=d2, d1d2" in dict(rows)["adversary.amount"]
+    for one in (*COORDINATES, *VARIABLES):
+        assert one.name.startswith("{") or f"| `{one.name}` |" in text["variables-reference"]
+    for command in COMMANDS:
+        said = text["commands-reference"].split(f"## trip-jax {command}\n")[1].partition("##")[0]
+        assert "usage" in said or f"trip-jax {command}" in said, command
+    for path in (ROOT / "experiments").glob("[a-z]*.py"):
+        assert f"python -m experiments.{path.stem}" in text["experiments-reference"], path.stem
+    for name in [name for name in sys.modules if name.split(".")[0] == "extensions"]:
+        monkeypatch.delitem(sys.modules, name)
 
 
 def test_the_reference_has_every_public_name() -> None:

@@ -36,7 +36,7 @@ def short(once: Once) -> Path:
 
     def fill(folder: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(figures, "draw_all", lambda _, drawn: drawn.mkdir())
+            patch.setattr(figures, "draw_all", lambda _, drawn, *__: drawn.mkdir())
             run(config_of(*SHORT), folder)
 
     return once("short_with_checkpoints", fill)

@@ -69,7 +69,7 @@ def test_a_federation_is_frozen_and_says_what_it_is() -> None:
     result = honest.run()
     assert result.federation is honest.federation
     assert "n=6, seed=0, training=Training(rounds=1" in repr(result)
-    assert "Defence(c1=False, c2=True" in repr(lying) and len(repr(result)) < 1000
+    assert "Defence(c2=True" in repr(lying) and len(repr(result)) < 1000
 
 
 def test_one_observer_hears_of_a_run() -> None:

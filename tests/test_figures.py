@@ -18,6 +18,8 @@ from matplotlib.text import Text
 
 from tests.conftest import rarely
 from trip_jax.runs import figures, meaning
+from trip_jax.runs.figure_style import drawn_as
+from trip_jax.settings.figures import FORMATS, Drawing
 
 TITLE = (
     "test: digits, noisy_images, $n$ clients, watts_strogatz, mlp, rounds of 1 epochs, c1 and c2"
@@ -137,6 +139,40 @@ def test_every_run_is_drawn_to_readable_files(name: str, tmp_path: Path) -> None
         height, width, _ = matplotlib.image.imread(path).shape
         assert width in (1050, 1500, 2100)  # 3.5, 5 or 7 inches
         assert 600 < height < 2300
+
+
+def test_figures_for_papers_have_true_type_fonts_and_no_titles(tmp_path: Path) -> None:
+    narrow = Drawing(("pdf", "svg"), columns=1, titles=False)
+    paths = figures.draw_all(RUNS["hundred"], tmp_path, narrow)
+    assert {path.suffix for path in paths} == {".pdf", ".svg"} and len(paths) == 8
+    for path in paths:
+        held = path.read_bytes()
+        if path.suffix == ".pdf":
+            assert b"/CIDFontType2" in held and b"/Type3" not in held
+            assert b"/MediaBox [ 0 0 252 " in held  # points: 3.5 inches
+        else:
+            assert b'width="252pt"' in held and b"<text" in held and TITLE.encode() not in held
+
+
+def test_a_figure_is_written_the_same_twice(tmp_path: Path) -> None:
+    for ending in FORMATS:
+        once, again = (tmp_path / f"{name}.{ending}" for name in "ab")
+        for path in (once, again):
+            figures.draw(figures.accuracy(RUNS["two clients"]), path)
+        assert once.read_bytes() == again.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"), [("hundred", 1), rarely("liars", 2), rarely("directed, more", 1)]
+)
+def test_texts_stay_inside_figures_of_any_width(name: str, columns: int) -> None:
+    for figure_of in (figures.accuracy, figures.phi, figures.scores, figures.graph):
+        with drawn_as(Drawing(columns=columns)):
+            figure = figure_of(RUNS[name])
+        figure.draw_without_rendering()
+        inside, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+        assert width == 3.5 * columns
+        assert inside.x0 >= 0 and inside.x1 <= width and inside.y0 >= 0 and inside.y1 <= height
 
 
 @pytest.mark.parametrize(

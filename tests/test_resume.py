@@ -23,11 +23,11 @@ from trip_jax import Adversary, ChannelConfig, Contribution, Defence, InvalidSet
 from trip_jax.config import Training
 from trip_jax.runs.launch import run
 from trip_jax.runs.lock import locked
-from trip_jax.runs.progress import RoundProgress
 from trip_jax.runs.resume import ROUNDS, RunCheckpoints
 from trip_jax.runs.verify import verify
 from trip_jax.settings.errors import Interrupted
 from trip_jax.simulation.history import Result, Snapshot
+from trip_jax.simulation.progress import RoundProgress
 from trip_jax.simulation.rounds import FiledRounds
 
 RUN = (*TINY, "training.rounds=6", "adversary=d1d2", "defence=both", "n_clients=4", "devices=1")

@@ -28,11 +28,11 @@ from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.state import Record
 from trip_jax.runs.dataset import to_dataset
 from trip_jax.runs.prepare import prepare
-from trip_jax.runs.progress import RoundProgress
 from trip_jax.runs.round_log import COLUMNS
 from trip_jax.settings.errors import Interrupted, InvalidSetting
 from trip_jax.simulation.history import Timing
 from trip_jax.simulation.observer import Observer
+from trip_jax.simulation.progress import RoundProgress
 
 FINISHED = (*RUN, "seed=5")
 

@@ -113,7 +113,7 @@ def test_directories_do_without_phi(
     """Figures, report, results, verification, going on; and a page that lists some clients."""
     drawn = tmp_path / "run" / "figures"
     with monkeypatch.context() as quick:
-        quick.setattr(figures, "draw_all", lambda _, folder: folder.mkdir())
+        quick.setattr(figures, "draw_all", lambda _, folder, *__: folder.mkdir())
         with_phi = command(*RUN, *more, "hydra.run.dir=with_phi")
     command(*RUN, *more, "keep_phi=false", "training.rounds=3")
     assert {path.stem for path in drawn.iterdir()} == {"accuracy", "scores", "graph"}

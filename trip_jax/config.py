@@ -22,7 +22,9 @@ from trip_jax.protocol.exchange import ChannelConfig
 from trip_jax.protocol.reporting import ProtocolConfig
 from trip_jax.protocol.weighing import Trust
 from trip_jax.settings import EXECUTION, above_zero, choice, count, execution, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, seed_of
+from trip_jax.settings.figures import Drawing, drawing_of
 from trip_jax.topology import SCHEDULES, Clocks, Participation, TopologyConfig
 from trip_jax.tracking import TRACKERS
 
@@ -48,8 +50,8 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+@dataclass(frozen=True, repr=False)
+class Checkpoint(Brief):
     """When a run saves what it needs to go on after an interruption."""
 
     every: int | None = None  # rounds; None: once a minute has passed since the last
@@ -61,8 +63,8 @@ class Checkpoint:
         count("checkpoint.keep", self.keep, 1)
 
 
-@dataclass(frozen=True)
-class Config:
+@dataclass(frozen=True, repr=False)
+class Config(Brief):
     """The settings of a run, in the groups of the command line."""
 
     n_clients: int = 8
@@ -75,6 +77,9 @@ class Config:
     keep_phi: bool | None = None  # [n, n]; None: of up to `MAX_KEPT` clients
     memory_limit: float | None = execution(None)  # GiB that a run may take; None: what there is
     keep_programs: bool = execution(True)  # compiled programs, on disk for the next process
+    figures: tuple[str, ...] = execution(("png",))  # formats of the figures
+    figure_columns: int | None = execution(None)  # of a paper that they are wide
+    figure_titles: bool = execution(True)
     track: str = execution("none")  # who hears of the run while it goes on
     distributed: Distributed = field(default_factory=Distributed, metadata=EXECUTION)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
@@ -118,12 +123,18 @@ class Config:
             f"participation={self.participation.kind}, or set schedule=synchronous.",
         )
         seed_of(self.seed)
+        assert self.drawing
 
     @property
     def kinds(self) -> dict[str, str]:
         """What was chosen for each section that is one of several kinds."""
         sections = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: one.kind for name, one in sections.items() if hasattr(one, "kind")}
+
+    @property
+    def drawing(self) -> Drawing:
+        """How the figures are written."""
+        return drawing_of(self.figures, self.figure_columns, self.figure_titles)
 
     def calibrated(self) -> "Config":
         """These settings, with C2's penalty and distance filled in where they are None."""

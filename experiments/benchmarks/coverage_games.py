@@ -62,7 +62,7 @@ def final_games(n: int) -> list[TabulatedGame]:
         tj.topology.build(nx.star_graph(n - 1), np.asarray(federation.data.sizes)),
         training=tj.Training(rounds=2, local_epochs=1, learning_rate=0.05),
     )
-    result = simulation.keeping_updates().run()
+    result = simulation.keeping_updates().run(progress=False)
     journal = Journal.of(result.records, simulation.topology, simulation.learner)
     inside = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
     response = Response.none(*journal.updates.shape[:2])

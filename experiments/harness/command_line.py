@@ -12,6 +12,7 @@ from trip_jax.cli.command import command
 from trip_jax.runs.interruption import EXIT_CODE, KEPT
 from trip_jax.settings import choice, count
 from trip_jax.settings.errors import Interrupted, InvalidSetting
+from trip_jax.settings.figures import Drawing, drawing_of
 
 CHOSEN_BY_GROUP = {
     f"{group}.{key}": f"{group}.{key} follows from its group: give {group}={{value}}."
@@ -33,7 +34,10 @@ CHOSEN_BY_GROUP = {
 USUAL = ("scale", "dataset", "model", "seed")
 """What every command written into a report states, given or not."""
 
-UNTOLD = ("out", "budget")
+OF_FIGURES = ("figures", "figure_columns", "figure_titles")
+"""Settings of every experiment that say how its figures are written."""
+
+UNTOLD = ("out", "budget", *OF_FIGURES)
 """Settings that change no result, which neither commands in reports nor their names tell."""
 
 UNITS_OF_TIME = {"s": 1, "m": 60, "h": 3600}
@@ -61,7 +65,7 @@ class Request:
         names: Collection[str],
         fixed: Mapping[str, str] | None = None,
     ):
-        self.experiment, self._names = experiment, names
+        self.experiment, self._names = experiment, (*names, *OF_FIGURES)
         self._given: dict[str, str] = {}
         self._defaults: dict[str, str] = {}  # of the settings of its own that were looked up
         self.overrides: tuple[str, ...] = ()
@@ -69,7 +73,7 @@ class Request:
             name, equals, value = argument.lstrip("+").partition("=")
             if not equals or not value:
                 raise InvalidSetting(f"Cannot read {argument!r}: a setting is written NAME=VALUE.")
-            if name in names:
+            if name in self._names:
                 self._given[name] = value
             elif name == "experiment":
                 raise InvalidSetting("experiment is fixed here: give single settings instead.")
@@ -147,6 +151,14 @@ class Request:
         if not found:
             raise InvalidSetting(f"{name}={time} is no time: write {name}=540s, 30m or 2h.")
         return float(found[1]) * UNITS_OF_TIME[found[2]]
+
+    def drawing(self) -> Drawing:
+        """How figures are written: as PNG and PDF unless `figures` says otherwise."""
+        columns, titles = self._given.get("figure_columns"), self._given.get("figure_titles")
+        choice("figure_titles", titles or "true", ("true", "false"))
+        choice("figure_columns", columns or "null", ("null", "1", "2"))
+        wide = int(columns) if columns in ("1", "2") else None
+        return drawing_of(self._given.get("figures", "png,pdf"), wide, titles != "false")
 
     def folder(self, default: str) -> Path:
         """Where results go."""

@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from trip_jax.runs.progress import columns, duration
+from trip_jax.simulation.progress import columns, duration
 from trip_jax.truth.unfinished import Progress
 
 SECONDS_A_LINE = 30.0

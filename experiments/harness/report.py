@@ -1,17 +1,17 @@
-"""What an experiment writes: rows as CSV, tables as Markdown, figures as PNG and PDF."""
+"""What an experiment writes: rows as CSV, tables as Markdown, and figures."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import matplotlib
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.harness.command_line import Request
-from trip_jax.runs.figures import HONEST, LIAR, plain, titled_figure
+from trip_jax.runs.figure_style import HONEST, LIAR, draw, drawn_as, plain, titled_figure
+from trip_jax.settings.figures import Drawing
 
 COLOURS = (HONEST, LIAR, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito's
 LOOKS = tuple(zip(COLOURS * 2, "osD^vPX*ph<>dH", strict=True))
@@ -24,6 +24,7 @@ class Report:
 
     stem: Path  # of all names
     command: str
+    drawing: Drawing = Drawing(("png", "pdf"))
 
     @classmethod
     def of(cls, request: Request, folder: Path, **of: str) -> Self:
@@ -32,7 +33,7 @@ class Report:
         Args:
             of: its data set and its model, where several may be asked for.
         """
-        return cls(folder / request.report_name(**of), request.command(**of))
+        return cls(folder / request.report_name(**of), request.command(**of), request.drawing())
 
     def file(self, ending: str) -> Path:
         """The file whose name ends so."""
@@ -58,16 +59,17 @@ class Report:
         self.file(".md").write_text(text)
         return text
 
-    def save(self, figure: Figure, ending: str = ".png") -> None:
-        """Write a figure."""
+    def save(self, figure: Figure, ending: str) -> None:
+        """Write a figure; the command is inside."""
         name = "Subject" if ending.endswith(".pdf") else "Description"
-        figure.savefig(self.file(ending), dpi=300, metadata={name: self.command})
+        draw(figure, self.file(ending), {name: self.command})
 
     def draw(self, figure: Callable[[], Figure], suffix: str = "") -> None:
-        """A figure as PNG and PDF, with fonts of the kind that publishers take (TrueType)."""
-        with matplotlib.rc_context({"pdf.fonttype": 42}):
-            for ending in (".png", ".pdf"):
-                self.save(figure(), suffix + ending)
+        """Write a figure in every format that is asked for."""
+        for ending in self.drawing.formats:
+            with drawn_as(self.drawing):
+                drawn = figure()
+            self.save(drawn, f"{suffix}.{ending}")
 
 
 def table(head: str, line: str, rows: Iterable[Mapping[str, Any]]) -> str:

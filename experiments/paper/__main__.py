@@ -32,8 +32,8 @@ from experiments.paper.queue.work import TWO_CORES, Rates, measured
 from experiments.paper.queue.working import Worker
 from trip_jax.runs.interruption import Deadline
 from trip_jax.runs.lock import locked
-from trip_jax.runs.progress import duration
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.simulation.progress import duration
 
 NAMES = ("scale", "budget", "only", "where", "out")
 

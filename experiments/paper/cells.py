@@ -17,9 +17,9 @@ from trip_jax import Config
 from trip_jax.learning.evaluation import ACCURACY, UTILITIES
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.prepare import lay_out
-from trip_jax.runs.progress import duration
 from trip_jax.runs.reading import is_over
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.simulation.progress import duration
 from trip_jax.truth.centralized.fedavg import Models, coalition_utilities, fedavg
 from trip_jax.truth.replayed import REPLAYS
 from trip_jax.truth.shapley_value import (

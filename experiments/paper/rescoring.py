@@ -22,12 +22,12 @@ from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.round import Liars, Timetable
 from trip_jax.protocol.state import State
 from trip_jax.runs.interruption import Interruption
-from trip_jax.runs.progress import duration
 from trip_jax.runs.provenance import json_hash
 from trip_jax.runs.reading import is_over
 from trip_jax.runs.resume import arrays_of, state_of
 from trip_jax.settings.errors import Diverged
 from trip_jax.settings.plurals import counted
+from trip_jax.simulation.progress import duration
 from trip_jax.topology import Topology
 
 

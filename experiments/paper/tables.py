@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import nan
 from typing import Any
@@ -93,11 +94,11 @@ class Table:
                 title = self._title(dataset, model, cost, one)
                 named = frame.rename(columns={"column": study.request.experiment})
                 text = written.write(named, self.title, title, *self._sections(frame, cost, drawn))
-            written.save(draw_distances(self._series(frame), self.title, title))
-            scatter = draw_scatter(shown, f"{title}; seed {study.seeds[0]} shown")
-            written.save(scatter, "_scatter.png")
-            yardsticks = draw_yardsticks(self._series(frame), ["column"], title)
-            written.save(yardsticks, "_yardsticks.png")
+            written.draw(partial(draw_distances, self._series(frame), self.title, title))
+            of_seed = f"{title}; seed {study.seeds[0]} shown"
+            written.draw(partial(draw_scatter, shown, of_seed), "_scatter")
+            series = self._series(frame)
+            written.draw(partial(draw_yardsticks, series, ["column"], title), "_yardsticks")
             print(f"{text}\nresults in {study.folder}")
 
     def label(self, column: str) -> str:

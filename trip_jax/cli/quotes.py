@@ -21,6 +21,9 @@ from trip_jax.config import Config
 from trip_jax.settings.errors import InvalidSetting
 
 OF_HYDRA = re.compile(r"hydra\.[\w.]*dir")
+FORMATS = "figures"
+"""A list of choices: commas alone make one, in a sweep as well."""
+
 CHOSEN = ("kind", "name")  # by their group
 ITEM = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,]*?)\s*(?:,|$)""")
 INTEGER = re.compile(r"0|-?[1-9][0-9]*")
@@ -46,6 +49,8 @@ def quoted(argument: str, sweep: bool = False) -> str:
             return f"{given}={_quoted(value)}"
         several = value if _read(value) is not False else ",".join(map(_quoted, _items(value)))
         return f"{given}={several}"
+    if name == FORMATS:
+        return f"{given}=[{value.strip('[]')}]"
     if name in lists() and value.startswith("[") and value.endswith("]"):
         items = list(_items(value[1:-1]))
         for item in items:
@@ -71,7 +76,8 @@ def texts() -> frozenset[str]:
 def lists() -> frozenset[str]:
     """Settings that are lists of such texts."""
     of_texts = {tuple[str, ...], tuple[int | str, ...]}
-    return frozenset(name for name, hint in _settings(Config) if of_texts & set(_kinds(hint)))
+    found = (name for name, hint in _settings(Config) if of_texts & set(_kinds(hint)))
+    return frozenset(found) - {FORMATS}
 
 
 def _settings(section: type, prefix: str = "") -> Iterator[tuple[str, Any]]:

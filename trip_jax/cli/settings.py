@@ -5,8 +5,8 @@ Meanings are the comments of conf/; what is allowed is what `Config` says when i
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType
@@ -21,10 +21,10 @@ from trip_jax.cli.command import command
 from trip_jax.cli.comments import Commented, read_comments
 from trip_jax.config import Config
 from trip_jax.protocol.contributions import METHODS
-from trip_jax.runs.progress import in_lines
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.settings import choice
 from trip_jax.settings.idle import GROUPED, choosers, readers
+from trip_jax.simulation.progress import in_lines
 
 USAGE = """\
 trip-jax settings          the groups, and the settings outside groups
@@ -40,10 +40,9 @@ def main(argv: Sequence[str]) -> None:
     if {"-h", "--help"} & set(argv):
         print(USAGE, end="")
         return
-    groups = sorted(path.name for path in CONF.iterdir() if any(path.glob("*.yaml")))
     if argv:
-        choice("GROUP", " ".join(argv), groups)
-    print("\n".join(_of_group(argv[0]) if argv else _overview(groups)))
+        choice("GROUP", " ".join(argv), groups())
+    print("\n".join(_of_group(argv[0]) if argv else _overview(groups())))
 
 
 def _overview(groups: Sequence[str]) -> Iterator[str]:
@@ -56,8 +55,7 @@ def _overview(groups: Sequence[str]) -> Iterator[str]:
         yield from _hanging(f"  {plus + group:<13} ", choices)
     yield ""
     yield "Settings outside groups, NAME=VALUE:"
-    for file in (CONF / "config.yaml", *_choices("execution").values()):
-        yield from _settings("", {file.stem: file})
+    yield from _lines(outside_groups())
     yield ""
     yield "trip-jax settings GROUP tells a group's choices and settings."
 
@@ -79,10 +77,10 @@ def _of_group(group: str) -> Iterator[str]:
         return
     yield f"Choices, {group}=CHOICE; * is the quickstart's:"
     chosen = _chosen()[group]
-    for name, path in files.items():
+    for name, about in choices_of(group).items():
         label = name + "*" * (name == chosen)
-        yield from _hanging(f"  {label:<16} ", _about(read_comments(path)))
-    settings = list(_settings(group if is_dataclass(section) else "", files))
+        yield from _hanging(f"  {label:<16} ", about)
+    settings = list(_lines(of_group(group)))
     if settings:
         yield ""
         yield "Settings, NAME=VALUE:"
@@ -122,11 +120,29 @@ def _about(file: Commented) -> str:
     return " ".join(file.header) or next(filter(None, map(file.keys.get, keys)), "")
 
 
-def _settings(group: str, files: dict[str, Path]) -> Iterator[str]:
-    """A few lines on each setting that files write.
+@dataclass(frozen=True)
+class Described:
+    """A setting as people read of it.
+
+    Attributes:
+        name: on the command line.
+        default: of the quickstart, as the command line takes it.
+        meaning: what it says, with its unit.
+        facts: which values it takes, its defaults beside other choices, and what reads it.
+    """
+
+    name: str
+    default: str
+    meaning: str
+    facts: tuple[str, ...]
+
+
+def described(group: str, files: Mapping[str, Path]) -> Iterator[Described]:
+    """The settings that files of configuration write.
 
     Args:
         group: the files are its choices; "" if settings are written by their full names.
+        files: by their names without ending.
     """
     prefix = f"{group}." if group else ""
     read = {name: read_comments(path) for name, path in files.items()}
@@ -140,18 +156,46 @@ def _settings(group: str, files: dict[str, Path]) -> Iterator[str]:
         key = name.removeprefix(prefix)
         if key not in comments or name not in default or key in GROUPED:
             continue
-        value = default[name]
-        yield f"  {name}={_written(value)}"
-        yield from _hanging("      ", comments[key])
+        value = _written(default[name])
         others = {choice: _written(of[key]) for choice, of in written.items() if key in of}
         differ = [
             f"{other} with {group}={choice}"
             for choice, other in others.items()
-            if other not in (_written(value), choice, "???")
+            if other not in (value, choice, "???")
         ]
-        said = [allowed(name), *differ, *_read_with(group, key)]
-        yield from _hanging("      ", f"[{'; '.join(said)}]")
-        if name == METHODS.setting:
+        said = (allowed(name), *differ, *_read_with(group, key))
+        yield Described(name, value, comments[key], said)
+
+
+def groups() -> list[str]:
+    """The groups of settings, in the order of their names."""
+    return sorted(path.name for path in CONF.iterdir() if any(path.glob("*.yaml")))
+
+
+def outside_groups() -> Iterator[Described]:
+    """The settings that belong to no group, or say how a run is carried out."""
+    for file in (CONF / "config.yaml", *_choices("execution").values()):
+        yield from described("", {file.stem: file})
+
+
+def of_group(group: str) -> Iterator[Described]:
+    """The settings of a group."""
+    section = getattr(Config(), group, None)
+    yield from described(group if is_dataclass(section) else "", _choices(group))
+
+
+def choices_of(group: str) -> dict[str, str]:
+    """What each choice of a group is, by name."""
+    return {name: _about(read_comments(path)) for name, path in _choices(group).items()}
+
+
+def _lines(settings: Iterable[Described]) -> Iterator[str]:
+    """A few lines on each setting."""
+    for one in settings:
+        yield f"  {one.name}={one.default}"
+        yield from _hanging("      ", one.meaning)
+        yield from _hanging("      ", f"[{'; '.join(one.facts)}]")
+        if one.name == METHODS.setting:
             for method in METHODS:
                 yield from _hanging(f"      {method}: ", METHODS[method].in_words())
 

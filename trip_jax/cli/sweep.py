@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from trip_jax.runs.progress import columns
 from trip_jax.runs.sweep import FAILED, OF_SCORE, TABLE, write_table
+from trip_jax.simulation.progress import columns
 from trip_node.deployment.scores import percent
 from trip_node.settings.lines import say
 

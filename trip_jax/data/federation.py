@@ -13,11 +13,13 @@ from jaxtyping import Int32, Real
 from trip_jax.data.doubts import notice_few_examples
 from trip_jax.data.examples import as_examples, as_labels, extremes, require_alike
 from trip_jax.settings import require
+from trip_jax.settings.brief import brief
 from trip_jax.settings.declared import array, instance, told
 from trip_jax.settings.names import as_name, as_names
+from trip_jax.settings.plurals import counted
 
 
-@struct.dataclass
+@struct.dataclass(repr=False)
 class ClientData:
     """Each client's training examples, as rows of one shared array, and the common test set.
 
@@ -35,6 +37,10 @@ class ClientData:
     test_labels: Int32[Array, " N_test"]
     # What the n clients are called, in the order of `settings.names`; None: 0..n-1.
     names: tuple[str, ...] | None = struct.field(pytree_node=False, default=None)
+
+    def __repr__(self) -> str:
+        said = f"{counted(len(self.sizes), 'client')}, {examples_of(self.images, self.test_images)}"
+        return f"ClientData({said}{f', names={brief(self.names)}' * (self.names is not None)})"
 
     @classmethod
     def of_clients(cls, clients: Any, test: Any) -> "ClientData":
@@ -145,6 +151,12 @@ def _check_owners(examples: Any, sizes: Any, n_rows: int) -> None:
         f"`examples` must number rows of `images`, 0 to {n_rows - 1}, and be padded with 0, not "
         f"{low} to {high}.",
     )
+
+
+def examples_of(train: Any, test: Any) -> str:
+    """How many examples there are of what kind, in words."""
+    each = f"{train.dtype}{list(train.shape[1:])}"
+    return f"{len(train):,} training and {len(test):,} test examples of {each}"
 
 
 def as_seen(images: Real[Array, "B ..."]) -> Real[Array, "B ..."]:

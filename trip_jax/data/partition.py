@@ -13,6 +13,7 @@ from trip_jax.data.examples import in_unit_interval
 from trip_jax.data.federation import ClientData
 from trip_jax.data.sources import Dataset
 from trip_jax.settings import Kinds, above_zero, at_least, choice, count, fraction, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, instance, integer, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.idle import chosen_from, read_by_kind
@@ -39,8 +40,8 @@ DISTRIBUTIONS: Kinds[Callable[..., Division]] = Kinds("distribution")
 the setting `order` deals to clients."""
 
 
-@dataclass(frozen=True)
-class Distribution:
+@dataclass(frozen=True, repr=False)
+class Distribution(Brief):
     """How training examples fall to clients; levels run linearly from 0 to their maximum."""
 
     kind: str = chosen_from(DISTRIBUTIONS, "iid")
@@ -227,13 +228,17 @@ def _shuffled_classes(data: Dataset, rng: Generator) -> Iterator[np.ndarray]:
         yield rng.permutation(np.flatnonzero(data.train_labels == c))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Partition:
     """Clients' data on the device, and what distinguishes one client's data from another's."""
 
     data: ClientData
     levels: np.ndarray  # [n] what the distribution varies, see `level_name`
     level_name: str  # "examples", "sigma of pixel noise", "fraction of wrong labels", ...
+
+    def __repr__(self) -> str:
+        least, most = (f"{level:,.4g}" for level in (self.levels.min(), self.levels.max()))
+        return f"Partition({self.data!r}, {self.level_name} from {least} to {most})"
 
     @property
     def names(self) -> tuple[str, ...] | None:

@@ -10,8 +10,10 @@ import numpy as np
 from trip_jax.data.cache import Arrays
 from trip_jax.data.doubts import notice_empty_classes
 from trip_jax.data.examples import NUMBERING, as_examples, as_labels, require_alike
+from trip_jax.data.federation import examples_of
 from trip_jax.data.tfds_source import load_tfds
 from trip_jax.settings import Kinds, choice, count, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, integer, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.idle import chosen_from
@@ -26,8 +28,8 @@ DATASETS: Kinds[Callable[["DatasetConfig"], Arrays]] = Kinds("dataset")
 them; what is read of it is drawn afterwards."""
 
 
-@dataclass(frozen=True)
-class DatasetConfig:
+@dataclass(frozen=True, repr=False)
+class DatasetConfig(Brief):
     """Which images; `train_size` and `test_size` are drawn by seed (None: all)."""
 
     name: str = chosen_from(DATASETS, "digits")
@@ -41,7 +43,7 @@ class DatasetConfig:
         count("dataset.test_size", self.test_size, 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """A classification task in NumPy arrays.
 
@@ -61,6 +63,10 @@ class Dataset:
     test_images: np.ndarray  # [N', ...]
     test_labels: np.ndarray  # [N'] int32
     n_classes: int = None  # type: ignore[assignment]  # an integer once it is made
+
+    def __repr__(self) -> str:
+        of = examples_of(self.train_images, self.test_images)
+        return f"Dataset({of}, {self.n_classes} classes)"
 
     def __post_init__(self) -> None:
         told: int | None = self.n_classes

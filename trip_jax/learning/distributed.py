@@ -5,12 +5,13 @@ from dataclasses import dataclass
 import jax
 
 from trip_jax.settings import count, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
 
 
-@dataclass(frozen=True)
-class Distributed:
+@dataclass(frozen=True, repr=False)
+class Distributed(Brief):
     """Processes that share one run, usually one a host; all are given the same configuration."""
 
     coordinator: str | None = None  # HOST:PORT of the first; "auto": Slurm, a TPU pod, ... say all

@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Key, Real
 
 from trip_jax.settings import require
+from trip_jax.settings.brief import brief
 from trip_jax.settings.declared import told
 from trip_jax.settings.errors import InvalidSetting
 
@@ -40,7 +41,7 @@ class Split:
     rest: Callable[[Params, Array], Array]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """A classifier as pure functions; examples are float32, of bytes in [0, 1], or int32 tokens.
 
@@ -64,6 +65,9 @@ class Model:
     split: Split | None = None
     ours: bool = False
     sized: "Callable[[int], Model] | None" = None
+
+    def __repr__(self) -> str:
+        return f"Model(init={brief(self.init)}, apply={brief(self.apply)})"
 
     def __post_init__(self) -> None:
         for name in ("init", "apply", "predict", "learn"):

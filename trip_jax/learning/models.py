@@ -15,6 +15,7 @@ from trip_jax.learning.convolution import FORMS, Form
 from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.model import Model, Params, Split
 from trip_jax.settings import Kinds, choice, count, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, instance, integer
 from trip_jax.settings.idle import chosen_from, read_by_kind
 
@@ -81,8 +82,8 @@ MODELS: Kinds[Callable[["ModelConfig", Sequence[int], int], Model]] = Kinds("mod
 """From the settings, the shape of an example and the number of classes, a network."""
 
 
-@dataclass(frozen=True)
-class ModelConfig:
+@dataclass(frozen=True, repr=False)
+class ModelConfig(Brief):
     """Settings of the network that every client trains."""
 
     kind: str = chosen_from(MODELS, "mlp")

@@ -27,6 +27,7 @@ from jax import Array
 from jaxtyping import Float, Key
 
 from trip_jax.settings import Kinds, choice, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.idle import chosen_from, read_by_kind
@@ -127,8 +128,8 @@ PRIVACIES: Kinds[Callable[["Privacy", int], Mechanism]] = Kinds("privacy.kind")
 """`(settings, rounds of the run)` -> `Mechanism`."""
 
 
-@dataclass(frozen=True)
-class Privacy:
+@dataclass(frozen=True, repr=False)
+class Privacy(Brief):
     """The settings that say what of a client's training leaves the client."""
 
     kind: str = chosen_from(PRIVACIES, "none")

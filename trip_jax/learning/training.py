@@ -19,14 +19,15 @@ from jaxtyping import Float, Int, Key
 from trip_jax.data.federation import ClientData, as_seen
 from trip_jax.learning.model import Params
 from trip_jax.settings import above_zero, count, execution, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 
 Trained: TypeAlias = tuple[Float[Array, "*R P"], Float[Array, "*R"]]
 """Models after training, and the mean loss of each one's last epoch."""
 
 
-@dataclass(frozen=True)
-class Training:
+@dataclass(frozen=True, repr=False)
+class Training(Brief):
     """Local SGD; the optimiser state starts afresh in every round."""
 
     rounds: int = 10

@@ -15,6 +15,7 @@ from trip_jax.learning.learner import Learner
 from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.round import Round
 from trip_jax.settings import Kinds, at_least, choice, fraction, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, instance
 from trip_jax.settings.idle import Effect, chosen_from, read_by_kind, read_unless
 from trip_jax.settings.names import number_of
@@ -61,8 +62,8 @@ receiver's model is as good as the liar's, the learner) -> fake models."""
 FAKES: Kinds[Fake] = Kinds("adversary.fake")
 
 
-@dataclass(frozen=True)
-class Adversary:
+@dataclass(frozen=True, repr=False)
+class Adversary(Brief):
     """Who lies and how, as settings.
 
     "garbage" is neither D1 nor D2: all that such a liar sends and reports is no number.

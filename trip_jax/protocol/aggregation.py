@@ -13,6 +13,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
 from trip_jax.settings import Kinds, choice
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import chosen_from
 from trip_jax.topology import Neighbourhoods
@@ -53,8 +54,8 @@ AGGREGATIONS: Kinds[Callable[["Aggregation"], Rule]] = Kinds("aggregation.kind")
 """From the settings, a rule."""
 
 
-@dataclass(frozen=True)
-class Aggregation:
+@dataclass(frozen=True, repr=False)
+class Aggregation(Brief):
     """How the models of a neighbourhood are mixed, as settings."""
 
     kind: str = chosen_from(AGGREGATIONS, "weighted_mean")

@@ -26,6 +26,7 @@ from trip_jax.protocol.methods.shapfed import ShapFed
 from trip_jax.protocol.methods.trip import ByCoalitions
 from trip_jax.protocol.methods.weights import Weights
 from trip_jax.settings import choice, count, execution, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import chosen_from, read_by_kind
 from trip_jax.shapley import ESTIMATORS, SEMIVALUES
@@ -52,8 +53,8 @@ METHODS("surrogate")(Surrogate)
 METHODS("predictions")(Predictions)
 
 
-@dataclass(frozen=True)
-class Contribution:
+@dataclass(frozen=True, repr=False)
+class Contribution(Brief):
     """How local contribution vectors (Eq. 4) are computed, as settings."""
 
     utility: str = "accuracy"

@@ -13,6 +13,7 @@ from trip_jax.protocol.outliers import DetectOutliers
 from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.protocol.round import Round
 from trip_jax.settings import at_least, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import read_by_kind, switch
 from trip_jax.shapley import SEMIVALUES
@@ -80,8 +81,8 @@ CALIBRATED = {
 conf/defence says how they were found."""
 
 
-@dataclass(frozen=True)
-class Defence:
+@dataclass(frozen=True, repr=False)
+class Defence(Brief):
     """C1 filters pre-training models, C2 corrects outlying contribution vectors; as settings."""
 
     c1: bool = switch(reads=("v_threshold",))

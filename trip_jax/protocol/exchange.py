@@ -13,6 +13,7 @@ from trip_jax.protocol.compression import (
     TopK,
 )
 from trip_jax.settings import Kinds, choice, count, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import chosen_from, read_by_kind
 from trip_jax.settings.renamed import renamed
@@ -24,8 +25,8 @@ OF_COMPRESSION = ("error_feedback", "learning")
 """What every channel reads that compresses models."""
 
 
-@dataclass(frozen=True)
-class ChannelConfig:
+@dataclass(frozen=True, repr=False)
+class ChannelConfig(Brief):
     """Settings of the channel on which clients transmit models."""
 
     kind: str = chosen_from(CHANNELS, "none")

@@ -8,6 +8,7 @@ from trip_jax.protocol.methods.whole_run import Beside
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.settings import Kinds, choice, count, fraction, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import Effect, chosen_from, read_by_kind
 from trip_jax.settings.renamed import renamed
@@ -17,8 +18,8 @@ PROTOCOLS: Kinds[Callable[["ProtocolConfig"], Broadcast | None]] = Kinds("protoc
 """From the settings, what clients find without a coordinator; None: there is one."""
 
 
-@dataclass(frozen=True)
-class ProtocolConfig:
+@dataclass(frozen=True, repr=False)
+class ProtocolConfig(Brief):
     """Who receives reports, and how, as settings."""
 
     kind: str = chosen_from(PROTOCOLS, "coordinator")

@@ -6,12 +6,13 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from trip_jax.settings.brief import Brief
 from trip_jax.topology import Arcs, Neighbourhoods
 from trip_node.protocol.reports import checked
 
 
-@struct.dataclass
-class Reports:
+@struct.dataclass(repr=False)
+class Reports(Brief):
     """The reports of one round as A arcs, one for each member of each client's neighbourhood.
 
     Stacked over rounds, every field has a leading axis T.
@@ -41,8 +42,8 @@ class Reports:
         return cls(number, number, value, value, jnp.zeros(n_arcs, bool))
 
 
-@struct.dataclass
-class Verdict:
+@struct.dataclass(repr=False)
+class Verdict(Brief):
     """What the audit of one round's reports found."""
 
     adopted: Array  # [A] float32 the contributions that enter Eq. 3

@@ -10,6 +10,7 @@ from jax import Array
 
 from trip_jax.learning.evaluation import LOSS
 from trip_jax.protocol.reports import Reports, Verdict
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.renamed import warn_of_old_name
 
 
@@ -22,8 +23,8 @@ class Memory:
     mailbox: Any = None  # messages of earlier waves that may yet be mixed, see mailbox.py
 
 
-@struct.dataclass
-class State:
+@struct.dataclass(repr=False)
+class State(Brief):
     """All that a run carries from one round to the next; enough to resume it."""
 
     models: Array  # [n, P] theta^(t)
@@ -108,8 +109,8 @@ class Traced:
     earlier_phi: Any = None  # as in `State`, for the next round
 
 
-@struct.dataclass
-class Record:
+@struct.dataclass(repr=False)
+class Record(Brief):
     """What one round leaves behind; `Simulation.run` stacks the records of all rounds."""
 
     train_loss: Array  # [n] mean loss of the last local epoch, 0 of who is away

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import State
 from trip_jax.settings import Kinds, at_least, choice, fraction, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import chosen_from, read_by_kind
 
@@ -113,8 +114,8 @@ WEIGHINGS: Kinds[Callable[["Trust"], Weighing]] = Kinds("trust.kind")
 """From the settings, the rule that makes mixing weights of contributions."""
 
 
-@dataclass(frozen=True)
-class Trust:
+@dataclass(frozen=True, repr=False)
+class Trust(Brief):
     """How mixing weights follow contributions, as settings."""
 
     kind: str = chosen_from(WEIGHINGS, "none")

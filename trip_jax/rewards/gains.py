@@ -67,4 +67,4 @@ def alone(config: Config) -> Float[np.ndarray, " n"]:
         seed=config.seed,
         precision=config.precision,
     )
-    return simulation.run().accuracy[-1]
+    return simulation.run(progress=False).accuracy[-1]

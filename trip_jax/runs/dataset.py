@@ -7,6 +7,7 @@ import numpy as np
 
 from trip_jax.data.partition import Partition
 from trip_jax.runs.meaning import about, about_method, method, reported_by, units
+from trip_jax.runs.told_by import ToldBy
 from trip_jax.runs.variables import COORDINATES, VARIABLES
 from trip_jax.runs.view import ResultView, local
 from trip_jax.simulation.history import Result
@@ -25,18 +26,18 @@ def to_dataset(result: Result, federation: Partition, title: str) -> "xarray.Dat
     """A result as the labelled arrays that `VARIABLES` declares; slots follow `members`."""
     import xarray
 
-    said = result.contribution
+    told = ToldBy.of(result)
     data = xarray.Dataset(
         attrs={
             "title": title,
-            "contribution_utility": said.utility,
-            "contribution_method": said.method,
-            "normalization": said.scaling,
-            "semivalue": said.semivalue,
+            "contribution_utility": result.contribution.utility,
+            "contribution_method": told.name,
+            "normalization": told.normalization,
+            "semivalue": told.semivalue,
             "version": version("trip-jax"),
             "schema": SCHEMA,
         }
-        | about_method(said.method).attributes(),
+        | told.about.attributes(),
     )
     view = ResultView(result, federation, data)
     for where, declared in ((data.coords, COORDINATES), (data, VARIABLES)):

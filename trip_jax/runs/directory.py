@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from trip_jax.runs.provenance import federation_settings, git_revision, versions
 from trip_jax.runs.round_log import RoundLog
 from trip_jax.settings.declared import instance, path_of, seed_of
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.figures import FORMATS, Drawing, drawing_of
 from trip_jax.simulation.history import Result, Timing
 
 if TYPE_CHECKING:
@@ -38,25 +39,35 @@ if TYPE_CHECKING:
 
 REPORT = "report.html"
 RESULTS = ("summary.json", "results.nc", "rounds.csv", "figures", REPORT)
-FIGURES = re.compile(r"(accuracy|phi|scores|graph)\.png")
+FIGURES = re.compile(rf"(accuracy|phi|scores|graph)\.({'|'.join(FORMATS)})")
 """What is drawn in the folder of figures; other files there stay."""
 
 
 def save_run(
     folder: str | os.PathLike[str],
     result: Result,
-    federation: Partition,
+    federation: Partition | None = None,
     *,
-    title: str,
+    title: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    figures: Sequence[str] | str = ("png",),
+    figure_columns: int | None = None,
+    figure_titles: bool = True,
     **about: Any,
 ) -> dict[str, Any]:
     """Write a result as a run directory, figures and report included.
 
     Args:
-        title: a sentence that says what was run.
+        folder: the directory, which is made.
+        result: what `Simulation.run` returned.
+        federation: the clients' data as `distribute` gave them, whose levels figures and report
+            show; None: as the simulation was given them.
+        title: a sentence that says what was run; None: the settings that are no defaults.
         settings: further settings that the result depends on, by name. They are kept with those of
             `Simulation` in results.nc and, as `settings`, in summary.json.
+        figures: formats of the figures, some of "png", "pdf" and "svg".
+        figure_columns: columns of a paper that figures are wide, 1 or 2; None: what each needs.
+        figure_titles: whether figures say above their axes what they show.
         about: further entries of summary.json; `seed` is kept in results.nc, too, and is that of
             the simulation unless it is given.
 
@@ -69,8 +80,11 @@ def save_run(
     """
     folder = path_of("folder", folder)
     instance("result", result, Result, "Simulation.run gives one")
+    federation = result.federation.partition if federation is None else federation
     instance("federation", federation, Partition, "tj.distribute gives one")
+    title = result.title if title is None else title
     instance("title", title, str, "say what was run")
+    drawing = drawing_of(figures, figure_columns, figure_titles)
     about["seed"] = seed_of(about.get("seed", result.federation.settings.seed))
     try:
         json.dumps([settings, about])
@@ -87,7 +101,7 @@ def save_run(
                 )
         told = federation_settings(result) | {"seed": about["seed"]} | dict(settings or {})
         about = {"settings": told, **about}
-        return _write(folder, result, federation, title, told, about)
+        return _write(folder, result, federation, title, told, about, drawing)
 
 
 def write_run(
@@ -97,13 +111,15 @@ def write_run(
     *,
     title: str,
     settings: Mapping[str, Any] | None = None,
+    drawing: Drawing = Drawing(),
     **about: Any,
 ) -> dict[str, Any]:
     """Write the result of a configured run, over an earlier part of the same run.
 
-    Args: as for `save_run`, but that settings and seed are kept as they are given alone.
+    Args: as for `save_run`, but that settings and seed are kept as they are given alone, and
+        `drawing` says how figures are written.
     """
-    return _write(folder, result, federation, title, settings, about)
+    return _write(folder, result, federation, title, settings, about, drawing)
 
 
 def _write(
@@ -113,6 +129,7 @@ def _write(
     title: str,
     settings: Mapping[str, Any] | None,
     about: Mapping[str, Any],
+    drawing: Drawing,
 ) -> dict[str, Any]:
     (folder / "summary.json").unlink(missing_ok=True)  # not to vouch for files of two runs
     records = replace(result.records, kept=None)
@@ -132,26 +149,32 @@ def _write(
         path.write_text(json.dumps(summary, indent=2) + "\n")
     remove_files(folder / "figures", FIGURES)  # of fewer rounds
     (folder / REPORT).unlink(missing_ok=True)
-    draw_figures(folder, data)
+    draw_figures(folder, data, drawing)
     write_report(folder, data, summary)
     return summary
 
 
-def draw_figures(folder: Path, data: "xarray.Dataset") -> None:
-    """Draw the figures of a run, unless all are there."""
+def draw_figures(
+    folder: Path, data: "xarray.Dataset", drawing: Drawing = Drawing(), again: bool = False
+) -> None:
+    """Draw the figures of a run, unless all are there.
+
+    Args:
+        again: also if they are; those of other formats stay.
+    """
     from trip_jax.runs.figures import draw_all
 
     figures = folder / "figures"
     there = sorted(figures.iterdir()) if figures.exists() else []
-    if any(FIGURES.fullmatch(path.name) for path in there):
+    if not again and any(FIGURES.fullmatch(path.name) for path in there):
         return
     with whole(figures) as path:
         remove_files(path, FIGURES)
-        draw_all(data, path)
+        draw_all(data, path, drawing)
         for other in there:
-            other.rename(path / other.name)
-        if figures.exists():
-            figures.rmdir()
+            if not (path / other.name).exists():
+                other.rename(path / other.name)
+        remove_files(figures, FIGURES)
 
 
 def write_report(folder: Path, data: "xarray.Dataset", summary: Mapping[str, Any]) -> Path:

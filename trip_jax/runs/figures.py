@@ -1,11 +1,6 @@
-"""The figures of a run, drawn from its results.nc: every function takes that dataset.
-
-They fit a paper's columns (3.5 or 7 inches, 8 point) and can be read without colour vision.
-"""
+"""The figures of a run, drawn from its results.nc: every function takes that dataset."""
 
 import textwrap
-import warnings
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +12,29 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from scipy.optimize import isotonic_regression
 
 from trip_jax.runs import meaning
+from trip_jax.runs.figure_style import (
+    DOUBLE,
+    HONEST,
+    LIAR,
+    MUTED,
+    SINGLE,
+    TICKS,
+    add_legend,
+    draw,
+    drawn_as,
+    plain,
+    titled_figure,
+    width_of,
+)
 from trip_jax.runs.labels import NAME, labels, names_of, short
 from trip_jax.runs.layout import MAX_DETAILED, MAX_DISTINCT, arcs_of, drawn_round, positions
-from trip_jax.runs.own_files import MARK
+from trip_jax.settings.figures import Drawing
 
-HONEST, LIAR, MUTED = "#0072B2", "#D55E00", "#555555"  # blue and vermillion of Okabe and Ito
 SAMPLED = "#F0E442"  # their yellow
-TICKS: dict[str, Any] = {"labelsize": 7, "width": 0.6, "length": 2.5}
 ARROW: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1, "units": "inches"}
 ARROW |= {"headwidth": 7, "headlength": 7}
 MAX_WRITTEN = 12  # clients whose contributions are written into the cells of a heat map
@@ -40,24 +46,20 @@ NAMED = 0.8  # inches for names along an axis, in place of numbers
 CLIPPED = 0.5  # per cent of a large matrix beyond either end of the colour scale
 
 
-def draw_all(run: xarray.Dataset, folder: Path) -> list[Path]:
-    """Draw every figure of a run into the directory `folder`, which is made.
+def draw_all(run: xarray.Dataset, folder: Path, drawing: Drawing = Drawing()) -> list[Path]:
+    """Draw every figure of a run into the directory `folder`, which is made, in each format.
 
     There is none of phi where it was not kept, and none of a graph of more than `MAX_DRAWN`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths, few = [], run.sizes["client"] <= MAX_DRAWN
     for figure_of in (accuracy, *[phi] * ("phi" in run), scores, *[graph] * few):
-        paths.append(folder / f"{figure_of.__name__}.png")
-        draw(figure_of(run), paths[-1])
+        with drawn_as(drawing):
+            figure = figure_of(run)
+        for ending in drawing.formats:
+            paths.append(folder / f"{figure_of.__name__}.{ending}")
+            draw(figure, paths[-1])
     return paths
-
-
-def draw(figure: Figure, path: Path) -> None:
-    """Write a figure; a sign that the font lacks is drawn as a box, without a word."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from", UserWarning)
-        figure.savefig(path, dpi=300, metadata={"Author": MARK.decode()})
 
 
 def accuracy(run: xarray.Dataset) -> Figure:
@@ -95,7 +97,10 @@ def phi(run: xarray.Dataset) -> Figure:
     block = -(-n // MAX_DETAILED)
     written = n <= MAX_WRITTEN
     what = "Contribution of each client to each final model"
-    width = (5.0 if 8 < n <= MAX_WRITTEN else 3.5) + NAMED * bool(names_of(run) and n <= MAX_NAMED)
+    width = (5.0 if 8 < n <= MAX_WRITTEN else SINGLE) + NAMED * bool(
+        names_of(run) and n <= MAX_NAMED
+    )
+    width = width_of(width)
     figure, axes = _new_figure(what, _contribution_title(run), width, 0.8 * width + 0.1)
     numbers = run.phi.drop_vars(list(NAME.values()), errors="ignore")
     values = numbers.coarsen(client=block, contributor=block, boundary="pad").mean().values
@@ -132,7 +137,7 @@ def scores(run: xarray.Dataset) -> Figure:
     the distribution of data varies stands beneath, if it varies.
     """
     n = run.sizes["client"]
-    width = 3.5 if n <= MAX_WRITTEN else 7.0
+    width = width_of(SINGLE if n <= MAX_WRITTEN else DOUBLE)
     order = np.argsort(-run.score.values, kind="stable")
     called = np.array(list(map(short, labels(run))), dtype=object)
     score, liar = run.score.values[order], run.liar.values[order].astype(bool)
@@ -173,27 +178,29 @@ def scores(run: xarray.Dataset) -> Figure:
             lowest.bar(rank, level, wide, color=MUTED)
         lowest.set_ylabel(textwrap.fill(run.level.attrs["long_name"], 14))
     lowest.set_xlim(0.3, n + 0.7)
-    if n <= MAX_NAMED:
+    if n <= MAX_NAMED * width / DOUBLE:
         turned = 90 * (names_of(run) is not None)
         lowest.set_xticks(rank, called[order], rotation=turned, parse_math=False)
         lowest.set_xlabel("client")
     else:
-        _name_some(lowest, called[order], liar)
+        _name_some(lowest, called[order], liar, width)
     figure.align_ylabels()
     return figure
 
 
-def _name_some(axes: Axes, called: np.ndarray, liar: np.ndarray) -> None:
+def _name_some(axes: Axes, called: np.ndarray, liar: np.ndarray, width: float) -> None:
     """Write what clients at either end, and liars if not too many, are called on the x axis.
 
     Args:
         called: [n] labels of clients as their bars stand; liar [n] goes with it.
+        width: inches.
     """
     n = len(called)
     extreme = (np.arange(n) < EXTREMES) | (np.arange(n) >= n - EXTREMES)
-    named = extreme | liar if (extreme | liar).sum() <= MAX_LISTED else extreme
+    listed = MAX_LISTED * width / DOUBLE
+    named = extreme | liar if (extreme | liar).sum() <= listed else extreme
     (rank,) = np.nonzero(named)
-    step = 0.018 * n  # bars that a number needs
+    step = 0.018 * n * DOUBLE / width  # bars that a number needs
     slots = step * np.arange(len(rank))
     # As near to their bars as numbers may stand without touching each other.
     at = isotonic_regression(rank + 1 - slots).x.clip(1, n - slots[-1]) + slots
@@ -227,7 +234,7 @@ def graph(run: xarray.Dataset) -> Figure:
     what = "Communication graph" + varies * f" in round {t + 1} of {run.sizes['round']}"
     score, liar = run.score.values, run.liar.values.astype(bool)
     n = len(score)
-    width = 3.5 if n <= MAX_DISTINCT else 7.0
+    width = width_of(SINGLE if n <= MAX_DISTINCT else DOUBLE)
     figure, axes = _new_figure(what, _contribution_title(run), width, width - 0.5)
     arcs = arcs_of(run, int(run.graph_of_round[t]))
     at = positions(arcs, n)
@@ -271,44 +278,12 @@ def _new_figure(what: str, title: str, width: float, height: float) -> tuple[Fig
     return figure, plain(figure.add_subplot())
 
 
-def titled_figure(what: str, title: str, width: float, height: float) -> Figure:
-    """An empty figure, inches high beneath what it shows and, smaller, which run it is of."""
-    heading, lines = textwrap.wrap(what, int(12.4 * width)), textwrap.wrap(title, int(20 * width))
-    below = 0.06 + 0.15 * len(heading)  # inches
-    head = below + 0.01 + 0.12 * len(lines)
-    height += head
-    figure = Figure(figsize=(width, height))
-    figure.set_layout_engine(ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - head / height)))
-    write = partial(figure.text, 0.03 / width, va="top", parse_math=False)
-    write(1 - 0.04 / height, "\n".join(heading), size=9, weight="bold")
-    write(1 - below / height, "\n".join(lines), size=6.5, color=MUTED)
-    return figure
-
-
-def plain(axes: Axes) -> Axes:
-    """Remove the frame of axes, and make their ticks and labels small."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(**TICKS)
-    axes.tick_params(which="minor", labelsize=TICKS["labelsize"])
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.label.set_fontsize(8)
-    return axes
-
-
 def _contribution_title(run: xarray.Dataset) -> str:
     return f"{run.title}; contribution.normalization={run.normalization}"
 
 
 def _whole_numbers(most: int) -> MaxNLocator:
     return MaxNLocator(most, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1)
-
-
-def add_legend(axes: Axes, ncols: int = 3) -> None:
-    """A legend above the axes, where it hides no data."""
-    gaps = {"borderaxespad": 0.2, "borderpad": 0.2, "handlelength": 1.6, "columnspacing": 1.2}
-    axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), ncols=ncols, frameon=False, fontsize=7, **gaps
-    )
 
 
 def _colours(values: np.ndarray, clipped: float) -> dict[str, Any]:

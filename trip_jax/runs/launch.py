@@ -25,7 +25,6 @@ from trip_jax.runs.lock import locked
 from trip_jax.runs.meaning import in_a_sentence
 from trip_jax.runs.own_files import remove_files
 from trip_jax.runs.prepare import describe, prepare
-from trip_jax.runs.progress import RoundProgress
 from trip_jax.runs.provenance import json_hash, result_settings
 from trip_jax.runs.reading import is_over, load_run
 from trip_jax.runs.resume import FILES, FOLDER, ROUNDS, UPDATES, RunCheckpoints, anyone, shared
@@ -38,6 +37,7 @@ from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
 from trip_jax.simulation.history import Snapshot
 from trip_jax.simulation.observer import Observer, as_observer
+from trip_jax.simulation.progress import RoundProgress
 from trip_jax.tracking import TRACKERS, Tracked, Tracker
 from trip_node.settings.lines import say
 
@@ -104,7 +104,7 @@ def _run_beside(config: Config) -> dict[str, Any]:
     simulation, _ = prepare(config)
     with Interruption("the round") as interruption:
         past = shared(None, simulation)
-        result = simulation.run(_Beside(simulation, interruption), past=past)
+        result = simulation.run(_Beside(simulation, interruption), past=past, progress=False)
     done = int(past.state.round) if past else 0
     if done + len(result.timings) < config.training.rounds:
         raise Interrupted("interrupted: the first process says what is kept.")
@@ -183,7 +183,7 @@ def _over(config: Config, folder: Path) -> dict[str, Any] | None:
     if over.summary["status"] == "stopped":
         raise InvalidSetting(over.summary["message"])
     _clear(folder)
-    draw_figures(folder, over.data)
+    draw_figures(folder, over.data, config.drawing)
     if not (folder / REPORT).exists():
         write_report(folder, over.data, over.summary)
     say(f"the run is over already: results in {folder}")
@@ -233,7 +233,9 @@ def _run_alone_or_first(
         tracked.start(title, flatten_dict(asdict(config.calibrated()), sep="."), done)
         try:
             updates, records = folder / UPDATES, folder / ROUNDS
-            result = simulation.run(reporting, past=past, updates=updates, rounds=records)
+            result = simulation.run(
+                reporting, progress=False, past=past, updates=updates, rounds=records
+            )
         except Diverged as error:
             if error.result is None:
                 raise
@@ -258,6 +260,7 @@ def _run_alone_or_first(
             federation,
             title=title,
             settings=result_settings(config.calibrated()),
+            drawing=config.drawing,
             status=status[type(stopped)] if stopped else "finished",
             message=str(stopped or ""),
             config=asdict(config.calibrated()),

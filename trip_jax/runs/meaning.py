@@ -13,6 +13,9 @@ GAINS = {
 }
 NUMBER, NAT = "1", "nat"  # a number without unit, and that of a loss
 
+RULE = "rule "
+"""How the name of a method begins that is no registered one, but a rule of the user's own."""
+
 MISSING = (
     "Equation 4 of the paper, as printed, lacks the factor 1/m, where m counts the clients whose "
     "models are mixed and the one that mixes: it gives m times"
@@ -75,7 +78,12 @@ def about_method(name: str) -> About:
 
     if name in METHODS:
         return METHODS[name].about()
-    return About(Unit(f"the unit of contribution.method={name}"))
+    return About(Unit(f"the unit of {called(name)}"))
+
+
+def called(name: str) -> str:
+    """What a method is called in sentences: a setting, or a rule that a user gave in its place."""
+    return name if name.startswith(RULE) else f"contribution.method={name}"
 
 
 def reported_by(attributes: Mapping[str, Any]) -> str:
@@ -106,7 +114,7 @@ def _has_factor(normalization: str, unit: Unit) -> bool:
 
 def _semivalue(attributes: Mapping[str, Any]) -> str:
     if method(attributes) != TRIP:
-        return f"value by contribution.method={method(attributes)}"
+        return f"value by {called(method(attributes))}"
     name = attributes.get("semivalue", "shapley")  # the only one of older versions
     return SEMIVALUES.get(name, f"semivalue {name!r}")
 

@@ -17,7 +17,12 @@ from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology, from_config
 from trip_jax.topology.files import shown
 
-GIVEN = {one.name for one in fields(Config)}.intersection(getfullargspec(Simulation).kwonlyargs)
+LAID_OUT = ("dataset", "n_clients", "distribution")
+"""Settings of the data, which a simulation is given divided."""
+
+GIVEN = {one.name for one in fields(Config) if one.name not in LAID_OUT}.intersection(
+    getfullargspec(Simulation).kwonlyargs
+)
 """Settings that a simulation takes by the name that they have in a configuration."""
 
 ALWAYS_TOLD = ("distribution", "topology", "model")
@@ -36,7 +41,7 @@ def prepare(config: Config) -> tuple[Simulation, Partition]:
     if config.adversary.kind == "none":
         given["adversary"] = Adversary()
     given |= {"defence": config.defence.with_c2(config.defence.c2), "devices": devices}
-    simulation = Simulation(parts.model, parts.federation.data, parts.topology, **given)
+    simulation = Simulation(parts.model, parts.federation, parts.topology, **given)
     return simulation, parts.federation
 
 

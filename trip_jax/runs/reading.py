@@ -11,7 +11,9 @@ import numpy as np
 from trip_jax.runs.dataset import SCHEMA, lcv_by_contributor
 from trip_jax.runs.foreign import load_netcdf, read_json, require_schema
 from trip_jax.runs.labels import NAME, names_of
+from trip_jax.runs.plots import Plots
 from trip_jax.runs.propagation import rows_of_phi
+from trip_jax.runs.scores import client_table, html_of, in_a_few_lines
 from trip_jax.settings.declared import path_of
 from trip_jax.settings.errors import InvalidSetting
 
@@ -19,18 +21,49 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
+    from trip_jax.runs.pages.inline import InlinePage
+
 SUMMARY = ("final_accuracy", "scores", "liars")
 ARRAYS = ("score", "liar", "examples", "accuracy", "members", "mask")
 """What the files of a run of any version hold at least."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """The settings, results and summary of a run, read from its directory."""
 
     summary: dict[str, Any]
     rounds: "pandas.DataFrame"  # rounds.csv
     data: "xarray.Dataset"  # results.nc
+
+    def __repr__(self) -> str:
+        run = self.data
+        liars = np.flatnonzero(run.liar.values).tolist()
+        out = in_a_few_lines(run.accuracy.values, run.score.values, liars, self.names)
+        return f"Run({run.title!r})\n{out}"
+
+    def _repr_html_(self) -> str:
+        return html_of(self.data)
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """A row for each client: score, share, examples and more, see `client_table`."""
+        return client_table(self.data)
+
+    def report(self) -> "InlinePage":
+        """The page `report.html` of the run, which a notebook shows in a frame.
+
+        Raises:
+            InvalidSetting: an older version wrote the run, without what the report shows.
+        """
+        from trip_jax.runs.pages.inline import InlinePage
+        from trip_jax.runs.pages.run_page import run_page
+
+        return InlinePage(run_page(self.data, self.summary))
+
+    @property
+    def plot(self) -> Plots:
+        """The figures of the run: `run.plot.scores()`, `.phi()`, `.accuracy()`, `.graph()`."""
+        return Plots(self.data)
 
     @property
     def names(self) -> tuple[str, ...] | None:

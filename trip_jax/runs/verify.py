@@ -70,7 +70,7 @@ def verify(folder: Path) -> Verdict:
     # Right after it a model diverged, or updates of the rounds before it are gone.
     if past and (len(past.records) == last or simulation.keeps_updates):
         past = None
-    result = simulation.run(_Until(last), past=past)
+    result = simulation.run(_Until(last), past=past, progress=False)
     again = to_dataset(result, federation, kept.data.attrs.get("title", ""))
     differences = {
         str(name): _difference(values.values, again[name].values)

@@ -10,8 +10,9 @@ from trip_jax.learning.evaluation import THIRD
 from trip_jax.learning.utilities import columns
 from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.methods.facts import GAIN, TRIP
-from trip_jax.runs.meaning import NAT, NUMBER, about_method, of_models, units
+from trip_jax.runs.meaning import NAT, NUMBER, about_method, called, of_models, units
 from trip_jax.runs.standard_errors import standard_errors
+from trip_jax.runs.told_by import ToldBy
 from trip_jax.simulation.history import Result
 from trip_jax.topology import Topology
 
@@ -30,18 +31,18 @@ class ResultView:
     def __init__(self, result: Result, federation: Partition, data: "xarray.Dataset"):
         self.result, self.federation, self.data = result, federation, data
         self.n_rounds, self.n = result.records.train_loss.shape
-        said = result.contribution
-        reporter = about_method(said.method).reports_as or said.method
-        reported = about_method(reporter).unit
+        utility, told = result.contribution.utility, ToldBy.of(result)
+        reporter = told.about.reports_as or told.name
+        reported = about_method(reporter).unit if told.about.reports_as else told.about.unit
         each = f"{NAT} for the loss, {NUMBER} for the others"
-        third_utility = columns(said.utility)[THIRD]
+        third_utility = columns(utility)[THIRD]
         self.words = {
             "level": federation.level_name,
             "third utility": third_utility,
             "third utility of models": of_models(third_utility),
             "lcv": local(reporter),
-            "unit": units(said.utility, about_method(said.method).unit),
-            "unit of reports": units(said.utility, reported),
+            "unit": units(utility, told.about.unit),
+            "unit of reports": units(utility, reported),
             "unit of lcv": each if reported == GAIN else reported.symbol,
         }
 
@@ -121,6 +122,4 @@ class ResultView:
 
 def local(told_by: str) -> str:
     """What a method finds in a round, in plain words."""
-    return (
-        f"local contribution ({'Eq. 4' if told_by == TRIP else f'contribution.method={told_by}'})"
-    )
+    return f"local contribution ({'Eq. 4' if told_by == TRIP else called(told_by)})"

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from trip_jax.data.federation import ClientData
+from trip_jax.data.partition import Partition
 from trip_jax.learning.model import Model
 from trip_jax.learning.privacy import Privacy
 from trip_jax.learning.training import Training
@@ -16,6 +19,7 @@ from trip_jax.protocol.exchange import ChannelConfig
 from trip_jax.protocol.reporting import ProtocolConfig
 from trip_jax.protocol.weighing import Trust
 from trip_jax.settings import execution
+from trip_jax.settings.brief import Brief, brief, html_table
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.names import require_alike
 from trip_jax.topology import Topology
@@ -24,8 +28,8 @@ MAX_KEPT = 10_000
 """Clients whose contributions to each other are kept as a matrix unless it is asked for."""
 
 
-@dataclass(frozen=True)
-class Settings:
+@dataclass(frozen=True, repr=False)
+class Settings(Brief):
     """The settings of a federation by their names in a configuration, where `Config` has them, too.
 
     Attributes:
@@ -58,6 +62,8 @@ class Federation:
         data: what the n clients own, and the shared test set.
         topology: the graph of each round.
         settings: how they train, exchange, report and are attacked.
+        levels: [n] what the distribution of data varies from client to client; None: examples.
+        level_name: what that is, in words.
 
     Raises:
         InvalidSetting: data and topology are of different n, or names.
@@ -67,6 +73,8 @@ class Federation:
     data: ClientData
     topology: Topology
     settings: Settings = Settings()
+    levels: np.ndarray | None = None
+    level_name: str = "examples"
 
     def __post_init__(self) -> None:
         data, topology = self.data, self.topology
@@ -78,10 +86,30 @@ class Federation:
             require_alike("The topology", topology.names, "the data", data.names)
 
     def __repr__(self) -> str:
+        return f"Federation({self.in_words()})"
+
+    def _repr_html_(self) -> str:
+        return self.table("Federation")
+
+    def in_words(self) -> str:
+        """The number of clients, the seed and the settings that are no defaults, in one line."""
+        return ", ".join(f"{name}={brief(value)}" for name, value in self._chosen().items())
+
+    def table(self, title: str) -> str:
+        """What is simulated as a table for notebooks, settings that are no defaults below."""
+        rows = {"model": self.model, "data": self.data, "topology": self.topology} | self._chosen()
+        return html_table(title, ((name, brief(value), False) for name, value in rows.items()))
+
+    def _chosen(self) -> dict[str, Any]:
         usual, settings = vars(Settings()), vars(self.settings)
-        chosen = [f"{name}={value!r}" for name, value in settings.items() if value != usual[name]]
-        seed = [f"seed={self.settings.seed}"] * (self.settings.seed == usual["seed"])
-        return f"Federation({', '.join([f'n={self.n}', *seed, *chosen])})"
+        changed = {name: value for name, value in settings.items() if value != usual[name]}
+        return {"n": self.n, "seed": self.settings.seed} | changed
+
+    @property
+    def partition(self) -> Partition:
+        """The clients' data, and what distinguishes one client's data from another's."""
+        sizes = np.asarray(self.data.sizes, float)
+        return Partition(self.data, sizes if self.levels is None else self.levels, self.level_name)
 
     @property
     def n(self) -> int:

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property, partial
-from typing import Any, cast
+from html import escape
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import numpy as np
@@ -18,9 +19,16 @@ from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.state import Record, State
 from trip_jax.settings.declared import clients_of
+from trip_jax.settings.plurals import counted
 from trip_jax.settings.renamed import renamed
 from trip_jax.simulation.federation import Federation
 from trip_jax.topology import Topology
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+    from trip_jax.runs.plots import Plots
 
 
 @dataclass(frozen=True)
@@ -106,9 +114,44 @@ class Result:
     score_error: np.ndarray | None = None  # [n]
 
     def __repr__(self) -> str:
-        accuracy = self.accuracy[-1].mean()
-        rounds = len(self.timings)
-        return f"Result({rounds=}, mean_accuracy={accuracy:.3g}, federation={self.federation!r})"
+        from trip_jax.runs.scores import in_a_few_lines
+
+        scores = None if self.phi is None else self.scores  # which would have to be traced
+        out = in_a_few_lines(self.accuracy, scores, self.liars.tolist(), self.names)
+        return (
+            f"Result({self.federation.in_words()})\n{out}\n"
+            ".to_dataframe(), .plot.scores(), .plot.phi() and .plot.accuracy() show more"
+        )
+
+    def _repr_html_(self) -> str:
+        from trip_jax.runs.scores import html_of
+
+        return f"<pre>{escape(repr(self))}</pre>" if self.phi is None else html_of(self.data)
+
+    @property
+    def title(self) -> str:
+        """What was run, in one line: clients, rounds and settings that are no defaults."""
+        return f"{counted(len(self.timings), 'round')}, {self.federation.in_words()}"
+
+    @cached_property
+    def data(self) -> "xarray.Dataset":
+        """The result as the labelled arrays of results.nc."""
+        from trip_jax.runs.dataset import to_dataset
+
+        return to_dataset(self, self.federation.partition, self.title)
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """A row for each client: score, share, examples and more, see `client_table`."""
+        from trip_jax.runs.scores import client_table
+
+        return client_table(self.data)
+
+    @property
+    def plot(self) -> "Plots":
+        """The figures of the run: `result.plot.scores()`, `.phi()`, `.accuracy()`, `.graph()`."""
+        from trip_jax.runs.plots import Plots
+
+        return Plots(self.data)
 
     @cached_property
     def scores(self) -> np.ndarray:

@@ -30,9 +30,10 @@ from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.round import Liars, Timetable
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Memory, Record, State
-from trip_jax.settings.declared import instance, named
+from trip_jax.settings.declared import named
 from trip_jax.settings.renamed import warn_of_old_name
 from trip_jax.simulation.federation import Federation
+from trip_jax.simulation.given import as_contribution, as_defence
 from trip_jax.simulation.placement import Replicated, Sharded
 from trip_jax.simulation.requirements import require_that_fits
 from trip_jax.topology import Topology
@@ -87,7 +88,10 @@ class Prepared:
         self.schedule, self.coalitions = self.placement.schedule, self.placement.coalitions
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(federation={self.federation!r})"
+        return f"{type(self).__name__}({self.federation.in_words()})"
+
+    def _repr_html_(self) -> str:
+        return self.federation.table(type(self).__name__)
 
     @property
     def n(self) -> int:
@@ -156,14 +160,20 @@ class Prepared:
         keeping = {"contribute": Keeping(self.rules.contribute)}
         return self._changed(rules={**self.federation.settings.rules, **keeping})
 
-    def with_liars(self, adversary: Adversary | str, defence: Defence) -> Self:
-        """This federation with other liars and defences, which change no model."""
+    def with_liars(self, adversary: Adversary | str, defence: Defence | str) -> Self:
+        """This federation with other liars and defences, which change no model.
+
+        Args and raises: as for `Simulation`.
+        """
         adversary = named("adversary", adversary, Adversary)
         return self._changed(adversary=adversary, defence=as_defence(defence))
 
-    def with_contribution(self, contribution: Contribution) -> Self:
-        """This federation with contributions told in another way, which changes no model."""
-        return self._changed(contribution=contribution)
+    def with_contribution(self, contribution: Contribution | str) -> Self:
+        """This federation with contributions told in another way, which changes no model.
+
+        Args and raises: as for `Simulation`.
+        """
+        return self._changed(contribution=as_contribution(contribution))
 
     def _changed(self, **settings: Any) -> Self:
         other = copy(self)
@@ -296,13 +306,6 @@ def _rules(federation: Federation, learner: Learner) -> Rules:
     } | dict(settings.rules)
     token = token_of(learner.model.model, learner.mechanism, *rules.values())
     return Rules(only_for=token, **rules)
-
-
-def as_defence(defence: Any) -> Defence:
-    """The argument `defence`; InvalidSetting if it is none."""
-    return instance(
-        "defence", defence, Defence, "give tj.Defence(...), such as tj.Defence(c2=True)"
-    )
 
 
 def _shapes_of_results(program: Any, *_: Any) -> Any:

@@ -12,11 +12,13 @@ import numpy as np
 
 from trip_jax import compilation_cache
 from trip_jax.attribution import Journal, Updates
-from trip_jax.data.federation import ClientData, as_client_data
+from trip_jax.data.federation import ClientData
+from trip_jax.data.partition import Distribution, Partition
+from trip_jax.data.sources import Dataset, DatasetConfig
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.learning.mesh import mesh_of
 from trip_jax.learning.model import Model
-from trip_jax.learning.models import as_model
+from trip_jax.learning.models import ModelConfig, as_model
 from trip_jax.learning.precision import require_precision
 from trip_jax.learning.privacy import Guarantee, Privacy
 from trip_jax.learning.training import Training
@@ -36,29 +38,48 @@ from trip_jax.settings import require
 from trip_jax.settings.declared import instance, named, seed_of
 from trip_jax.settings.errors import Diverged
 from trip_jax.simulation.federation import Federation, Settings
+from trip_jax.simulation.given import (
+    as_contribution,
+    as_defence,
+    as_partition,
+    as_topology,
+)
 from trip_jax.simulation.history import Clock, Result, Snapshot, Timing
 from trip_jax.simulation.observer import Observer, as_observer
-from trip_jax.simulation.prepared import Prepared, as_defence
+from trip_jax.simulation.prepared import Prepared
+from trip_jax.simulation.progress import Shown, shown
 from trip_jax.simulation.rounds import FiledRounds, stacked
-from trip_jax.topology import Topology
+from trip_jax.topology import Topology, TopologyConfig
 
 
 class Simulation(Prepared):
     """A federation that can be run.
 
+    Where a class of settings is taken, a text stands for the kind of that name with its defaults:
+    `tj.Simulation("mlp", dataset="digits", topology="ring")`.
+
     Args:
-        model: the clients' network, or its name in `MODELS`; a Linen module is taken, too.
-        data: their examples and the shared test set.
-        topology: who sends to whom.
-        adversary: who lies and how, or its kind alone.
-        aggregation: how models are mixed, or its kind alone.
-        channel: what becomes of models on their way, or its kind alone.
-        trust: how mixing weights follow contributions, or its kind alone.
-        privacy: what of a client's training leaves it, or its kind alone.
-        protocol: how reports reach whoever traces them, or its kind alone.
-        rules: fields of `Rules` that stand for what the settings before them say.
-        seed: decides the initial model, minibatch order, sampled coalitions, the liars and their
-            fakes.
+        model: the network of every client: its name in `MODELS`, settings, a `Model`, or a module
+            of Flax Linen.
+        data: the clients' examples [N, ...] with labels [N] and the shared test set, or a
+            `Partition`; None: those of `dataset`.
+        topology: who sends to whom: a `Topology` of the same n clients, or a family of graphs by
+            name or settings, drawn by `seed`.
+        dataset: in place of `data`, what is divided among the clients: a name, settings or arrays.
+        n_clients: how many clients `dataset` is divided among; None: 8.
+        distribution: how `dataset` is divided; None: evenly.
+        training: rounds, local epochs, batch size, learning rate and momentum.
+        contribution: how contributions are told, in which utility, or the name of a method.
+        adversary: who lies and how, or its kind.
+        defence: C1, C2 and their thresholds; or "none", "c1", "c2" or "both".
+        aggregation: how models are mixed, or its kind.
+        channel: what becomes of models on their way, or its kind.
+        trust: how mixing weights follow contributions, or its kind.
+        privacy: what of a client's training leaves it, or its kind.
+        protocol: how reports reach whoever traces them, or its kind.
+        rules: fields of `Rules` that stand for what the settings before them say, by name.
+        seed: an integer in [0, 2^32): decides the division of `dataset`, drawn graphs, the initial
+            model, minibatches, sampled coalitions, the liars and their fakes.
         devices: that share the work; JAX's first if None. Their number changes results by no more
             than rounding.
         precision: of the matrix products in training and evaluation, see `Learner`. Averages and
@@ -76,20 +97,24 @@ class Simulation(Prepared):
         federation: all of this that results depend on, as one frozen value.
 
     Raises:
-        InvalidSetting: too many coalitions, too few to sample, topology and data of different n or
-            names, a precision that the devices do not have, or models that do not fit into memory.
+        InvalidSetting: a name that is none, data missing or given twice, too many coalitions, too
+            few to sample, topology and data of different n or names, a precision that the devices
+            do not have, or models that do not fit into memory.
     """
 
     def __init__(
         self,
-        model: Model | str,
-        data: ClientData,
-        topology: Topology,
+        model: Model | ModelConfig | str,
+        data: ClientData | Partition | None = None,
+        topology: Topology | TopologyConfig | str = "regular",
         *,
+        dataset: Dataset | DatasetConfig | str | None = None,
+        n_clients: int | None = None,
+        distribution: Distribution | str | None = None,
         training: Training = Training(),
-        contribution: Contribution = Contribution(),
+        contribution: Contribution | str = Contribution(),
         adversary: Adversary | str = Adversary(),
-        defence: Defence = Defence(),
+        defence: Defence | str = Defence(),
         aggregation: Aggregation | str = Aggregation(),
         channel: ChannelConfig | str = ChannelConfig(),
         trust: Trust | str = Trust(),
@@ -105,12 +130,10 @@ class Simulation(Prepared):
         keep_programs: bool = True,
     ):
         compilation_cache.use(keep_programs)
-        data = as_client_data(data)
+        seed = seed_of(seed)
         settings = Settings(
             training=instance("training", training, Training, "give tj.Training(...)"),
-            contribution=instance(
-                "contribution", contribution, Contribution, "give tj.Contribution(...)"
-            ),
+            contribution=as_contribution(contribution),
             adversary=named("adversary", adversary, Adversary),
             defence=as_defence(defence),
             aggregation=named("aggregation", aggregation, Aggregation),
@@ -119,21 +142,26 @@ class Simulation(Prepared):
             privacy=named("privacy", privacy, Privacy),
             protocol=named("protocol", protocol, ProtocolConfig),
             rules=require_rules(rules),
-            seed=seed_of(seed),
+            seed=seed,
             precision=precision,
             shard_models=shard_models,
             keep_phi=keep_phi,
             memory_limit=memory_limit,
         )
-        instance("topology", topology, Topology, "tj.topology.build makes one from a graph")
+        parts = as_partition(data, dataset, n_clients, distribution, seed)
+        owned = parts.data
+        graphs = as_topology(topology, owned.sizes, settings.training.rounds, seed)
         mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
         require_precision(precision, mesh.devices.flat[0])
-        super().__init__(Federation(as_model(model, data), data, topology, settings), mesh)
+        levels = parts.levels, parts.level_name
+        federation = Federation(as_model(model, owned), owned, graphs, settings, *levels)
+        super().__init__(federation, mesh)
 
     def run(
         self,
         observer: Observer | Callable[..., Any] | None = None,
         *,
+        progress: bool | None = None,
         past: Snapshot | None = None,
         updates: Path | None = None,
         rounds: Path | None = None,
@@ -146,6 +174,8 @@ class Simulation(Prepared):
         Args:
             observer: hears of the run while it goes on, and may end it after a round. A function
                 stands for its `on_round`, which is deprecated.
+            progress: whether a bar shows on standard error how far the run is, or lines where
+                standard error is no terminal; None: a bar in terminals and notebooks.
             past: of a run of the same federation, to go on from.
             updates: the folder where a method that waits for the end keeps updates, and kept those
                 of `past`; a temporary one if None.
@@ -158,6 +188,13 @@ class Simulation(Prepared):
         """
         functions: Any = {"on_round": on_round, "on_start": on_start, "on_part": on_part}
         hears = as_observer(observer, "on_round", **functions)
+        done = len(past.records) if past else 0
+        with shown(progress, self.training.rounds, self.n, done) as bar:
+            return self._run(Shown(bar, hears) if bar else hears, past, updates, rounds)
+
+    def _run(
+        self, hears: Observer, past: Snapshot | None, updates: Path | None, rounds: Path | None
+    ) -> Result:
         began = time.perf_counter()
         programs, planned = self.plan()
         compile_seconds = time.perf_counter() - began

@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from trip_jax.settings import Kinds, at_least, choice, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.capacity import require_capacity
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
@@ -78,8 +79,8 @@ class Timetable:
 SCHEDULES: Kinds[Timetable] = Kinds("schedule.kind")
 
 
-@dataclass(frozen=True)
-class Clocks:
+@dataclass(frozen=True, repr=False)
+class Clocks(Brief):
     """How long clients train and messages travel, as settings; times in any one unit."""
 
     kind: str = chosen_from(SCHEDULES, "synchronous")

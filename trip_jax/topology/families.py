@@ -10,6 +10,7 @@ import networkx as nx
 import numpy as np
 
 from trip_jax.settings import Kinds, choice, count, fraction, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.capacity import require_capacity
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting, Notice
@@ -32,8 +33,8 @@ GRAPHS = BesidesBuiltIn(FAMILIES, {"file": ("files", "format")})
 """Families, and graphs from files."""
 
 
-@dataclass(frozen=True)
-class TopologyConfig:
+@dataclass(frozen=True, repr=False)
+class TopologyConfig(Brief):
     """Who sends to whom, and with which mixing weights models are averaged."""
 
     kind: str = chosen_from(GRAPHS, "regular")

@@ -16,10 +16,12 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, Int32
 
 from trip_jax.settings import require
+from trip_jax.settings.brief import Brief, brief, html_table
 from trip_jax.settings.capacity import require_capacity
 from trip_jax.settings.declared import array, integer
 from trip_jax.settings.errors import Notice
 from trip_jax.settings.names import several
+from trip_jax.settings.plurals import counted
 from trip_jax.topology.edges import edges_of
 from trip_jax.topology.files import GraphFile
 from trip_jax.topology.given import Graph, listed, numbered
@@ -32,8 +34,8 @@ BYTES_A_SLOT = 32
 """That a slot of a graph takes while it is built."""
 
 
-@struct.dataclass
-class Neighbourhoods:
+@struct.dataclass(repr=False)
+class Neighbourhoods(Brief):
     """In-neighbourhoods of all clients in one round.
 
     Members stand in ascending order, the client itself among them; a member's position is its
@@ -72,8 +74,8 @@ class Neighbourhoods:
         return replace(self, weights=jnp.where(alone & self.itself, 1, weights))
 
 
-@struct.dataclass
-class Arcs:
+@struct.dataclass(repr=False)
+class Arcs(Brief):
     """The A real (client, slot) pairs of the neighbourhoods, for sparse sums over members."""
 
     client: Int32[Array, "*G A"]
@@ -81,7 +83,7 @@ class Arcs:
     real: Bool[Array, "*G A"]  # False where padded
 
 
-@struct.dataclass
+@struct.dataclass(repr=False)
 class Topology:
     """The graphs of a run; round t uses graph (t // redraw_every) modulo G."""
 
@@ -94,6 +96,28 @@ class Topology:
     # What the n clients are called, in their order; None: 0..n-1.
     names: tuple[str, ...] | None = struct.field(pytree_node=False, default=None)
     files: tuple[GraphFile, ...] = struct.field(pytree_node=False, default=())  # read for it
+
+    def __repr__(self) -> str:
+        n_graphs, n, most = self.graphs.mask.shape[-3:]
+        said = f"{counted(n, 'client')}, neighbourhoods of at most {most}"
+        if n_graphs > 1:
+            said += f", {n_graphs:,} graphs for {counted(self.redraw_every, 'round')} each"
+        return f"Topology({said}{f', names={brief(self.names)}' * (self.names is not None)})"
+
+    def _repr_html_(self) -> str:
+        mask = np.asarray(self.graphs.mask)
+        sizes = np.unique(mask.sum(axis=-1))
+        rows = {
+            "clients": f"{self.n_clients:,}",
+            "graphs": f"{len(mask):,}, each for {counted(self.redraw_every, 'round')}",
+            "arcs": ", ".join(
+                f"{count:,}" for count in mask.sum(axis=(1, 2))[:10] - self.n_clients
+            ),
+            "members of a neighbourhood": f"{sizes.min()} to {sizes.max()}, the client among them",
+        }
+        if self.names is not None:
+            rows["names"] = brief(self.names)
+        return html_table("Topology", ((name, text, False) for name, text in rows.items()))
 
     def without_names(self) -> "Topology":
         """This topology without names, for programs, which know clients by their numbers."""

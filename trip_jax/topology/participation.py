@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from trip_jax.settings import LARGEST, Kinds, choice, require
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.idle import chosen_from, read_by_kind
 from trip_jax.settings.names import number_of
@@ -31,8 +32,8 @@ PARTICIPATIONS: Kinds[Presence] = Kinds("participation.kind")
 """`(settings, rounds, n, seed)` -> who is there in each round [T, n]."""
 
 
-@dataclass(frozen=True)
-class Participation:
+@dataclass(frozen=True, repr=False)
+class Participation(Brief):
     """Which clients take part in which rounds, as settings."""
 
     kind: str = chosen_from(PARTICIPATIONS, "always")

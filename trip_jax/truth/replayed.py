@@ -45,7 +45,7 @@ def replay_of(simulation: Simulation, method: str) -> Replay:
     contribution = Contribution("accuracy", method=method)
     honest = simulation.with_liars("none", Defence()).with_contribution(contribution)
     learner = honest.learner
-    journal = Journal.of(honest.run().records, honest.topology, learner)
+    journal = Journal.of(honest.run(progress=False).records, honest.topology, learner)
     if method == "surrogate":
         return partial(final_utilities, journal, learner, fitted_response(journal))
     start = np.asarray(centred(learner.logits(jnp.asarray(journal.start[None])))[0])

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 
 from trip_jax.attribution.replay import of_coalitions
 from trip_jax.protocol.aggregation import Rule
+from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import instance, integer
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
@@ -45,8 +46,8 @@ MOST = 2**12
 MADE = "tj.Simulation makes one of a model, data and a topology"
 
 
-@dataclass(frozen=True)
-class GroundTruth:
+@dataclass(frozen=True, repr=False)
+class GroundTruth(Brief):
     """Shapley values of whole executions.
 
     `values[i, j]` is the contribution of client j to client i's final model, and sums over j to

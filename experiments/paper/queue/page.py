@@ -14,8 +14,8 @@ from experiments.paper.queue.unit import Unit
 from experiments.paper.queue.verdicts_of_claims import CLAIMS
 from experiments.paper.queue.work import H200, TWO_CORES
 from trip_jax.runs.directory import whole
-from trip_jax.runs.progress import duration
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.simulation.progress import duration
 
 DOCS = Path(__file__).parents[3] / "docs" / "results"
 NUMBERS, UNITS, PAGE = "files/paper.csv", "files/paper_units.csv", "reproduce.md"

@@ -12,8 +12,8 @@ from experiments.paper.queue.unit import Unit
 from experiments.paper.queue.work import Rates
 from trip_jax.runs.directory import whole
 from trip_jax.runs.interruption import Deadline
-from trip_jax.runs.progress import duration
 from trip_jax.settings.errors import Interrupted
+from trip_jax.simulation.progress import duration
 
 MARGIN = 1.25
 """Of estimates, before they are relied on."""

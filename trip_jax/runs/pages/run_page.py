@@ -14,6 +14,7 @@ from trip_jax.runs.meaning import at_the_end, explain, unit
 from trip_jax.runs.pages import WEB
 from trip_jax.runs.pages.settings import settings_of
 from trip_jax.runs.propagation import retraced, shares
+from trip_jax.runs.scores import finding
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.topology.files import GraphFile
 from trip_node.pages.document import assemble, packed
@@ -84,6 +85,7 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
     of_client = run.isel(client=listed)
     data: dict[str, Any] = {
         "title": run.title,
+        "finding": finding(run),
         "status": summary.get("status", "finished"),
         "message": summary.get("message", ""),
         "detail": detail,

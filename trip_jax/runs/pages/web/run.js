@@ -70,6 +70,7 @@ class Page {
   head() {
     const { data } = this;
     byId("title").textContent = data.title;
+    byId("finding").textContent = data.finding;
     const end = data.status === "finished" ? "" : `This run ${said(data.status)}. ${data.message}`;
     const notice = [end, data.reason].filter(Boolean).join(" ");
     byId("notice").hidden = !notice;

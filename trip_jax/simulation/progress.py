@@ -2,14 +2,17 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.learning.memory import PlannedMemory
 from trip_jax.protocol.state import Record
-from trip_jax.simulation.history import Timing
+from trip_jax.simulation.history import Snapshot, Timing
+from trip_jax.simulation.observer import Observer
 from trip_node.settings.lines import columns, in_lines, say
 
 __all__ = ["RoundProgress", "bar_format", "columns", "duration", "in_lines"]
@@ -19,26 +22,42 @@ SECONDS_A_LINE = 10.0
 
 
 class RoundProgress:
-    """Reports each round with its mean accuracy, rates and the time left; a context manager."""
+    """Reports each round with its mean accuracy, rates and the time left; a context manager.
 
-    def __init__(self, rounds: int, n_clients: int, done: int = 0):
+    Args:
+        rounds, n_clients: of the run.
+        done: rounds that an earlier part of the run brought.
+        leaves: whether the bar stays when the run is over.
+        stream: where lines go if there is no bar; standard output by default.
+    """
+
+    def __init__(
+        self, rounds: int, n_clients: int, done: int = 0, leaves: bool = True, stream: Any = None
+    ):
         self._rounds, self._n_clients, self._done = rounds, n_clients, done
+        self._leaves, self._stream = leaves, stream
         self._spent = 0.0
         self._concluding: tuple[float, float] | None = None  # when it began, with which share
         self._bar: Any = None
 
     def __enter__(self) -> "RoundProgress":
-        if sys.stderr.isatty():
+        if has_bars():
             from tqdm import tqdm
 
             # Shown by `begin`, for what is printed before would break the line.
             # A terminal without a size has -1 rows for tqdm, which then shows nothing.
-            self._bar = tqdm(total=self._rounds, ncols=columns(), nrows=2, delay=float("inf"))
+            size: dict[str, Any] = {"ncols": columns(), "nrows": 2, "delay": float("inf")}
+            self._bar = tqdm(total=self._rounds, leave=self._leaves, **size)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._bar:
             self._bar.close()
+
+    def compile(self) -> None:
+        """Show that programs are being compiled, which comes before the first round."""
+        if self._bar is not None:
+            self._draw("compiling", (), self._done)
 
     def begin(self) -> None:
         """Show the progress bar before the first round is over."""
@@ -57,7 +76,7 @@ class RoundProgress:
             f"{_rate(timing.coalitions / timing.evaluation)} coalitions/s",
         )
         if self._bar is None:
-            say(f"round {t + 1}/{self._rounds}: {', '.join(news)}")
+            say(f"round {t + 1}/{self._rounds}: {', '.join(news)}", self._stream)
             return
         self._show(t + 1, news)
 
@@ -75,7 +94,7 @@ class RoundProgress:
             self._draw(head, news, share)
         elif now > self._said + SECONDS_A_LINE:
             self._said = now
-            say(f"{head}: {news[0]}")
+            say(f"{head}: {news[0]}", self._stream)
 
     def _show(self, done: int, news: Sequence[str]) -> None:
         self._draw(f"round {done}/{self._rounds}", news, done)
@@ -85,6 +104,49 @@ class RoundProgress:
         self._bar.bar_format = bar_format(head, news, width)
         self._bar.n, self._bar.ncols, self._bar.delay = done, width, 0
         self._bar.refresh()
+
+
+class Shown(Observer):
+    """Shows what an observer hears, too."""
+
+    def __init__(self, progress: RoundProgress, observer: Observer):
+        self._progress, self._observer = progress, observer
+
+    def on_start(self, planned: PlannedMemory | None) -> None:
+        self._progress.begin()
+        self._observer.on_start(planned)
+
+    def on_round(self, past: Snapshot) -> bool | None:
+        self._progress.report(len(past.records) - 1, past.records[-1], past.timings[-1])
+        return self._observer.on_round(past)
+
+    def on_part(self, share: float) -> None:
+        self._progress.conclude(share)
+        self._observer.on_part(share)
+
+
+@contextmanager
+def shown(
+    progress: bool | None, rounds: int, n_clients: int, done: int
+) -> Iterator[RoundProgress | None]:
+    """The progress of a run that is started from Python; None if it is not to be shown.
+
+    Args:
+        progress: whether it is; None: where a bar can be drawn.
+    """
+    if not (has_bars() if progress is None else progress):
+        yield None
+        return
+    with RoundProgress(rounds, n_clients, done, leaves=False, stream=sys.stderr) as shows:
+        shows.compile()
+        yield shows
+
+
+def has_bars() -> bool:
+    """Whether a line on standard error can change: on a terminal, and in a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return sys.stderr.isatty() or type(shell).__name__ == "ZMQInteractiveShell"
 
 
 BAR = 10  # the least length of a bar

@@ -1,0 +1,105 @@
+"""What a simulation is given by name: data sets, distributions, graphs, methods and defences."""
+
+from typing import Any
+
+import numpy as np
+
+from trip_jax.data.federation import ClientData, as_client_data
+from trip_jax.data.partition import Distribution, Partition, distribute
+from trip_jax.data.sources import Dataset, DatasetConfig, load_dataset
+from trip_jax.protocol.contributions import METHODS, Contribution
+from trip_jax.protocol.defences import Defence
+from trip_jax.settings import choice, require
+from trip_jax.settings.declared import instance
+from trip_jax.topology import Topology, TopologyConfig, from_config
+
+N_CLIENTS = 8
+"""Clients of a data set that is divided unless their number is given."""
+
+DEFENCES = {
+    "none": Defence(),
+    "c1": Defence(c1=True),
+    "c2": Defence(c2=True),
+    "both": Defence(c1=True, c2=True),
+}
+"""Defences by the names that they have on the command line."""
+
+
+def as_partition(
+    data: Any,
+    dataset: Any,
+    n_clients: int | None,
+    distribution: Distribution | str | None,
+    seed: int,
+) -> Partition:
+    """The clients' data: those that are given, or a data set divided among them.
+
+    Args: those of `Simulation` of these names.
+
+    Raises:
+        InvalidSetting: both or neither is given, or what cannot be divided so.
+    """
+    if isinstance(data, str | Dataset | DatasetConfig):
+        require(dataset is None, "data and dataset are both given: leave one of them out.")
+        data, dataset = None, data
+    require(
+        (data is None) != (dataset is None),
+        "Clients need data: give data=federation.data, or a data set such as dataset='digits'."
+        if data is None
+        else "data and dataset are both given: leave one of them out.",
+    )
+    if data is None:
+        whole = dataset if isinstance(dataset, Dataset) else load_dataset(dataset, seed)
+        how = Distribution() if distribution is None else distribution
+        return distribute(whole, N_CLIENTS if n_clients is None else n_clients, how, seed)
+    for name, value in (("n_clients", n_clients), ("distribution", distribution)):
+        require(
+            value is None,
+            f"{name} divides a data set, and data are divided already: leave it out, or give "
+            "dataset in place of data.",
+        )
+    if isinstance(data, Partition):
+        return Partition(as_client_data(data.data), data.levels, data.level_name)
+    found: ClientData = as_client_data(data)
+    return Partition(found, np.asarray(found.sizes, float), "examples")
+
+
+def as_topology(given: Any, sizes: Any, rounds: int, seed: int) -> Topology:
+    """The argument `topology`: a family's name or a `TopologyConfig` is drawn for the clients.
+
+    Raises:
+        InvalidSetting: it is none of these, or cannot be drawn for so many clients.
+    """
+    if isinstance(given, str):
+        given = TopologyConfig(given)
+    if isinstance(given, TopologyConfig):
+        return from_config(given, np.asarray(sizes), rounds=rounds, seed=seed)
+    return instance(
+        "topology", given, Topology, "give a name, or a graph as tj.topology.build(graph, sizes)"
+    )
+
+
+def as_contribution(given: Any) -> Contribution:
+    """The argument `contribution`: a text is the name of a method.
+
+    Raises:
+        InvalidSetting: it is neither that nor a `Contribution`.
+    """
+    if isinstance(given, str):
+        choice(METHODS.setting, given, tuple(METHODS))
+        return Contribution(method=given)
+    return instance(
+        "contribution", given, Contribution, "give a method's name, or tj.Contribution(...)"
+    )
+
+
+def as_defence(given: Any) -> Defence:
+    """The argument `defence`: a text is one of `DEFENCES`.
+
+    Raises:
+        InvalidSetting: it is neither that nor a `Defence`.
+    """
+    if isinstance(given, str):
+        choice("defence", given, tuple(DEFENCES))
+        return DEFENCES[given]
+    return instance("defence", given, Defence, "give none, c1, c2 or both, or tj.Defence(...)")
