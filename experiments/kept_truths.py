@@ -26,8 +26,8 @@ from trip_jax.runs.schema import config_of_values
 from trip_jax.settings import require
 from trip_jax.shapley.borders import border_coalitions
 
-COMMAND = "python -m experiments.methods dataset={} model=mlp training.learning_rate=0.05{} seed={}"
-SIZES = {"digits": "", "fashion_mnist": " dataset.train_size=4000"}
+CHOSEN = ("dataset.name", "model.kind", "distribution.kind", "seed")
+"""Settings that the command names by their group."""
 
 
 def kept_truths(arguments: Sequence[str]) -> None:
@@ -71,8 +71,11 @@ def _cell(path: Path) -> Kept:
     numbers = {"values": truth["values"], "utilities": utilities}
     dataset, distribution = config.dataset.name, config.distribution.kind
     name = "-".join((dataset, distribution, topology, str(config.seed)))
-    command = COMMAND.format(dataset, SIZES[dataset], config.seed)
-    command += f" distribution={distribution} topology={topology} devices=1"
+    groups = {"dataset": dataset, "model": config.model.kind, "distribution": distribution}
+    groups |= {"topology": topology, "seed": config.seed}
+    others = {k: v for k, v in differing.items() if k not in CHOSEN and "topology." not in k}
+    given = " ".join(f"{k}={v}" for k, v in (groups | others | {"devices": 1}).items())
+    command = f"python -m experiments.methods {given}"
     sha256 = numbers_hash(**numbers)
     which = (name, dataset, distribution, topology, config.seed)
     return Cell(*which, differing, command, sha256), numbers

@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import KeptRun, read
-from trip_jax.judge.cells import DATA, SEEDS, TRACKS, Cell, benchmark, chosen
+from trip_jax.judge.cells import DATA, SEEDS, TRACKS, Cell, benchmark, cells_of
 from trip_jax.judge.leaderboard import page
 from trip_jax.judge.methods import ALIASES, method_of, names
 from trip_jax.judge.table import ROWS, Table
@@ -31,7 +31,7 @@ def leaderboard(arguments: Sequence[str]) -> None:
     request = Request("leaderboard", arguments, ("method", "track", "seeds", "out", "from"))
     tracks = request.among("track", tuple(TRACKS), "small", "medium")
     seeds = request.among("seeds", tuple(SEEDS))
-    cells = [cell for track in tracks for one in seeds for cell in chosen(track, one)]
+    cells = [cell for track in tracks for one in seeds for cell in cells_of(track, one)]
     cells.sort(key=lambda one: (one.dataset, one.distribution, one.topology))  # alike in shape
     folder, given = request.folder("outputs/leaderboard"), request.several("from")
     table = table_now()

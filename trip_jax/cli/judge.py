@@ -9,7 +9,7 @@ import numpy as np
 
 from trip_jax.cli.command import Parser, command
 from trip_jax.judge import own
-from trip_jax.judge.cells import SEEDS, TRACKS, Cell, benchmark, chosen
+from trip_jax.judge.cells import SEEDS, TRACKS, Cell, benchmark, cells_of, chosen
 from trip_jax.judge.export import export
 from trip_jax.judge.methods import NULLS, Judged, names
 from trip_jax.judge.page import CITATION, COLUMNS, Told, bibtex, page, table, text
@@ -71,11 +71,11 @@ def _arguments(argv: Sequence[str] | None) -> Namespace:
     add("--track", default="small", metavar="TRACK", help=f"{tracks} (default small)")
     seeds = "; ".join(f"{name}: {', '.join(map(str, one))}" for name, one in SEEDS.items())
     add("--seeds", default="judging", metavar="SEEDS", help=f"{seeds} (default judging)")
-    add("--out", type=Path, metavar="DIR", help="where results go (default judged/NAME)")
+    add("--out", metavar="DIR", help="where results go (default judged/NAME)")
     add("--fresh", action="store_true", help="ask again about cells that are kept in there")
     add("--reports", type=Path, metavar="FILE", help="judge scores in a .npz or .csv file")
     add("--list", action="store_true", help="tracks, cells and methods")
-    add("--export", type=Path, metavar="DIR", help="write the arrays of cells, a file each")
+    add("--export", metavar="DIR", help="write the arrays of cells, a file each")
     add("--models", action="store_true", help="with --export: models of all rounds, too")
     return parser.parse_args(argv)
 
@@ -84,7 +84,7 @@ def listed() -> str:
     """Tracks with the number of their cells, methods and cells."""
     lines = [f"benchmark {benchmark().label}", "", "track      development  judging  what"]
     for name, one in TRACKS.items():
-        counts = [len(chosen(name, seeds)) for seeds in ("development", "judging")]
+        counts = [len(cells_of(name, seeds)) for seeds in ("development", "judging")]
         lines.append(f"{name:<10} {counts[0]:>11}  {counts[1]:>7}  {one.about}")
     others = [one for one in names() if one not in NULLS]
     lines += ["", f"nulls: {', '.join(NULLS)}", f"methods: {', '.join(others)}", "", "cells:"]
@@ -106,7 +106,8 @@ def _judge(given: Namespace, cells: Sequence[Cell]) -> None:
     else:
         require(not given.fresh, "--fresh is of methods, and scores are read: leave it out.")
         name = given.reports.stem
-    folder = path_of("--out", given.out or Path("judged") / slug(name))
+    usual = Path("judged") / slug(name)
+    folder = usual if given.out is None else path_of("--out", given.out)
     _refuse_others(folder)
     known = kept_table()
     spent = None

@@ -38,7 +38,7 @@ class Named:
     about: str
     of: Callable[[Trained], np.ndarray]
     sees: Sees
-    costs: Costs = Costs()
+    costs: Costs = Costs(evaluations=0)
 
 
 def _mixing(one: Trained) -> np.ndarray:
@@ -89,7 +89,7 @@ def _trained(one: Trained) -> np.ndarray:
 
 _REPORTED = Costs(evaluations=COALITIONS, n_bytes=MODELS_AND_REPORT)
 _PREDICTED = Costs(evaluations=2, n_bytes=PREDICTIONS)
-_UPDATED = Costs(n_bytes=UPDATE)
+_UPDATED = Costs(evaluations=0, n_bytes=UPDATE)
 
 ARRAYS: Mapping[str, Named] = {
     "mixing": Named(
@@ -105,7 +105,7 @@ ARRAYS: Mapping[str, Named] = {
         "the end",
         _utilities,
         Sees.REPORTS,
-        Costs(n_bytes=Amount("12", lambda sizes: 12)),
+        Costs(evaluations=0, n_bytes=Amount("12", lambda sizes: 12)),
     ),
     "lcv": Named(
         "[T, n, n, 3]",

@@ -175,25 +175,20 @@ TRACKS: Mapping[str, Track] = {
 }
 
 
-def seeds_of(text: str) -> tuple[int, ...]:
-    """The seeds that `--seeds` names.
-
-    Raises:
-        InvalidSetting: it is no name in `SEEDS`.
-    """
-    choice("--seeds", text, tuple(SEEDS))
-    return SEEDS[text]
+def cells_of(track: str, seeds: str) -> list[Cell]:
+    """The cells of a track with these seeds, if there are any."""
+    known = benchmark().cells
+    return [one for one in known if TRACKS[track].has(one) and one.seed in SEEDS[seeds]]
 
 
 def chosen(track: str, seeds: str) -> list[Cell]:
-    """The cells of a track with these seeds.
-
-    Args:
-        seeds: a name in `SEEDS`.
+    """The cells that a command line asks for.
 
     Raises:
-        InvalidSetting: there is no such track, or no such name.
+        InvalidSetting: there are no such seeds, no such track, or no such cell.
     """
     choice("--track", track, tuple(TRACKS))
-    wanted = seeds_of(seeds)
-    return [one for one in benchmark().cells if TRACKS[track].has(one) and one.seed in wanted]
+    choice("--seeds", seeds, tuple(SEEDS))
+    found = cells_of(track, seeds)
+    require(bool(found), f"--track {track} has no cell of --seeds {seeds}: choose others.")
+    return found

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from trip_jax.judge.cells import TRACKS, benchmark, chosen
-from trip_jax.judge.methods import NULLS, method_of, names
+from trip_jax.judge.cells import TRACKS, benchmark, cells_of, chosen
+from trip_jax.judge.methods import method_of, names
 from trip_jax.judge.table import BY, MATRIX, Table
 from trip_jax.judge.verdict import Verdict, verdict
 from trip_jax.judge.yardsticks import JUDGED
@@ -57,8 +57,8 @@ def page(table: Table) -> str:
     ]
     verdicts.sort(key=lambda one: one.mean[0, 0])
     seeds = verdicts[0].seeds
-    other = next(one for one in verdicts if one.method not in NULLS)
-    how = other.corrected(other.nulls)
+    most = max(verdicts, key=lambda one: len(one.nulls))
+    how = most.corrected(most.nulls)
     text = TEXT.format(
         first=verdicts[0].method,
         label=benchmark().label,
@@ -81,8 +81,8 @@ def row(one: Verdict, table: Table) -> Iterator[str]:
     yield with_spread(one.mean[1, 0], one.spread[1, 0])
     for track in TRACKS:
         if track != "small":
-            others = chosen(track, SEEDS)
-            has = table.has(one.method, others)
+            others = cells_of(track, SEEDS)
+            has = bool(others) and table.has(one.method, others)
             mean = table.of(one.method, others, MATRIX)[:, 0, 0].mean() if has else np.nan
             yield number(mean, 3)
     yield ", ".join(f"{ahead} of {count}" for ahead, count in map(one.ahead_of_nulls, BY))

@@ -62,8 +62,9 @@ class Table:
         """
         try:
             with np.load(path, allow_pickle=False) as arrays:
-                names = (tuple(arrays[one].tolist()) for one in ("methods", "cells"))
-                return cls(str(arrays["benchmark"]), *names, arrays["values"], arrays["spent"])
+                methods, cells = (tuple(arrays[one].tolist()) for one in ("methods", "cells"))
+                label, values, spent = (arrays[one] for one in ("benchmark", "values", "spent"))
+                return cls(str(label), methods, cells, values, spent)
         except (KeyError, ValueError, EOFError, BadZipFile) as error:
             raise InvalidSetting(f"{path} is damaged ({error}): install trip-jax again.") from error
 
