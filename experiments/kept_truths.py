@@ -71,8 +71,8 @@ def _cell(path: Path) -> Kept:
     numbers = {"values": truth["values"], "utilities": utilities}
     dataset, distribution = config.dataset.name, config.distribution.kind
     name = "-".join((dataset, distribution, topology, str(config.seed)))
-    groups = {"dataset": dataset, "model": config.model.kind, "distribution": distribution}
-    groups |= {"topology": topology, "seed": config.seed}
+    groups: dict[str, Any] = {"dataset": dataset, "model": config.model.kind}
+    groups |= {"distribution": distribution, "topology": topology, "seed": config.seed}
     others = {k: v for k, v in differing.items() if k not in CHOSEN and "topology." not in k}
     given = " ".join(f"{k}={v}" for k, v in (groups | others | {"devices": 1}).items())
     command = f"python -m experiments.methods {given}"

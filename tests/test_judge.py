@@ -489,6 +489,7 @@ def test_every_method_is_judged_by_its_names() -> None:
     for name in names():
         assert method_of(name).name == name
     assert method_of("TRIP-Shapley").name == "trip"
+    assert method_of("weights_x_gain").name == "weights x gain"
 
 
 def test_the_kept_truths_are_whole() -> None:

@@ -39,8 +39,7 @@ Yours is judged beside these [in minutes](../judge.md).
 - Benchmark version {label}. Rows are in the order of the distance on the track `small`, which all
   columns but three are of: {cells} cells, seeds {low} to {high}. `medium` has seed 10 alone.
 - *Distance* is the mean cosine distance by accuracy ± the standard deviation over seeds. *Top two*
-  is the share of the two clients of most contribution that a method names. Both, the correlations
-  and the relative error are means over rows of phi and cells.
+  is the share of the two clients of most contribution that a method names.
 - *Ahead of nulls* counts, by accuracy and by loss, [nulls](index.md#how-to-read-the-distances) that
   are farther by more than chance: {how}.
 - Costs are of all clients in a run, beside what learning takes.
@@ -68,7 +67,9 @@ def page(table: Table) -> str:
         how=how,
     )
     lines = [HEAD, *(list(row(one, table)) for one in verdicts)]
-    return text + "\n" + markdown(lines)
+    lacking = [f"`{one}`" for one in names() if not table.has(one, cells)]
+    missing = f"\nNot judged yet: {', '.join(lacking)}.\n" if lacking else ""
+    return f"{text}\n{markdown(lines)}{missing}"
 
 
 def row(one: Verdict, table: Table) -> Iterator[str]:

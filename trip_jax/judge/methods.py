@@ -21,7 +21,7 @@ from trip_jax.judge.trained import Executed, Trained
 from trip_jax.learning.evaluation import THIRD, UTILITIES
 from trip_jax.protocol.contributions import METHODS as REGISTERED
 from trip_jax.protocol.contributions import TRIP
-from trip_jax.protocol.methods.facts import MODELS_AND_REPORT, Amount, Costs, Sees
+from trip_jax.protocol.methods.facts import MODELS_AND_REPORT, PREDICTIONS, Amount, Costs, Sees
 from trip_jax.protocol.methods.method import Method
 from trip_jax.protocol.methods.whole_run import WholeRun
 from trip_jax.settings import refusal, require
@@ -144,10 +144,12 @@ def _at_the_borders(one: Trained) -> Executed:
 WITH_GAINS = Costs(evaluations=2, n_bytes=MODELS_AND_REPORT)
 """Each client evaluates what it mixed, and what it would have mixed had nobody trained."""
 
-EXECUTIONS = Costs(
-    evaluations=0, final_evaluations=Amount("2 n + 2", lambda sizes: 2 * sizes.n + 2)
-)
+_FEW = Amount("2 n + 2", lambda sizes: 2 * sizes.n + 2)
+EXECUTIONS = Costs(evaluations=0, final_evaluations=_FEW)
 """The final models of 2 n + 2 executions, whose training comes on top."""
+
+CORRECTED = Costs(evaluations=2, n_bytes=PREDICTIONS, final_evaluations=_FEW)
+"""The same beside predictions."""
 
 WHOLE_EXECUTIONS = "trainings of the whole federation without some clients"
 
@@ -182,7 +184,7 @@ BESIDE: Mapping[str, Judged] = {
             )
         ),
         Judged("2n + 2 re-executions", _by_few_executions, EXECUTIONS, WHOLE_EXECUTIONS),
-        Judged("corrected predictions", _by_corrected_predictions, EXECUTIONS, WHOLE_EXECUTIONS),
+        Judged("corrected predictions", _by_corrected_predictions, CORRECTED, WHOLE_EXECUTIONS),
     )
 }
 """Judged beside those of `contribution.method`: nulls, variants and executions of the truth."""
@@ -216,6 +218,8 @@ def method_of(name: str) -> Judged:
         InvalidSetting: there is none.
     """
     own = ALIASES.get(name, name)
+    if (spaced := own.replace("_", " ")) in BESIDE:
+        own = spaced
     if own in BESIDE:
         return BESIDE[own]
     if own not in REGISTERED:
