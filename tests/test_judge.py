@@ -57,8 +57,7 @@ def fill(folder: Path) -> None:
         kept_truths([f"from={folder / 'study'}"])
         benchmark.cache_clear()
         out = folder / "leaderboard"
-        for methods in ("equal", ",".join(JUDGES)):  # of the first nothing is asked again
-            leaderboard([f"method={methods}", "track=small", f"out={out}"])
+        leaderboard([f"method={','.join(JUDGES)}", "track=small", f"out={out}"])
     benchmark.cache_clear()
 
 
@@ -421,7 +420,7 @@ def test_damaged_data_are_named(small: Path, monkeypatch: pytest.MonkeyPatch) ->
     cell = benchmark().cells[0]
     with pytest.raises(InvalidSetting, match=r"is not what cells\.json says"):
         _ = replace(cell, sha256="0").values
-    with pytest.raises(InvalidSetting, match=r"truths\.npz is damaged"):
+    with pytest.raises(InvalidSetting, match=r"truths\.npz lacks the truth of gone"):
         _ = replace(cell, name="gone").values
     told = json.loads((cells.DATA / "cells.json").read_text())
     told["cells"].pop()
@@ -532,7 +531,6 @@ def test_a_kept_truth_is_executed_again() -> None:
     assert cell.inside[[1, -1]].sum(axis=1).tolist() == [1, 8]
     found = executed(cell, [1, -1])
     np.testing.assert_allclose(found, cell.utilities[[1, -1]], atol=0.01)
-    assert Trained.again(cell).apart_from(cell) <= 0.01
 
 
 @pytest.mark.thorough
@@ -541,6 +539,7 @@ def test_kept_truths_drawn_at_random_are_executed_again() -> None:
     digits = [one for one in benchmark().cells if one.dataset == "digits"]
     for k in np.random.default_rng().choice(len(digits), 3, replace=False):
         cell = digits[k]
+        assert Trained.again(cell).apart_from(cell) <= 0.01
         simulation = prepare(cell.config)[0]
         process = Decentralised(mixing_rule(simulation), simulation.n_earlier)
         inside = (np.arange(256)[:, None] >> np.arange(8) & 1).astype(bool)

@@ -42,7 +42,7 @@ class Named:
 
 
 def _mixing(one: Trained) -> np.ndarray:
-    return one.journal.mixing
+    return one.mixing
 
 
 def _lcv(one: Trained) -> np.ndarray:

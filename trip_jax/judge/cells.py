@@ -7,6 +7,7 @@ and the hash of its numbers.
 
 import hashlib
 import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -85,17 +86,32 @@ class Cell:
     @cached_property
     def _numbers(self) -> dict[str, np.ndarray]:
         path = DATA / TRUTHS
-        names = ("values", "utilities")
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                found = {one: arrays[f"{self.name}.{one}"].astype(float) for one in names}
-        except (KeyError, ValueError, EOFError, BadZipFile) as error:
-            raise InvalidSetting(f"{path} is damaged ({error}): install trip-jax again.") from error
+        arrays, names = _arrays(path), ("values", "utilities")
+        keys = [f"{self.name}.{one}" for one in names]
+        require(
+            all(key in arrays for key in keys),
+            f"{path} lacks the truth of {self.name}: install trip-jax again.",
+        )
+        found = {one: arrays[key].astype(float) for one, key in zip(names, keys, strict=True)}
         require(
             numbers_hash(**found) == self.sha256,
             f"The truth of {self.name} in {path} is not what {CELLS} says: install trip-jax again.",
         )
         return found
+
+
+@cache
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of a file.
+
+    Raises:
+        InvalidSetting: it is damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (ValueError, EOFError, BadZipFile, zlib.error) as error:
+        raise InvalidSetting(f"{path} is damaged ({error}): install trip-jax again.") from error
 
 
 def numbers_hash(values: np.ndarray, utilities: np.ndarray) -> str:

@@ -6,6 +6,7 @@ file has the columns cell, client and score, and, for phi, model: whose final mo
 
 import csv
 import io
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
@@ -78,7 +79,7 @@ def _of_npz(path: Path) -> dict[str, np.ndarray]:
             return {name: arrays[name] for name in arrays.files}
     except InvalidSetting:
         raise
-    except (ValueError, EOFError, BadZipFile, KeyError, NotImplementedError) as error:
+    except (ValueError, EOFError, BadZipFile, zlib.error, KeyError, NotImplementedError) as error:
         raise InvalidSetting(
             f"--reports {path} can't be read ({error}): write it with numpy.savez, an array a cell."
         ) from error

@@ -1,5 +1,6 @@
 """How near every kept method is to the truth of every cell: data/rows.npz."""
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -65,7 +66,7 @@ class Table:
                 methods, cells = (tuple(arrays[one].tolist()) for one in ("methods", "cells"))
                 label, values, spent = (arrays[one] for one in ("benchmark", "values", "spent"))
                 return cls(str(label), methods, cells, values, spent)
-        except (KeyError, ValueError, EOFError, BadZipFile) as error:
+        except (KeyError, ValueError, EOFError, BadZipFile, zlib.error) as error:
             raise InvalidSetting(f"{path} is damaged ({error}): install trip-jax again.") from error
 
     def write(self, path: Path) -> None:

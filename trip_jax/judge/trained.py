@@ -16,7 +16,7 @@ from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.contributions import Method
 from trip_jax.protocol.methods.facts import Sizes
-from trip_jax.protocol.methods.whole_run import WholeRun
+from trip_jax.protocol.methods.whole_run import Silent, WholeRun
 from trip_jax.runs.prepare import prepare
 from trip_jax.settings import require
 from trip_jax.simulation import Simulation
@@ -97,6 +97,12 @@ class Trained:
     def journal(self) -> Journal:
         """What the run leaves by the settings' own method, with every client's updates."""
         return self.journal_of(self.config.contribution.build())
+
+    @property
+    def mixing(self) -> Float[np.ndarray, "T n n"]:
+        """By which weights clients mix; what they report is not worked out for it."""
+        known = next(iter(self._journals.values()), None)
+        return (known or self.journal_of(Silent())).mixing
 
     def journal_of(self, method: Method) -> Journal:
         """What the run leaves by a method, with every client's updates or what it keeps instead."""

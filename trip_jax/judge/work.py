@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
@@ -143,7 +144,7 @@ def _read(path: Path, by: str) -> Said | None:
         with np.load(path, allow_pickle=False) as arrays:
             if str(arrays["by"]) == by:
                 return Said(arrays["phi"], arrays["spent"])
-    except (OSError, KeyError, ValueError, EOFError, BadZipFile):
+    except (OSError, KeyError, ValueError, EOFError, BadZipFile, zlib.error):
         pass
     return None
 
