@@ -30,11 +30,11 @@ from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import Arrays
 from experiments.harness.report import with_spread
 from experiments.paper.cells import Cell, CellStudy
-from experiments.paper.trajectory import Trajectory
 from experiments.topologies import BEYOND_THE_PAPER
 from trip_jax.attribution import Journal
 from trip_jax.attribution.replay import FinalModels, Response, replay
 from trip_jax.attribution.surrogate import fitted_response
+from trip_jax.judge.trajectory import Trajectory
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.algorithm import learn

@@ -84,11 +84,11 @@ def test_wheel_holds_every_configuration_file(wheel: Path) -> None:
             assert archive.read(name) == path.read_bytes()
 
 
-def test_wheel_holds_what_pages_are_made_of(wheel: Path) -> None:
-    web = REPOSITORY / "trip_jax/runs/pages/web"
+@pytest.mark.parametrize("folder", ["trip_jax/runs/pages/web", "trip_jax/judge/data"])
+def test_wheel_holds_what_pages_and_verdicts_are_made_of(wheel: Path, folder: str) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        for path in web.iterdir():
-            assert archive.read(f"trip_jax/runs/pages/web/{path.name}") == path.read_bytes()
+        for path in (REPOSITORY / folder).iterdir():
+            assert archive.read(f"{folder}/{path.name}") == path.read_bytes()
 
 
 def conf_files() -> list[Path]:

@@ -7,6 +7,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from trip_jax.truth.metrics import pearson, spearman
+
+__all__ = ["bootstrap", "interval_over_seeds", "pearson", "spearman", "student", "with_interval"]
+
 LEVEL = 0.95
 RESAMPLES = 9_999
 
@@ -50,15 +54,3 @@ def bootstrap(statistic: Callable[..., Any], *samples: np.ndarray) -> tuple[floa
         return nan, nan
     low, high = np.nanquantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
-
-
-def pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Pearson's coefficient along the last axis; not a number where one side is constant."""
-    x, y = (v - v.mean(axis=-1, keepdims=True) for v in (np.asarray(x), np.asarray(y)))
-    norm = np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1))
-    return np.divide((x * y).sum(axis=-1), norm, where=norm > 0, out=np.full(norm.shape, nan))
-
-
-def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Spearman's coefficient along the last axis."""
-    return pearson(stats.rankdata(x, axis=-1), stats.rankdata(y, axis=-1))

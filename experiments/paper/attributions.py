@@ -1,56 +1,27 @@
 """What every method says of a cell, kept beside its ground truth."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from functools import cached_property
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from experiments.harness.kept_runs import Arrays
 from experiments.paper.cells import Cell
-from experiments.paper.trajectory import Trajectory
-from trip_jax.attribution import (
-    Attribution,
-    Journal,
-    by_cascade,
-    by_predictions,
-    by_reconstruction,
-    by_renormalised,
-    by_shrinkage,
-    by_surrogate,
-    equal,
-    traced,
-    weights,
-    weights_times_gain,
-    weights_times_mean_gain,
-    with_reconstruction,
-    with_weights,
-)
-from trip_jax.attribution.predictions import centred, played, run_of
-from trip_jax.learning.evaluation import THIRD, UTILITIES
+from trip_jax.attribution import Journal
+from trip_jax.judge.methods import ALIASES, NULLS, RIVALS_OF_COST, Judged, Phi, method_of
+from trip_jax.judge.methods import names as judged
+from trip_jax.judge.spent import spent
+from trip_jax.judge.trained import Executed, Trained
+from trip_jax.judge.trajectory import Trajectory
 from trip_jax.learning.learner import Learner
-from trip_jax.protocol.contributions import METHODS as REGISTERED
-from trip_jax.protocol.contributions import TRIP
-from trip_jax.protocol.methods.facts import Sizes
-from trip_jax.settings import require
-from trip_jax.shapley import game_values
-from trip_jax.shapley.borders import border_coalitions, border_values
+
+__all__ = ["BEST", "METHODS", "NULLS", "RIVALS_OF_COST", "Attributed"]
 
 BEST = "surrogate"
 """The method that is nearest to the truth over all cells."""
 
-NULLS = ("equal", "weights", "weights x gain", "weights x mean gain")
-"""Methods that look at no coalition."""
-
-RIVALS_OF_COST = "2n + 2 re-executions", "corrected predictions"
-"""Methods that take 2 n + 2 executions from the truth, where it has them."""
-
 A_GRADIENT = 3
 """Models on the test set that a gradient counts as."""
-
-Phi = Float[np.ndarray, "n n 3"]
 
 
 class Attributed:
@@ -59,195 +30,57 @@ class Attributed:
     def __init__(self, cell: Cell):
         self.cell = cell
 
+    @cached_property
+    def trained(self) -> Trained:
+        """The cell's run, trained once more for all methods together."""
+        return Trained(self.cell.config, lambda: self.cell.simulation, self._executed)
+
     @property
     def learner(self) -> Learner:
-        return self.cell.simulation.learner
+        return self.trained.learner
 
-    @cached_property
+    @property
     def trajectory(self) -> Trajectory:
-        """The cell's run, trained once more for all methods together."""
-        return Trajectory.of(self.cell.simulation)
+        return self.trained.trajectory
 
-    @cached_property
+    @property
     def journal(self) -> Journal:
         """Of the run by the cell's own method."""
-        return self.trajectory.journal(self.cell.config.contribution.build())
+        return self.trained.journal
 
     def phi(self, method: str) -> Phi:
         """What a method says, now or as it was kept."""
         return np.asarray(self._kept(method)["phi"])
 
     def evaluations(self, method: str) -> int:
-        """Models that a method evaluates on the test set."""
+        """Models that a method evaluates on the test set; a gradient counts as `A_GRADIENT`."""
         return int(self._kept(method)["evaluations"])
 
     def _kept(self, name: str) -> Arrays:
         method = METHODS[name]
 
         def compute() -> Arrays:
-            evaluations = np.asarray(method.evaluations(self.journal))
-            return {"phi": method.phi(self), "evaluations": evaluations}
+            taken = spent(method.costs, *self.trained.sizes)
+            evaluations = np.asarray(taken.evaluations + A_GRADIENT * taken.gradients)
+            return {"phi": method.phi(self.trained), "evaluations": evaluations}
 
         return self.cell.computed(f"method_{name.replace(' ', '_')}", compute)
 
-
-@dataclass(frozen=True)
-class Method:
-    """How a method is computed in a cell, and what it takes."""
-
-    phi: Callable[[Attributed], Phi]
-    evaluations: Callable[[Journal], int] = lambda _: 0
-    """Models on the test set; a gradient counts as `A_GRADIENT`."""
+    def _executed(self) -> Executed:
+        truth = self.cell.decentralised()
+        return truth["inside"], truth["utilities"]
 
 
-def _by_method(method: str) -> Callable[[Journal], int]:
-    """Models that a `contribution.method` evaluates, by what its class says that it costs.
+IN_TABLES = (
+    *("TRIP-Shapley", *NULLS, "weights x gain over m", "TRIP over m", "by margin"),
+    *("by accuracy + margin", "beta_16_1", "beta_1_16", "shrunk", "TRIP + weights", "net gain"),
+    *("second order", "DICE", "DICE all hops", "CGSV", "ShapFed", "FedIF", "reconstruction"),
+    *("renormalised", "TRIP + reconstruction", "surrogate", "predictions", *RIVALS_OF_COST),
+)
+"""What methods are called in tables, in their order; others follow by their own names."""
 
-    A run evaluates every next model anyhow: where that is all, it is no cost of the method.
-    """
-    costs = REGISTERED[method].costs
-
-    def evaluated(name: str, sizes: Sizes) -> int:
-        models = int(costs.amount(f"{name}evaluations").of(sizes))
-        gradients = int(costs.amount(f"{name}gradients").of(sizes))
-        return models * (models > 1) + A_GRADIENT * gradients
-
-    def count(journal: Journal) -> int:
-        members = (journal.mixing > 0).sum(axis=2)
-        n = members.shape[1]
-        found = zip(*np.unique(members, return_counts=True), strict=True)
-        in_rounds = sum(int(often) * evaluated("", Sizes(int(m), n, 0)) for m, often in found)
-        return in_rounds + n * evaluated("final_", Sizes(n, n, 0))
-
-    return count
-
-
-def _each(evaluations: int) -> Callable[[Journal], int]:
-    """So many by a client in a round."""
-    return lambda journal: evaluations * journal.mixing[..., 0].size
-
-
-def _final_models(journal: Journal) -> int:
-    """Of 2 n + 2 executions, whose training comes on top."""
-    n = journal.mixing.shape[1]
-    return n * (2 * n + 2)
-
-
-def _of_rounds(method: str) -> Method:
-    """A `contribution.method` that looks at one round, traced by Eq. 3.
-
-    Gradients are those of the loss, also where the truth is of accuracy, which has none.
-    """
-
-    def phi(one: Attributed) -> Phi:
-        settings = replace(one.cell.config.contribution, method=method, utility="loss")
-        journal = one.trajectory.journal(settings.build())
-        return traced(journal.mixing, journal.lcv)
-
-    return Method(phi, _by_method(method))
-
-
-def _by_games(
-    third_utility: str = UTILITIES[THIRD], semivalue: str = "shapley", normalization: str = "paper"
-) -> Method:
-    """TRIP-Shapley by another utility, semivalue or normalisation.
-
-    Args:
-        third_utility: what all three columns are measured in, if it is no run's own.
-    """
-
-    def phi(one: Attributed) -> Phi:
-        told = replace(
-            one.cell.config.contribution, semivalue=semivalue, normalization=normalization
-        )
-        journal = one.trajectory.journal(told.build(), third_utility)
-        found = traced(journal.mixing, journal.lcv)
-        own = third_utility == UTILITIES[THIRD]
-        return found if own else np.broadcast_to(found[..., THIRD:], found.shape)
-
-    return Method(phi, _by_method(TRIP))
-
-
-def _of_run(attribute: Callable[[Journal, Learner], Attribution], method: str) -> Method:
-    """A `contribution.method` that waits for the end, computed from the journal."""
-    return Method(lambda one: attribute(one.journal, one.learner).phi, _by_method(method))
-
-
-def _by_predictions(one: Attributed) -> Phi:
-    settings = replace(one.cell.config.contribution, method="predictions")
-    return by_predictions(one.trajectory.journal(settings.build()), one.learner).phi
-
-
-def _by_few_executions(one: Attributed) -> Phi:
-    """From the coalitions of one client, and those that lack one, of the truth's executions."""
-    inside, utilities = _at_the_borders(one)
-    return np.moveaxis(border_values(inside, utilities)[0], 0, 1)
-
-
-def _by_corrected_predictions(one: Attributed) -> Phi:
-    """Shapley values are linear: those of the replay, plus those of what it errs by."""
-    settings = replace(one.cell.config.contribution, method="predictions")
-    journal, learner = one.trajectory.journal(settings.build()), one.learner
-    start = np.asarray(centred(learner.logits(jnp.asarray(journal.start[None])))[0])
-    run, (few, executed) = run_of(journal, start), _at_the_borders(one)
-    n = few.shape[1]
-    everyone = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
-    replayed = played(run, learner, everyone)
-    errs = executed - replayed[few @ (1 << np.arange(n))]
-    return np.moveaxis(game_values(replayed) + border_values(few, errs)[0], 0, 1)
-
-
-def _at_the_borders(one: Attributed) -> tuple[np.ndarray, np.ndarray]:
-    """The 2 n + 2 coalitions of at most one client and of all but one [K, n]; utilities [K, n, 3].
-
-    Raises:
-        InvalidSetting: the truth drew other coalitions.
-    """
-    truth = one.cell.decentralised()
-    rows = {tuple(row): k for k, row in enumerate(truth["inside"].tolist())}
-    few = border_coalitions(truth["inside"].shape[1], 1)
-    found = [rows.get(tuple(row)) for row in few.tolist()]
-    require(
-        None not in found,
-        "Methods of 2n + 2 re-executions need a truth that has them: leave out samples, or choose "
-        "other methods with method=.",
-    )
-    return few, truth["utilities"][np.array(found)]
-
-
-def _of_journal(compute: Callable[[Journal], Phi]) -> Callable[[Attributed], Phi]:
-    return lambda one: compute(one.journal)
-
-
-METHODS: Mapping[str, Method] = {
-    "TRIP-Shapley": Method(
-        _of_journal(lambda journal: traced(journal.mixing, journal.lcv)), _by_method(TRIP)
-    ),
-    "equal": Method(_of_journal(equal)),
-    "weights": Method(_of_journal(weights)),
-    "weights x gain": Method(_of_journal(weights_times_gain), _each(2)),
-    "weights x mean gain": Method(_of_journal(weights_times_mean_gain), _each(2)),
-    "weights x gain over m": _of_rounds("gain"),
-    "TRIP over m": _by_games(normalization="efficient"),
-    "by margin": _by_games("margin"),
-    "by accuracy + margin": _by_games("accuracy+margin"),
-    "beta_16_1": _by_games(semivalue="beta_16_1"),
-    "beta_1_16": _by_games(semivalue="beta_1_16"),
-    "shrunk": _of_run(by_shrinkage, "shrunk"),
-    "TRIP + weights": _of_run(with_weights, "trip_and_weights"),
-    "net gain": _of_rounds("net_gain"),
-    "second order": _of_rounds("second_order"),
-    "DICE": _of_rounds("dice"),
-    "DICE all hops": _of_run(by_cascade, "dice_multi_hop"),
-    "CGSV": _of_rounds("cgsv"),
-    "ShapFed": _of_rounds("shapfed"),
-    "FedIF": _of_rounds("fedif"),
-    "reconstruction": _of_run(by_reconstruction, "reconstruction"),
-    "renormalised": _of_run(by_renormalised, "renormalised"),
-    "TRIP + reconstruction": _of_run(with_reconstruction, "trip_and_reconstruction"),
-    "surrogate": _of_run(by_surrogate, "surrogate"),
-    "predictions": Method(_by_predictions, _by_method("predictions")),
-    "2n + 2 re-executions": Method(_by_few_executions, _final_models),
-    "corrected predictions": Method(_by_corrected_predictions, _final_models),
+_CALLED = {ALIASES.get(name, name): name for name in IN_TABLES}
+METHODS: Mapping[str, Judged] = {
+    called: method_of(called) for called in (*IN_TABLES, *(n for n in judged() if n not in _CALLED))
 }
 """In the order of tables."""

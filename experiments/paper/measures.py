@@ -1,25 +1,19 @@
 """Methods of attribution against the Shapley value by several yardsticks, as rows of a table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from experiments.harness.statistics import pearson, spearman
 from experiments.paper.attributions import BEST, NULLS, Attributed
 from experiments.paper.cells import Cell
+from trip_jax.judge.trained import SAME_ACCURACY
+from trip_jax.judge.yardsticks import yardsticks
 from trip_jax.learning.evaluation import ACCURACY, UTILITIES
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.truth.centralized import Attribution, Game, gtg_shapley, mr, one_round, tmr
-from trip_jax.truth.metrics import cosine_distance, relative_error, variation
-
-SAME_ACCURACY = 0.02
-"""By how much clients' accuracies may differ on average where run and truth are of one federation.
-
-Chunks of other shapes round differently, on GPUs in every product. After 2,350 minibatches of the
-CNN on Fashion-MNIST three of 500 images make the largest difference, .0025 the mean.
-"""
+from trip_jax.truth.metrics import cosine_distance
 
 TRIP = "TRIP-Shapley"
 
@@ -31,29 +25,6 @@ NULLS_OF_FEDAVG = ("equal (FedAvg)", "weights (FedAvg)")
 
 Weights are the same in all rounds, so that weights times gains point where weights do.
 """
-
-
-def yardsticks(phi: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """How far contributions are from the truth, and how much both vary.
-
-    Returns:
-        `distance`: the paper's, the mean over rows of the cosine distance; it hardly sees flat
-        vectors. `centred` and `spearman`: means of Pearson's coefficient, which is the cosine of
-        centred rows, and of Spearman's; a constant row correlates with nothing, 0. `relative`: of
-        the whole matrix, see `relative_error`. `variation` of the contributions and `variation of
-        the truth`: medians over rows.
-
-    Args:
-        phi, truth: [R, n], a row for each model that clients contributed to.
-    """
-    return {
-        "distance": _over_rows(cosine_distance(phi, truth)),
-        "centred": float(np.nan_to_num(pearson(phi, truth)).mean()),
-        "spearman": float(np.nan_to_num(spearman(phi, truth)).mean()),
-        "relative": float(relative_error(phi, truth)),
-        "variation": _over_rows(variation(phi), np.median),
-        "variation of the truth": _over_rows(variation(truth), np.median),
-    }
 
 
 def trip_rows(
@@ -165,9 +136,3 @@ def cost_row(cell: Cell) -> dict[str, Any]:
         if (cell.folder / f"{part}.npz").exists():
             row[f"seconds_{part}"] = float(getattr(cell, part)()["seconds"])
     return row
-
-
-def _over_rows(values: np.ndarray, statistic: Callable[..., Any] = np.mean) -> float:
-    """Over rows; those that are all zero have neither direction nor variation."""
-    defined = values[np.isfinite(values)]
-    return float(statistic(defined)) if len(defined) else float("nan")

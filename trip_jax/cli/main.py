@@ -16,6 +16,7 @@ COMMANDS = {
     "report": "trip_jax.report",
     "compare": "trip_jax.compare",
     "verify": "trip_jax.cli.verify",
+    "judge": "trip_jax.cli.judge",
     "coordinate": "trip_jax.coordinate",
     "key": "trip_jax.cli.key",
     "rewards": "trip_jax.rewards.__main__",
@@ -30,6 +31,7 @@ trip-jax tells who contributed what in decentralised federated learning.
   trip-jax report DIR                  a page on which a run can be explored
   trip-jax compare DIR ...             runs side by side
   trip-jax verify DIR                  do its last rounds come out again?
+  trip-jax judge METHOD                a method against exact Shapley values
   trip-jax coordinate TABLE --out DIR  contributions from a table of reports
   trip-jax key FILE                    a key for a client or the operator
   trip-jax rewards DIR                 a budget divided by the scores of a run

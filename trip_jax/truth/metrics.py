@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Real
+from scipy import stats
 
 
 def cosine_distance(
@@ -39,3 +40,35 @@ def variation(a: Real[np.ndarray, "*B n"]) -> Float64[Any, "*B"]:
     a = np.asarray(a, np.float64)
     mean = a.mean(axis=-1)
     return np.divide(a.std(axis=-1), abs(mean), where=mean != 0, out=np.full(mean.shape, np.nan))
+
+
+def pearson(x: Real[np.ndarray, "*#B n"], y: Real[np.ndarray, "*#B n"]) -> Float64[Any, "*#B"]:
+    """Pearson's coefficient along the last axis; NaN where one side is constant."""
+    x, y = (v - v.mean(axis=-1, keepdims=True) for v in (np.asarray(x), np.asarray(y)))
+    norm = np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1))
+    return np.divide((x * y).sum(axis=-1), norm, where=norm > 0, out=np.full(norm.shape, np.nan))
+
+
+def spearman(x: Real[np.ndarray, "*#B n"], y: Real[np.ndarray, "*#B n"]) -> Float64[Any, "*#B"]:
+    """Spearman's coefficient along the last axis; NaN where one side is constant."""
+    return pearson(stats.rankdata(x, axis=-1), stats.rankdata(y, axis=-1))
+
+
+def top_overlap(
+    a: Real[np.ndarray, "*#B n"], b: Real[np.ndarray, "*#B n"], k: int
+) -> Float64[Any, "*#B"]:
+    """The share of the k largest entries that two vectors have in common.
+
+    Equal entries share the places that they compete for, as if each were drawn by chance: a
+    constant vector has k / n.
+    """
+    return (_among_top(a, k) * _among_top(b, k)).sum(axis=-1) / k
+
+
+def _among_top(a: Real[np.ndarray, "*B n"], k: int) -> Float64[np.ndarray, "*B n"]:
+    """The chance of each entry to be one of the k largest."""
+    a = np.asarray(a, np.float64)
+    least = np.sort(a, axis=-1)[..., -k, None]
+    above, level = a > least, a == least
+    left = k - above.sum(axis=-1, keepdims=True)
+    return above + level * left / level.sum(axis=-1, keepdims=True)

@@ -1,0 +1,210 @@
+"""The standard cells: federations whose Shapley values by re-execution come with the package.
+
+Of each cell data/truths.npz holds the Shapley values and the utilities of its 2 n + 2 coalitions of
+at most one client and of all but one; data/cells.json holds its settings, the command that made it
+and the hash of its numbers.
+"""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from flax.traverse_util import unflatten_dict
+from jaxtyping import Bool, Float
+
+from trip_jax.config import Config
+from trip_jax.runs.schema import config_of_values
+from trip_jax.settings import choice, require
+from trip_jax.settings.errors import InvalidSetting
+from trip_jax.shapley.borders import border_coalitions
+
+DATA = Path(__file__).parent / "data"
+CELLS, TRUTHS = "cells.json", "truths.npz"
+
+BORDERS = 1
+"""Kept are the utilities of coalitions of at most so many clients, and of all but so many."""
+
+SEEDS: Mapping[str, tuple[int, ...]] = {
+    "development": (0, 1),
+    "judging": (10, 11, 12, 13, 14),
+}
+"""The seeds on which methods may be tuned, and those that judge them."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A federation and its truth.
+
+    Attributes:
+        name: tells it apart, as in `digits-non_iid-star-10`.
+        settings: those that differ from the defaults of `Config`, by name.
+        command: what executed its coalitions.
+        sha256: of its numbers, see `numbers_hash`.
+    """
+
+    name: str
+    dataset: str
+    distribution: str
+    topology: str
+    seed: int
+    settings: Mapping[str, Any]
+    command: str
+    sha256: str
+
+    @property
+    def config(self) -> Config:
+        """The settings of its run."""
+        return replace(config_of_values(unflatten_dict(self.settings, sep=".")), devices=1)
+
+    @cached_property
+    def values(self) -> Float[np.ndarray, "n n 3"]:
+        """The contribution of client j to client i's final model, by each utility."""
+        return self._numbers["values"]
+
+    @cached_property
+    def utilities(self) -> Float[np.ndarray, "K n 3"]:
+        """The utilities of all final models where coalitions alone trained."""
+        return self._numbers["utilities"]
+
+    @property
+    def inside(self) -> Bool[np.ndarray, "K n"]:
+        """Who trained in these coalitions."""
+        return border_coalitions(len(self.values), BORDERS)
+
+    @property
+    def everyone(self) -> Float[np.ndarray, "n 3"]:
+        """The utilities of all final models where everyone trained: those of the run."""
+        return self.utilities[self.inside.all(axis=1)][0]
+
+    @cached_property
+    def _numbers(self) -> dict[str, np.ndarray]:
+        path = DATA / TRUTHS
+        arrays, names = _arrays(path), ("values", "utilities")
+        keys = [f"{self.name}.{one}" for one in names]
+        require(
+            all(key in arrays for key in keys),
+            f"{path} lacks the truth of {self.name}: install trip-jax again.",
+        )
+        found = {one: arrays[key].astype(float) for one, key in zip(names, keys, strict=True)}
+        require(
+            numbers_hash(**found) == self.sha256,
+            f"The truth of {self.name} in {path} is not what {CELLS} says: install trip-jax again.",
+        )
+        return found
+
+
+@cache
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of a file.
+
+    Raises:
+        InvalidSetting: it is damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (ValueError, EOFError, BadZipFile, zlib.error) as error:
+        raise InvalidSetting(f"{path} is damaged ({error}): install trip-jax again.") from error
+
+
+def numbers_hash(values: np.ndarray, utilities: np.ndarray) -> str:
+    """SHA-256 of a cell's truth as float64."""
+    digest = hashlib.sha256()
+    for array in (values, utilities):
+        digest.update(np.ascontiguousarray(array, "<f8").tobytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """All cells that come with the package.
+
+    Attributes:
+        version: rises when cells are added or changed.
+        packages: the versions of packages with which every cell's run was trained again and had the
+            accuracies of its truth.
+    """
+
+    version: str
+    packages: Mapping[str, str]
+    cells: Sequence[Cell]
+
+    @property
+    def sha256(self) -> str:
+        """Of all names and truths."""
+        told = "".join(f"{cell.name} {cell.sha256}\n" for cell in self.cells)
+        return hashlib.sha256(told.encode()).hexdigest()
+
+    @property
+    def label(self) -> str:
+        """The version with the first digits of the hash, as it is cited."""
+        return f"{self.version}+{self.sha256[:8]}"
+
+
+@cache
+def benchmark() -> Benchmark:
+    """The cells that come with the package."""
+    told = json.loads((DATA / CELLS).read_text(encoding="utf-8"))
+    common = told["settings"]
+    cells = [Cell(**one | {"settings": common | one["settings"]}) for one in told["cells"]]
+    return Benchmark(told["version"], told["packages"], cells)
+
+
+@dataclass(frozen=True)
+class Track:
+    """Cells that are judged together.
+
+    Attributes:
+        about: what they are, in words.
+        has: whether a cell is one of them.
+    """
+
+    about: str
+    has: Callable[[Cell], bool]
+
+
+def _digits(cell: Cell) -> bool:
+    return cell.dataset == "digits"
+
+
+TRACKS: Mapping[str, Track] = {
+    "small": Track("digits, five distributions on six graphs", _digits),
+    "non_iid": Track(
+        "digits, clients that own classes, on six graphs",
+        lambda cell: _digits(cell) and cell.distribution == "non_iid",
+    ),
+    "hubs": Track(
+        "digits, five distributions on the star",
+        lambda cell: _digits(cell) and cell.topology == "star",
+    ),
+    "medium": Track(
+        "Fashion-MNIST, five distributions on six graphs",
+        lambda cell: cell.dataset == "fashion_mnist",
+    ),
+}
+
+
+def cells_of(track: str, seeds: str) -> list[Cell]:
+    """The cells of a track with these seeds, if there are any."""
+    known = benchmark().cells
+    return [one for one in known if TRACKS[track].has(one) and one.seed in SEEDS[seeds]]
+
+
+def chosen(track: str, seeds: str) -> list[Cell]:
+    """The cells that a command line asks for.
+
+    Raises:
+        InvalidSetting: there are no such seeds, no such track, or no such cell.
+    """
+    choice("--track", track, tuple(TRACKS))
+    choice("--seeds", seeds, tuple(SEEDS))
+    found = cells_of(track, seeds)
+    require(bool(found), f"--track {track} has no cell of --seeds {seeds}: choose others.")
+    return found

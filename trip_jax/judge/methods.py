@@ -1,0 +1,230 @@
+"""The methods that can be judged by name: all of `contribution.method`, nulls and variants."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from trip_jax.attribution import (
+    Journal,
+    equal,
+    traced,
+    weights,
+    weights_times_gain,
+    weights_times_mean_gain,
+)
+from trip_jax.attribution.predictions import centred, played, run_of
+from trip_jax.judge.trained import Executed, Trained
+from trip_jax.learning.evaluation import THIRD, UTILITIES
+from trip_jax.protocol.contributions import METHODS as REGISTERED
+from trip_jax.protocol.contributions import TRIP
+from trip_jax.protocol.methods.facts import MODELS_AND_REPORT, PREDICTIONS, Amount, Costs, Sees
+from trip_jax.protocol.methods.method import Method
+from trip_jax.protocol.methods.whole_run import WholeRun
+from trip_jax.settings import refusal, require
+from trip_jax.settings.errors import InvalidSetting
+from trip_jax.shapley import game_values
+from trip_jax.shapley.borders import border_coalitions, border_values
+
+Phi = Float[np.ndarray, "n n 3"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A method as it is judged.
+
+    Attributes:
+        name: as in tables.
+        phi: what it says of a cell: phi [n, n, 3], phi [n, n] or scores [n].
+        costs: what it costs a client.
+        sees: what whoever tells contributions sees.
+        made_by: changes when its answers may.
+    """
+
+    name: str
+    phi: Callable[[Trained], np.ndarray]
+    costs: Costs
+    sees: str
+    made_by: str = ""
+
+
+def registered(method: str) -> Judged:
+    """A method of `contribution.method`.
+
+    Gradients are those of the loss, also where the truth is of accuracy, which has none.
+    """
+    return of_class(method, REGISTERED[method])
+
+
+def of_class(name: str, method: type[Method], made_by: str = "") -> Judged:
+    """A class of `Method`, built with the settings of the cell that it reads."""
+
+    def phi(one: Trained) -> np.ndarray:
+        return told(one, method.build(replace(one.config.contribution, utility="loss")))
+
+    return Judged(name, phi, method.costs, str(method.sees), made_by)
+
+
+def told(one: Trained, method: Method) -> np.ndarray:
+    """What a method tells of a run: by each client's reports and Eq. 3, or at its end."""
+    journal = one.journal_of(method)
+    if not isinstance(method, WholeRun):
+        return traced(journal.mixing, journal.lcv)
+    if method.budget is None:
+        return method.attribute(journal, one.learner).phi
+    simulation = one.simulation
+    key = jax.random.fold_in(simulation.base_key, simulation.n + 1)  # as in a run
+    return method.attribute(journal, one.learner, budget=method.budget, key=key).phi
+
+
+def _of_journal(compute: Callable[[Journal], np.ndarray]) -> Callable[[Trained], np.ndarray]:
+    return lambda one: compute(one.journal)
+
+
+def _by_games(
+    third_utility: str = UTILITIES[THIRD], semivalue: str = "shapley", normalization: str = "paper"
+) -> Callable[[Trained], Phi]:
+    """TRIP-Shapley by another utility, semivalue or normalisation.
+
+    Args:
+        third_utility: what all three columns are measured in, if it is no run's own.
+    """
+
+    def phi(one: Trained) -> Phi:
+        settings = one.config.contribution
+        settings = replace(settings, semivalue=semivalue, normalization=normalization)
+        journal = one.trajectory.journal(settings.build(), third_utility)
+        found = traced(journal.mixing, journal.lcv)
+        own = third_utility == UTILITIES[THIRD]
+        return found if own else np.broadcast_to(found[..., THIRD:], found.shape)
+
+    return phi
+
+
+def _by_few_executions(one: Trained) -> Phi:
+    """From the coalitions of one client, and those that lack one, of the truth's executions."""
+    inside, utilities = _at_the_borders(one)
+    return np.moveaxis(border_values(inside, utilities)[0], 0, 1)
+
+
+def _by_corrected_predictions(one: Trained) -> Phi:
+    """Shapley values are linear: those of the replay, plus those of what it errs by."""
+    settings = replace(one.config.contribution, method="predictions")
+    journal, learner = one.journal_of(settings.build()), one.learner
+    start = np.asarray(centred(learner.logits(jnp.asarray(journal.start[None])))[0])
+    run, (few, executed) = run_of(journal, start), _at_the_borders(one)
+    n = few.shape[1]
+    everyone = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
+    replayed = played(run, learner, everyone)
+    errs = executed - replayed[few @ (1 << np.arange(n))]
+    return np.moveaxis(game_values(replayed) + border_values(few, errs)[0], 0, 1)
+
+
+def _at_the_borders(one: Trained) -> Executed:
+    """The 2 n + 2 coalitions of at most one client and of all but one, with their utilities.
+
+    Raises:
+        InvalidSetting: the truth drew other coalitions.
+    """
+    inside, utilities = one.executed()
+    rows = {tuple(row): k for k, row in enumerate(inside.tolist())}
+    few = border_coalitions(inside.shape[1], 1)
+    found = [rows.get(tuple(row)) for row in few.tolist()]
+    require(
+        None not in found,
+        "Methods of 2n + 2 re-executions need a truth that has them: leave out samples, or choose "
+        "other methods with method=.",
+    )
+    return few, utilities[np.array(found)]
+
+
+WITH_GAINS = Costs(evaluations=2, n_bytes=MODELS_AND_REPORT)
+"""Each client evaluates what it mixed, and what it would have mixed had nobody trained."""
+
+_FEW = Amount("2 n + 2", lambda sizes: 2 * sizes.n + 2)
+EXECUTIONS = Costs(evaluations=0, final_evaluations=_FEW)
+"""The final models of 2 n + 2 executions, whose training comes on top."""
+
+CORRECTED = Costs(evaluations=2, n_bytes=PREDICTIONS, final_evaluations=_FEW)
+"""The same beside predictions."""
+
+WHOLE_EXECUTIONS = "trainings of the whole federation without some clients"
+
+NULLS = ("equal", "weights", "weights x gain", "weights x mean gain")
+"""Methods that look at no coalition."""
+
+RIVALS_OF_COST = "2n + 2 re-executions", "corrected predictions"
+"""Methods that take 2 n + 2 executions from the truth, where it has them."""
+
+_TRIP = REGISTERED[TRIP]
+
+BESIDE: Mapping[str, Judged] = {
+    one.name: one
+    for one in (
+        Judged("equal", _of_journal(equal), Costs(), "nothing"),
+        Judged("weights", _of_journal(weights), Costs(), str(Sees.WEIGHTS)),
+        *(
+            Judged(name, _of_journal(null), WITH_GAINS, str(Sees.NEIGHBOURS))
+            for name, null in (
+                ("weights x gain", weights_times_gain),
+                ("weights x mean gain", weights_times_mean_gain),
+            )
+        ),
+        *(
+            Judged(name, phi, _TRIP.costs, str(_TRIP.sees))
+            for name, phi in (
+                ("TRIP over m", _by_games(normalization="efficient")),
+                ("by margin", _by_games("margin")),
+                ("by accuracy + margin", _by_games("accuracy+margin")),
+                ("beta_16_1", _by_games(semivalue="beta_16_1")),
+                ("beta_1_16", _by_games(semivalue="beta_1_16")),
+            )
+        ),
+        Judged("2n + 2 re-executions", _by_few_executions, EXECUTIONS, WHOLE_EXECUTIONS),
+        Judged("corrected predictions", _by_corrected_predictions, CORRECTED, WHOLE_EXECUTIONS),
+    )
+}
+"""Judged beside those of `contribution.method`: nulls, variants and executions of the truth."""
+
+ALIASES: Mapping[str, str] = {
+    "TRIP-Shapley": TRIP,
+    "weights x gain over m": "gain",
+    "TRIP + weights": "trip_and_weights",
+    "net gain": "net_gain",
+    "second order": "second_order",
+    "DICE": "dice",
+    "DICE all hops": "dice_multi_hop",
+    "CGSV": "cgsv",
+    "ShapFed": "shapfed",
+    "FedIF": "fedif",
+    "TRIP + reconstruction": "trip_and_reconstruction",
+}
+"""Methods of `contribution.method` by what they are called in tables."""
+
+
+def names() -> tuple[str, ...]:
+    """All methods that can be judged by name; nulls first."""
+    others = [one for one in BESIDE if one not in NULLS]
+    return *NULLS, *(one for one in REGISTERED if one not in NULLS), *others
+
+
+def method_of(name: str) -> Judged:
+    """The method of this name, or of one that tables have for it.
+
+    Raises:
+        InvalidSetting: there is none.
+    """
+    own = ALIASES.get(name, name)
+    if (spaced := own.replace("_", " ")) in BESIDE:
+        own = spaced
+    if own in BESIDE:
+        return BESIDE[own]
+    if own not in REGISTERED:
+        raise InvalidSetting(
+            refusal("The method", name, names())
+            + " Your own is named by its file, as in mine.py:method."
+        )
+    return registered(own)

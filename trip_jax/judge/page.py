@@ -1,0 +1,229 @@
+"""A verdict as text, page, table and citation."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+from jaxtyping import Float
+
+from trip_jax.judge.cells import TRACKS, benchmark
+from trip_jax.judge.leaderboard import number, with_spread
+from trip_jax.judge.table import BY, Table
+from trip_jax.judge.verdict import Comparison, Verdict
+from trip_jax.judge.yardsticks import JUDGED, TOP
+from trip_jax.protocol.methods.facts import Costs
+from trip_node.pages.document import WEB
+
+COLUMNS = ("method", "cell", "utility", *(name.replace(" ", "_") for name in JUDGED))
+"""Of the table: a row for each cell and utility."""
+
+CITATION = "@misc{trip_jax_judge"
+"""What a citation begins with."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """A verdict with what readers want beside it.
+
+    Attributes:
+        track, seeds: what was asked for.
+        costs, sees, spent: of the method; None where it was computed elsewhere.
+    """
+
+    verdict: Verdict
+    track: str
+    seeds: str
+    own: Float[np.ndarray, "C U Y"]
+    table: Table
+    costs: Costs | None = None
+    sees: str = ""
+    spent: Float[np.ndarray, " 3"] | None = None
+
+    @property
+    def title(self) -> str:
+        """What was judged on which cells."""
+        one = self.verdict
+        count, seeds = len(one.cells), ", ".join(map(str, one.seeds))
+        return (
+            f"{one.method} on track {self.track} ({TRACKS[self.track].about}), {self.seeds} seeds "
+            f"{seeds}: {count} cells, benchmark {benchmark().label}"
+        )
+
+    @property
+    def about(self) -> str:
+        """What is judged, in a sentence."""
+        if self.verdict.level == "matrix":
+            return "Judged is phi[i, j], what client j contributed to client i's final model."
+        return "Judged are scores, what a client contributed to all final models on average."
+
+    def cost(self) -> str:
+        """What the method costs, in sentences."""
+        if self.costs is None or self.spent is None:
+            return "What it costs and who sees what is not known of scores computed elsewhere."
+        evaluations, gradients, n_bytes = self.spent
+        formulas = [
+            f"{self.costs.amount(name).formula} {what}"
+            for name, what in (
+                ("evaluations", "models evaluated"),
+                ("gradients", "gradients"),
+                ("n_bytes", "bytes"),
+            )
+        ]
+        return (
+            f"Whoever tells contributions sees {self.sees}. A client in a round: "
+            f"{', '.join(formulas)}. All clients in a run, beside what learning takes: "
+            f"{evaluations:,.0f} models evaluated, {gradients:,.0f} gradients, {n_bytes:,.0f} "
+            "bytes."
+        )
+
+    def yardsticks(self) -> list[list[str]]:
+        """A line for each utility, after their head."""
+        top = max(1, len(self.verdict.cells[0].values) // TOP)
+        head = ["by", *(f"top {top} shared" if name == "top overlap" else name for name in JUDGED)]
+        lines = [
+            [utility, *map(with_spread, self.verdict.mean[u], self.verdict.spread[u])]
+            for u, utility in enumerate(BY)
+        ]
+        return [head, *lines]
+
+    def against_nulls(self) -> list[list[str]]:
+        """A line for each null and utility, after their head."""
+        head = ["null", "by", "its distance less the null's", "corrected interval", "outcome"]
+        return [head, *map(_line, self.verdict.nulls)]
+
+    def against_methods(self) -> Iterator[str]:
+        """For each utility, which methods it is behind, level with, and ahead of."""
+        for utility in BY:
+            parts = []
+            for outcome, words in (
+                ("behind", "behind"),
+                ("level", "not told apart from"),
+                ("ahead", "ahead of"),
+                ("one seed", "not compared, for want of a second seed, with"),
+            ):
+                named = [
+                    f"{one.rival} ({one.difference:+.3f})"
+                    for one in self.verdict.rivals
+                    if (one.outcome, one.utility) == (outcome, utility)
+                ]
+                if named:
+                    parts.append(f"{words} {', '.join(named)}")
+            yield f"By {utility}: {'; '.join(parts) or 'no other method was judged here'}."
+
+    def all_methods(self) -> list[list[str]]:
+        """The distances of all methods in the same cells, least first, with this one among them."""
+        one = self.verdict
+        rows = [(one.mean[0, 0], f"{one.method} (this)", one.mean)]
+        for name in self.table.judged(one.cells):
+            mean = self.table.of(name, one.cells, one.level).mean(axis=0)
+            rows.append((mean[0, 0], name, mean))
+        head = ["method", *JUDGED, "distance by loss"]
+        return [
+            head,
+            *(
+                [name, *(number(value) for value in (*mean[0], mean[1, 0]))]
+                for _, name, mean in sorted(rows, key=lambda row: row[0])
+            ),
+        ]
+
+
+def _line(one: Comparison) -> list[str]:
+    interval = "–" if np.isnan(one.low) else f"{one.low:+.3f} to {one.high:+.3f}"
+    return [one.rival, one.utility, f"{one.difference:+.3f}", interval, one.outcome]
+
+
+def text(told: Told) -> str:
+    """The verdict as it is printed."""
+    one = told.verdict
+    ahead = (f"{a} of {n} nulls by {by}" for by in BY for a, n in (one.ahead_of_nulls(by),))
+    parts = [
+        told.title,
+        told.about,
+        _in_columns(told.yardsticks()),
+        f"Ahead of {' and '.join(ahead)}; {one.corrected(one.nulls)}:",
+        _in_columns(told.against_nulls()),
+        f"Beside other methods; {one.corrected(one.rivals)}:",
+        "\n".join(told.against_methods()),
+        told.cost(),
+    ]
+    return "\n\n".join(parts)
+
+
+def _in_columns(lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = (
+        "  ".join(f"{one:<{width}}" for one, width in zip(line, widths, strict=True))
+        for line in lines
+    )
+    return "\n".join(f"  {line}".rstrip() for line in padded)
+
+
+def page(told: Told) -> str:
+    """The verdict as an HTML page that loads nothing from elsewhere."""
+    one, style = told.verdict, (WEB / "style.css").read_text(encoding="utf-8")
+    ahead = (f"{a} of {n} nulls by {by}" for by in BY for a, n in (one.ahead_of_nulls(by),))
+    body = [
+        f"<h1>{escape(one.method)}</h1>",
+        *(f"<p>{escape(part)}</p>" for part in (f"{told.title}.", told.about)),
+        _table(told.yardsticks()),
+        f"<h2>Ahead of {escape(' and '.join(ahead))}</h2>",
+        f"<p>{escape(one.corrected(one.nulls))}. Below 0 it is nearer to the truth.</p>",
+        _table(told.against_nulls()),
+        "<h2>Beside other methods</h2>",
+        f"<p>{escape(one.corrected(one.rivals))}.</p>",
+        *(f"<p>{escape(line)}</p>" for line in told.against_methods()),
+        _table(told.all_methods(), f"{one.method} (this)"),
+        "<h2>What it costs</h2>",
+        f"<p>{escape(told.cost())}</p>",
+        "<h2>Cite</h2>",
+        f"<pre>{escape(bibtex())}</pre>",
+    ]
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta name="generator" content="trip_jax">\n'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f"<title>{escape(one.method)}</title>\n<style>{style}</style></head>\n<body><main>\n"
+        + "\n".join(body)
+        + "\n</main></body></html>\n"
+    )
+
+
+def _table(lines: Sequence[Sequence[str]], marked: str = "") -> str:
+    head, *rows = lines
+    columns = "".join(f'<th scope="col">{escape(one)}</th>' for one in head)
+    body = []
+    for row in rows:
+        first, *others = (
+            f"<strong>{escape(one)}</strong>" if row[0] == marked else escape(one) for one in row
+        )
+        cells = "".join(f"<td>{one}</td>" for one in others)
+        body.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
+    return f"<table><thead><tr>{columns}</tr></thead>\n<tbody>{chr(10).join(body)}</tbody></table>"
+
+
+def table(told: Told) -> str:
+    """The yardsticks of every cell as CSV."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for cell, rows in zip(told.verdict.cells, told.own, strict=True):
+        for utility, row in zip(BY, rows, strict=True):
+            writer.writerow([told.verdict.method, cell.name, utility, *(f"{v:.6g}" for v in row)])
+    return out.getvalue()
+
+
+def bibtex() -> str:
+    """A BibTeX entry of the benchmark in this version."""
+    one = benchmark()
+    return (
+        f"{CITATION},\n"
+        "  author = {{The trip\\_jax developers}},\n"
+        "  title = {{trip-jax judge: contribution methods against exact Shapley values}},\n"
+        f"  version = {{{one.label}}},\n"
+        f"  note = {{{len(one.cells)} federations, SHA-256 {one.sha256}}}\n"
+        "}\n"
+    )
