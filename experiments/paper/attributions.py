@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import jax.numpy as jnp
+import networkx as nx
 import numpy as np
 from jaxtyping import Float
 
@@ -17,15 +18,13 @@ from trip_jax.attribution import (
     by_cascade,
     by_predictions,
     by_reconstruction,
-    by_renormalised,
-    by_shrinkage,
+    by_ripple,
     by_surrogate,
     equal,
     traced,
     weights,
     weights_times_gain,
     weights_times_mean_gain,
-    with_reconstruction,
     with_weights,
 )
 from trip_jax.attribution.predictions import centred, played, run_of
@@ -35,8 +34,21 @@ from trip_jax.protocol.contributions import METHODS as REGISTERED
 from trip_jax.protocol.contributions import TRIP
 from trip_jax.protocol.methods.facts import Sizes
 from trip_jax.settings import require
+from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.shapley.borders import border_coalitions, border_values
+from trip_jax.truth.centralized.games import Attribution as Solution
+from trip_jax.truth.centralized.games import Game
+from trip_jax.truth.shapley_value import GroundTruth
+from trip_jax.truth.solutions import (
+    ipss,
+    least_core,
+    links,
+    myerson,
+    owen,
+    owen_sampling,
+    solved,
+)
 
 BEST = "surrogate"
 """The method that is nearest to the truth over all cells."""
@@ -46,6 +58,9 @@ NULLS = ("equal", "weights", "weights x gain", "weights x mean gain")
 
 RIVALS_OF_COST = "2n + 2 re-executions", "corrected predictions"
 """Methods that take 2 n + 2 executions from the truth, where it has them."""
+
+OF_EXECUTIONS = "Myerson", "Owen", "least core", "IPSS", "Owen sampling"
+"""Solutions of the games of a truth that executes all coalitions."""
 
 A_GRADIENT = 3
 """Models on the test set that a gradient counts as."""
@@ -197,6 +212,39 @@ def _by_corrected_predictions(one: Attributed) -> Phi:
     return np.moveaxis(game_values(replayed) + border_values(few, errs)[0], 0, 1)
 
 
+def _of_games(
+    solution: Callable[[Attributed], Callable[[Game], Solution]], executions: Callable[[int], int]
+) -> Method:
+    """A solution of the games of the truth's executions; NaN where it has none for the graph.
+
+    Args:
+        solution: for a cell.
+        executions: that it asks for, at most, of n clients.
+    """
+
+    def phi(one: Attributed) -> Phi:
+        truth = one.cell.decentralised()
+        parts = (truth[part] for part in ("values", "standard_error", "inside", "utilities"))
+        try:
+            return solved(GroundTruth(*parts), solution(one)).values
+        except InvalidSetting as reason:
+            print(f"left out: {reason}", flush=True)
+            return np.full_like(truth["values"], np.nan)
+
+    def evaluations(journal: Journal) -> int:
+        n = journal.mixing.shape[1]
+        return n * executions(n)
+
+    return Method(phi, evaluations)
+
+
+def _communities(one: Attributed) -> list[list[int]]:
+    """Unions of clients that have more links among each other than to others."""
+    matrix = links(one.cell.simulation.topology)
+    graph = nx.from_numpy_array(matrix & ~np.eye(len(matrix), dtype=bool))
+    return [sorted(union) for union in nx.community.greedy_modularity_communities(graph)]
+
+
 def _at_the_borders(one: Attributed) -> tuple[np.ndarray, np.ndarray]:
     """The 2 n + 2 coalitions of at most one client and of all but one [K, n]; utilities [K, n, 3].
 
@@ -233,21 +281,31 @@ METHODS: Mapping[str, Method] = {
     "by accuracy + margin": _by_games("accuracy+margin"),
     "beta_16_1": _by_games(semivalue="beta_16_1"),
     "beta_1_16": _by_games(semivalue="beta_1_16"),
-    "shrunk": _of_run(by_shrinkage, "shrunk"),
+    "LOO of rounds": _by_games(semivalue="loo", normalization="efficient"),
     "TRIP + weights": _of_run(with_weights, "trip_and_weights"),
     "net gain": _of_rounds("net_gain"),
     "second order": _of_rounds("second_order"),
     "DICE": _of_rounds("dice"),
     "DICE all hops": _of_run(by_cascade, "dice_multi_hop"),
+    "Ripple Shapley": _of_run(by_ripple, "ripple"),
     "CGSV": _of_rounds("cgsv"),
     "ShapFed": _of_rounds("shapfed"),
     "FedIF": _of_rounds("fedif"),
     "reconstruction": _of_run(by_reconstruction, "reconstruction"),
-    "renormalised": _of_run(by_renormalised, "renormalised"),
-    "TRIP + reconstruction": _of_run(with_reconstruction, "trip_and_reconstruction"),
     "surrogate": _of_run(by_surrogate, "surrogate"),
     "predictions": Method(_by_predictions, _by_method("predictions")),
     "2n + 2 re-executions": Method(_by_few_executions, _final_models),
     "corrected predictions": Method(_by_corrected_predictions, _final_models),
+    "Myerson": _of_games(
+        lambda one: partial(myerson, graph=links(one.cell.simulation.topology)), lambda n: 2**n
+    ),
+    "Owen": _of_games(lambda one: partial(owen, unions=_communities(one)), lambda n: 2**n),
+    "least core": _of_games(lambda one: least_core, lambda n: 2**n),
+    "IPSS": _of_games(
+        lambda one: partial(ipss, budget=2 * one.cell.config.n_clients + 2), lambda n: 2 * n + 2
+    ),
+    "Owen sampling": _of_games(
+        lambda one: partial(owen_sampling, levels=2, draws=1), lambda n: 3 * (n + 1)
+    ),
 }
 """In the order of tables."""
