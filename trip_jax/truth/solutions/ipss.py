@@ -66,7 +66,7 @@ def balanced(n: int, size: int, count: int, seed: int) -> Int[np.ndarray, " K"]:
     rng, often = np.random.default_rng([seed_of(seed), 17]), np.zeros(n, int)
     drawn: dict[int, None] = {}
     for _ in range(count):
-        order = np.lexsort([rng.random(n), often])  # who was least often first
+        order = np.lexsort([rng.random(n), often]).tolist()  # who was least often first
         players = next(some for some in combinations(order, size) if mask(some) not in drawn)
         drawn[mask(players)] = None
         often[list(players)] += 1

@@ -38,7 +38,7 @@ def myerson(game: Game, graph: nx.Graph | np.ndarray) -> Attribution:
     """
     require_few(game.n, "The Myerson value")
     matrix, own = _matrix(graph, game.n), game.fresh()
-    neighbours = [mask(np.flatnonzero(row)) for row in matrix]
+    neighbours = [mask(np.flatnonzero(row).tolist()) for row in matrix]
     coalitions = np.arange(2**game.n)
     component = coalitions & -coalitions  # of the first member; it grows until nobody is added
     for _ in range(game.n):
