@@ -256,7 +256,7 @@ def planned_bytes(shape: tuple[int, ...], budget: int, n_directions: int = 0) ->
     block = 4 * n_updates * block_width(n_updates, size)
     models = 4 * n_coalitions * size  # of a client
     # A chunk's coefficients, beside what the program takes for the next ones.
-    replayed = 7 * 4 * n_coalitions * n * n_updates
+    replayed = 5 * 4 * n_coalitions * n * n_updates
     response = 2 * 4 * n_updates * n_directions
     at_once = receivers_at_once(n, n_coalitions, size)
     return replayed + response + 3 * block + (at_once + 2) * models
