@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
-from experiments.paper.attributions import METHODS, NULLS, RIVALS_OF_COST, Attributed
+from experiments.paper.attributions import METHODS, NULLS, OF_EXECUTIONS, RIVALS_OF_COST, Attributed
 from experiments.paper.cells import COALITIONS, CORRECTED, CellStudy
 from experiments.paper.drawn_truths import by_sampling
 from experiments.paper.measures import TRIP, yardsticks
@@ -58,7 +58,8 @@ class MethodStudy(CellStudy):
         every = [
             name
             for name in METHODS
-            if "samples" not in self.coalitions or name not in RIVALS_OF_COST
+            if not (name in OF_EXECUTIONS and self.coalitions)
+            and not (name in RIVALS_OF_COST and "samples" in self.coalitions)
         ]
         chosen = {TRIP, *NULLS, *self.request.among("method", tuple(METHODS), *every)}
         self.methods = tuple(name for name in METHODS if name in chosen)

@@ -19,19 +19,15 @@ from trip_jax.attribution import (
     Updates,
     by_cascade,
     by_reconstruction,
-    by_renormalised,
-    by_shrinkage,
+    by_ripple,
     by_surrogate,
     equal,
     mean_of_units,
-    shrinkage,
-    shrunk,
     traced,
     units,
     weights,
     weights_times_gain,
     weights_times_mean_gain,
-    with_reconstruction,
     with_weights,
 )
 from trip_jax.attribution.replay import CHUNK, Response, attributed, planned_bytes, replay
@@ -177,7 +173,7 @@ def test_planned_memory_covers_the_compilers_own_plan(
         of(n), of(n, directions), of(n_updates, directions), of(directions, n_updates)
     )
     inside, present = (jax.ShapeDtypeStruct((some, n), bool) for some in (CHUNK, n_rounds))
-    lowered = replay.lower(of(n_rounds, n, n), inside, response, present, renormalised=True)
+    lowered = replay.lower(of(n_rounds, n, n), inside, response, present)
     compiled = lowered.compile().memory_analysis()
     taken = compiled.temp_size_in_bytes + compiled.output_size_in_bytes
     planned = planned_bytes((n_rounds, n, size), 2**12, directions)
@@ -243,21 +239,18 @@ def test_updates_without_a_folder_go_with_their_object() -> None:
 
 
 def test_a_method_that_waits_for_the_end_concludes_where_updates_are_kept_beside_it() -> None:
-    simulation = tiny(CHANGING, contribution=Contribution("loss", method="shrunk"))
+    simulation = tiny(CHANGING, contribution=Contribution("loss", method="trip_and_weights"))
     plain, kept = simulation.run(), simulation.keeping_updates().run()
     np.testing.assert_allclose(kept.phi, plain.phi, atol=1e-6)
     assert plain.records.kept is None and kept.records.kept is not None
 
 
 @pytest.mark.parametrize("comes_and_goes", [False, True])
-@pytest.mark.parametrize("renormalised", [False, True])
-def test_replays_are_re_executions_with_the_runs_updates(
-    renormalised: bool, comes_and_goes: bool
-) -> None:
+def test_replays_are_re_executions_with_the_runs_updates(comes_and_goes: bool) -> None:
     rng, mixing = np.random.default_rng(0), random_mixing(3, 4)
     updates = rng.normal(size=(3, 4, 5))
     present = rng.random((3, 4)) < (0.5 if comes_and_goes else 1)
-    found = replay(mixing, EVERY, Response.none(3, 4), present, renormalised)
+    found = replay(mixing, EVERY, Response.none(3, 4), present)
     updates[~present] = 0
     for coalition, inside in enumerate(EVERY):
         models = np.zeros((4, 5))
@@ -265,8 +258,7 @@ def test_replays_are_re_executions_with_the_runs_updates(
             trained = models + np.where(inside[:, None], updates[t], 0)
             models = np.zeros((4, 5))
             for i in range(4):
-                weight = mixing[t, i] * inside if renormalised and inside[i] else mixing[t, i]
-                models[i] = sum(weight[j] / weight.sum() * trained[j] for j in range(4))
+                models[i] = sum(mixing[t, i, j] * trained[j] for j in range(4))
         replayed = np.asarray(found[coalition]) @ updates.reshape(12, 5)
         np.testing.assert_allclose(replayed, models, atol=1e-5)
 
@@ -288,8 +280,6 @@ def test_reconstruction_is_exact_where_updates_do_not_depend_on_others() -> None
     np.testing.assert_allclose(replayed, truth, atol=1e-5)
     square = game_values((truth**2).sum(axis=2))  # any utility of the models
     np.testing.assert_allclose(game_values((replayed**2).sum(axis=2)), square, atol=1e-4)
-    renormalised = replay(mixing, EVERY, Response.none(3, 4), present, renormalised=True)
-    assert abs(np.asarray(renormalised) @ updates - truth).max() > 0.1  # another game's
 
 
 @pytest.mark.parametrize("share", [1, 0.6])
@@ -376,59 +366,23 @@ def test_nulls_look_at_no_coalition(run: tuple[Result, Journal]) -> None:
     np.testing.assert_allclose(weights_times_mean_gain(one), expected, atol=1e-6)
 
 
-def test_shrinkage_lies_between_reports_and_weights(run: tuple[Result, Journal]) -> None:
-    journal = run[1]
-    trip, prior = traced(journal.mixing, journal.lcv), weights_times_gain(journal)
-    found = shrunk(journal)
-    share = ((found - prior) * (trip - prior)).sum((0, 1)) / ((trip - prior) ** 2).sum((0, 1))
-    assert (share >= 0).all() and (share < 1).all()  # reports about a client differ
-    np.testing.assert_allclose(found, prior + share * (trip - prior), atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("attribute", "planned"),
-    [(by_shrinkage, shrinkage.planned_bytes), (with_weights, units.planned_bytes)],
-)
-def test_planned_memory_covers_what_reports_take(
-    attribute: Callable[[Journal], Attribution],
-    planned: Callable[[tuple[int, ...]], int],
-) -> None:
+def test_planned_memory_covers_what_reports_take() -> None:
     n_rounds, n = 3, 200
     mixing, lcv = (np.ones((n_rounds, n, n, *more), np.float32) for more in ((), (3,)))
     steps, present = np.ones(n, int), np.ones((n_rounds, n), bool)
     journal = Journal(np.zeros(1), None, mixing, lcv, steps, present)  # type: ignore[arg-type]
     tracemalloc.start()
-    attribute(journal)
+    with_weights(journal)
     taken = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert taken < planned((n_rounds, n, 1)) < 2 * taken
+    assert taken < units.planned_bytes((n_rounds, n, 1)) < 2 * taken
 
 
 def test_reports_of_too_many_rounds_are_refused() -> None:
-    contribution, training = Contribution(method="shrunk"), Training(rounds=10**6)
+    contribution, training = Contribution(method="trip_and_weights"), Training(rounds=2 * 10**6)
     held = psutil.Process().memory_info().rss / GIB
     with pytest.raises(InvalidSetting, match=r"lower n_clients, training\.rounds; who knows"):
-        tiny(contribution=contribution, training=training, memory_limit=held + 3).plan()
-
-
-def test_shrinkage_of_nothing_is_nothing(run: tuple[Result, Journal]) -> None:
-    journal = run[1]
-    without = replace(
-        journal, lcv=journal.lcv * np.array([1, 0, 1], np.float32)
-    )  # nobody gains by loss
-    found = shrunk(without)
-    assert not found[..., 1].any()
-    np.testing.assert_array_equal(found[..., [0, 2]], shrunk(journal)[..., [0, 2]])
-
-
-def test_shrinkage_heeds_no_rounding(run: tuple[Result, Journal]) -> None:
-    """Where a round gains nothing, rounding must not pass for a gain that all have shares of."""
-    journal = run[1]
-    lcv = np.array(journal.lcv, float)
-    lcv[-1] -= lcv[-1].mean(axis=1, keepdims=True)  # a last round that gains nothing
-    rounding = 1e-8 * np.random.default_rng(0).normal(size=lcv.shape)
-    found, other = (shrunk(replace(journal, lcv=one)) for one in (lcv, lcv + rounding))
-    np.testing.assert_allclose(found, other, atol=1e-6)
+        tiny(contribution=contribution, training=training, memory_limit=held + 1).plan()
 
 
 def test_units_are_weighed_alike() -> None:
@@ -453,10 +407,8 @@ def test_models_that_are_not_mixed_linearly_are_refused() -> None:
     [
         ("surrogate", by_surrogate),
         ("dice_multi_hop", by_cascade),
-        ("renormalised", by_renormalised),
-        ("shrunk", by_shrinkage),
+        ("ripple", by_ripple),
         ("trip_and_weights", with_weights),
-        ("trip_and_reconstruction", with_reconstruction),
     ],
 )
 def test_a_run_by_a_method_of_the_whole_run(

@@ -9,7 +9,7 @@ import pytest
 from tests import reference as ref
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
-from trip_jax.truth.centralized import Game, gtg_shapley, mr, one_round, tmr
+from trip_jax.truth.centralized import Game, comfedsv, gtg_shapley, mr, one_round, tmr
 from trip_jax.truth.centralized.gtg_shapley import converged, sweep
 
 
@@ -326,3 +326,48 @@ def test_gtg_draws_by_seed_and_round() -> None:
     np.testing.assert_allclose(
         after_another - values(ALL_FOUR), values(np.zeros(16), table), atol=1e-14
     )
+
+
+def everywhere(n_rounds: int, n: int) -> np.ndarray:
+    return np.ones((n_rounds, n), bool)
+
+
+def test_comfedsv_is_mr_where_all_take_part() -> None:
+    tables = [noise(seed, 3) for seed in range(4)]
+    found = comfedsv(games(*tables), everywhere(4, 3), rank=4, ridge=1e-9)
+    np.testing.assert_allclose(found.values, mr(games(*tables)).values, atol=1e-6)
+    assert found.calls == 32
+    nothing = comfedsv(games(np.full(8, 0.1)), everywhere(1, 3))
+    assert not nothing.values.any()
+
+
+def test_comfedsv_finds_what_rounds_without_a_client_would_have_brought() -> None:
+    """Rounds that differ by a factor alone: a matrix of rank one, with a hole in each but one."""
+    rng = np.random.default_rng(0)
+    factors, table = rng.random(5) + 0.5, noise(1, 3)
+    took_part = ~np.eye(5, 3, dtype=bool)
+    took_part[4] = took_part[3]
+    took_part[3] = True
+    sources = [Asked(factor * (table - table[0]) + 0.3) for factor in factors]
+    found = comfedsv([one.game() for one in sources], took_part, rank=1, ridge=1e-9)
+    expected = factors.sum() * game_values(table)
+    np.testing.assert_allclose(found.values, expected, atol=1e-6)
+    for source, row in zip(sources, took_part, strict=True):
+        away = int(~row @ (1 << np.arange(3)))
+        assert all(coalition & away == 0 for coalition in source.asked)
+        assert len(source.asked) == 2 ** row.sum()
+    full = everywhere(5, 3)
+    heavy = comfedsv([one.game() for one in sources], full, rank=1, ridge=100)
+    assert abs(heavy.values).max() < 0.1 * abs(found.values).max()  # the ridge draws to 0
+
+
+def test_what_comfedsv_cannot_do_is_refused() -> None:
+    some = games(glove(), glove())
+    for arguments, sentence in (
+        ({"took_part": ~np.eye(2, 3, dtype=bool)}, "needs a round that all clients take part in"),
+        ({"took_part": everywhere(3, 3)}, r"2 rounds of 3 clients, not the shape \(3, 3\)"),
+        ({"took_part": everywhere(2, 3), "ridge": 0.0}, "ridge must be above 0"),
+        ({"took_part": everywhere(2, 3), "rank": 0}, "rank must be"),
+    ):
+        with pytest.raises(InvalidSetting, match=sentence):
+            comfedsv(some, **arguments)  # type: ignore[arg-type]

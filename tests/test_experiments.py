@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pandas
 import pytest
@@ -31,7 +32,7 @@ from experiments.harness.statistics import with_interval
 from experiments.harness.study import setting_of
 from experiments.methods import MethodStudy, methods
 from experiments.paper import cells, tables
-from experiments.paper.attributions import BEST, METHODS, NULLS, Attributed
+from experiments.paper.attributions import BEST, METHODS, NULLS, OF_EXECUTIONS, Attributed
 from experiments.paper.cells import SCALES, Cell, CellStudy
 from experiments.paper.drawn_truths import rows_over_draws
 from experiments.paper.measures import NULLS_OF_FEDAVG, TRIP, trip_rows, yardsticks
@@ -43,12 +44,13 @@ from experiments.topologies import BEYOND_THE_PAPER, topologies
 from experiments.vs_shapley import vs_shapley
 from tests import reference as ref
 from tests.conftest import Once
-from trip_jax import Config, Contribution, Distribution, TopologyConfig
+from trip_jax import Config, Contribution, Distribution, TopologyConfig, topology
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.checkpoints import Checkpoints
 from trip_jax.runs.lock import locked
 from trip_jax.runs.prepare import prepare
 from trip_jax.settings.errors import Interrupted, InvalidSetting
+from trip_jax.shapley import game_values
 from trip_jax.truth import reexecution
 from trip_jax.truth.metrics import cosine_distance
 from trip_jax.truth.unfinished import Progress
@@ -266,6 +268,29 @@ def test_chosen_methods_stand_beside_nulls_and_trip() -> None:
     assert MethodStudy([]).methods == tuple(METHODS)
     with pytest.raises(InvalidSetting, match="method must be one of"):
         MethodStudy(["method=surogate"])
+    assert not set(OF_EXECUTIONS) & set(MethodStudy(["borders=2"]).methods)
+
+
+def test_solutions_of_games_stand_beside_methods_where_the_graph_allows_it() -> None:
+    utilities = np.random.default_rng(0).normal(size=(8, 3, 3))
+    inside = (np.arange(8)[:, None] >> np.arange(3) & 1).astype(bool)
+    values = np.moveaxis(game_values(utilities), 0, 1)
+    truth = {"values": values, "standard_error": 0 * values}
+    truth |= {"inside": inside, "utilities": utilities}
+    for edges, directed in (([(0, 1), (1, 2)], False), ([(0, 1), (1, 2), (2, 0)], True)):
+        graph = nx.DiGraph(edges) if directed else nx.Graph(edges)
+        simulation = SimpleNamespace(topology=topology.build(graph, np.ones(3)))
+        config = SimpleNamespace(n_clients=3)
+        cell: Any = SimpleNamespace(decentralised=lambda: truth, simulation=simulation)
+        cell.config = config
+        one = Attributed(cell)
+        found = {name: one._said(METHODS[name]) for name in OF_EXECUTIONS}
+        assert np.isnan(found["Myerson"]).all() == directed
+        np.testing.assert_allclose(found["IPSS"], values, atol=1e-12)  # all 8 coalitions are few
+        np.testing.assert_allclose(found["least core"].sum(axis=1), values.sum(axis=1), atol=1e-6)
+    without = yardsticks(found["Myerson"][..., 0], values[..., 0])
+    assert np.isnan([without.pop(name) for name in HEADINGS]).all()
+    assert np.isfinite(list(without.values())).all()
 
 
 def test_methods_are_judged_in_the_cells_of_the_tables(

@@ -257,13 +257,15 @@ def test_gradients_need_a_smooth_utility_and_weighted_means() -> None:
 def test_settings_that_a_method_has_no_use_for() -> None:
     with pytest.raises(InvalidSetting, match=r"contribution.method must be one of trip, weights"):
         Contribution(method="oracle")
+    with pytest.raises(InvalidSetting, match=r"older version: set contribution\.method=trip_and_w"):
+        Contribution(method="shrunk")
     with pytest.raises(InvalidSetting, match=r"semivalue=loo is of contribution.method=trip"):
         Contribution(semivalue="loo", method="gain")
     with pytest.raises(InvalidSetting, match=r"defence.c2 with contribution.method=gain\."):
         tiny(contribution=Contribution(method="gain"), defence=Defence(c2=True))
     hub = np.array([12])
     sampled = [method for method in METHODS if Contribution("loss", method=method).samples(hub)]
-    assert sampled == ["trip", "net_gain", "shrunk", "trip_and_weights", "trip_and_reconstruction"]
+    assert sampled == ["trip", "net_gain", "trip_and_weights"]
 
 
 def test_shapfed_finds_the_last_layer_or_says_that_it_cannot() -> None:
@@ -280,10 +282,10 @@ def test_what_contributions_measure_is_said_by_the_method() -> None:
     hops = explain(attributes | {"contribution_method": "dice_multi_hop"})[1]
     assert "first order" in hops and "need not sum" in hops
     printed = attributes | {"normalization": "paper"}
-    shrunk = printed | {"contribution_method": "shrunk"}
-    assert unit(shrunk) == "m × decrease of test loss in nats"
-    assert "reported as by contribution.method=trip" in explain(shrunk)[1]
-    assert unit(printed | {"contribution_method": "trip_and_weights"}).startswith("means of rows")
+    assert unit(printed) == "m × decrease of test loss in nats"
+    halved = printed | {"contribution_method": "trip_and_weights"}
+    assert unit(halved).startswith("means of rows")
+    assert "reported as by contribution.method=trip" in explain(halved)[1]
     by_cosines = attributes | {"contribution_method": "cgsv"}
     assert unit(by_cosines) == "cosines summed over rounds"
     assert "contribution.method=cgsv" in explain(by_cosines)[1]

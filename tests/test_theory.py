@@ -14,7 +14,7 @@ from flax import struct
 from tests import reference as ref
 from tests.conftest import tiny, tiny_data
 from trip_jax import Contribution, Training
-from trip_jax.attribution import Journal, by_cascade, mean_of_units, shrunk, traced
+from trip_jax.attribution import Journal, by_cascade, by_ripple, mean_of_units, traced
 from trip_jax.attribution.cascade import cascades
 from trip_jax.attribution.replay import Response
 from trip_jax.attribution.surrogate import fitted_response
@@ -252,6 +252,45 @@ def test_a_cascade_is_the_effect_of_a_little_less_training(
     assert abs(found - some.truth(learner)).max() > 0.1  # which is no Shapley value
 
 
+def test_a_ripple_is_the_effect_of_a_little_less_training_on_the_models_of_all_rounds(
+    mixing: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of quadratic losses with one Hessian, by differences, a round after another."""
+    monkeypatch.setattr("trip_jax.attribution.surrogate.RIDGE", 1e-9)
+    present = np.random.default_rng(4).random(mixing.shape[:2]) < 0.8
+    learner, utility = quadratic(), jax.vmap(quadratic().smooth_utilities)
+    slopes = np.zeros((len(mixing), N, N))
+    for s, j in product(range(len(mixing)), range(N)):
+        until = Federation(mixing[: s + 1], present=present[: s + 1])
+        ends = [until.execute(1 + sign * 1e-2 * np.eye(N)[j])[0] for sign in (1, -1)]
+        more, less = (utility(jnp.asarray(end))[:, 0] for end in ends)
+        slopes[s, :, j] = (more - less) / 2e-2
+    journal = Federation(mixing, present=present).journal()
+    found = by_ripple(journal, learner).phi[..., 0]
+    np.testing.assert_allclose(found, slopes.sum(axis=0), atol=2e-2)
+    last = by_cascade(journal, learner).phi[..., 0]
+    np.testing.assert_allclose(last, slopes[-1], atol=5e-3)
+    assert abs(found - last).max() > 0.15
+
+
+def test_ripples_of_a_linear_utility_are_sums_over_paths(
+    mixing: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where updates depend on no model, every path to any round brings its weight of an update."""
+    name = "trip_jax.attribution.ripple.fitted_response"
+    monkeypatch.setattr(name, lambda journal: Response.none(3, N))
+    journal = Federation(mixing[:3], (0, 0, 0)).journal()
+    learner, (first, second, third) = quadratic(curved=False), mixing[:3]
+    expected = np.zeros((N, N))
+    for i, j in product(range(N), repeat=2):
+        paths = first[i, j] + second[i, j] + third[i, j]
+        for b in range(N):
+            paths += second[i, b] * first[b, j] + third[i, b] * second[b, j]
+            paths += sum(third[i, a] * second[a, b] * first[b, j] for a in range(N))
+        expected[i, j] = paths * (journal.updates[0, j] @ np.asarray(learner.slope))
+    np.testing.assert_allclose(by_ripple(journal, learner).phi[..., 0], expected, atol=1e-4)
+
+
 def test_paths_of_a_cascade(mixing: np.ndarray) -> None:
     """Hop by hop, against all sequences of clients."""
     journal = Federation(mixing[:3]).journal()
@@ -294,12 +333,12 @@ def test_all_is_exact_where_utility_and_updates_are_linear(mixing: np.ndarray) -
 
 
 def test_combinations_are_wrong_where_what_they_combine_is_right(mixing: np.ndarray) -> None:
-    """Shrinkage leaves exact values, and means of units the utility's scale."""
+    """Means of units leave the utility's scale."""
     some, learner = Federation(mixing, (0, 0, 0)), quadratic(curved=False)
     truth, journal = some.truth(learner), some.journal()
     psi = journal.mixing * (journal.updates @ np.asarray(learner.slope))[:, None, :]
     exact = replace(journal, lcv=np.repeat(psi[..., None], 3, axis=-1))
     trip = traced(exact.mixing, exact.lcv)
     np.testing.assert_allclose(trip[..., 0], truth, atol=1e-5)
-    for combined in (shrunk(exact), mean_of_units(trip, trip)):
-        assert abs(combined[..., 0] - truth).max() > 0.01 * abs(truth).max()
+    combined = mean_of_units(trip, trip)
+    assert abs(combined[..., 0] - truth).max() > 0.01 * abs(truth).max()

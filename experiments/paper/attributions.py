@@ -8,14 +8,23 @@ import numpy as np
 from experiments.harness.kept_runs import Arrays
 from experiments.paper.cells import Cell
 from trip_jax.attribution import Journal
-from trip_jax.judge.methods import ALIASES, NULLS, RIVALS_OF_COST, Judged, Phi, method_of
+from trip_jax.judge.methods import (
+    ALIASES,
+    NULLS,
+    OF_EXECUTIONS,
+    RIVALS_OF_COST,
+    Judged,
+    Phi,
+    method_of,
+)
 from trip_jax.judge.methods import names as judged
 from trip_jax.judge.spent import spent
 from trip_jax.judge.trained import Executed, Trained
 from trip_jax.judge.trajectory import Trajectory
 from trip_jax.learning.learner import Learner
+from trip_jax.settings.errors import InvalidSetting
 
-__all__ = ["BEST", "METHODS", "NULLS", "RIVALS_OF_COST", "Attributed"]
+__all__ = ["BEST", "METHODS", "NULLS", "OF_EXECUTIONS", "RIVALS_OF_COST", "Attributed"]
 
 BEST = "surrogate"
 """The method that is nearest to the truth over all cells."""
@@ -62,20 +71,31 @@ class Attributed:
         def compute() -> Arrays:
             taken = spent(method.costs, *self.trained.sizes)
             evaluations = np.asarray(taken.evaluations + A_GRADIENT * taken.gradients)
-            return {"phi": method.phi(self.trained), "evaluations": evaluations}
+            return {"phi": self._said(method), "evaluations": evaluations}
 
         return self.cell.computed(f"method_{name.replace(' ', '_')}", compute)
 
+    def _said(self, method: Judged) -> np.ndarray:
+        """What a method says; NaN where a solution of games has no value for the cell's graph."""
+        try:
+            return method.phi(self.trained)
+        except InvalidSetting as reason:
+            if method.name not in OF_EXECUTIONS:
+                raise
+            print(f"left out: {reason}", flush=True)
+            return np.full_like(self.cell.decentralised()["values"], np.nan)
+
     def _executed(self) -> Executed:
         truth = self.cell.decentralised()
-        return truth["inside"], truth["utilities"]
+        return Executed(truth["inside"], truth["utilities"])
 
 
 IN_TABLES = (
     *("TRIP-Shapley", *NULLS, "weights x gain over m", "TRIP over m", "by margin"),
-    *("by accuracy + margin", "beta_16_1", "beta_1_16", "shrunk", "TRIP + weights", "net gain"),
-    *("second order", "DICE", "DICE all hops", "CGSV", "ShapFed", "FedIF", "reconstruction"),
-    *("renormalised", "TRIP + reconstruction", "surrogate", "predictions", *RIVALS_OF_COST),
+    *("by accuracy + margin", "beta_16_1", "beta_1_16", "LOO of rounds"),
+    *("TRIP + weights", "net gain", "second order", "DICE", "DICE all hops", "Ripple Shapley"),
+    *("CGSV", "ShapFed", "FedIF", "reconstruction", "surrogate", "predictions"),
+    *(*RIVALS_OF_COST, *OF_EXECUTIONS),
 )
 """What methods are called in tables, in their order; others follow by their own names."""
 

@@ -16,11 +16,10 @@ from trip_jax.attribution.nulls import (
 )
 from trip_jax.attribution.predictions import by_predictions
 from trip_jax.attribution.reconstruction import by_reconstruction
-from trip_jax.attribution.renormalised import by_renormalised
 from trip_jax.attribution.replay import Attribution
-from trip_jax.attribution.shrinkage import by_shrinkage, shrunk
+from trip_jax.attribution.ripple import by_ripple
 from trip_jax.attribution.surrogate import by_surrogate
-from trip_jax.attribution.units import mean_of_units, with_reconstruction, with_weights
+from trip_jax.attribution.units import mean_of_units, with_weights
 from trip_jax.attribution.updates import Updates
 
 __all__ = [
@@ -30,16 +29,13 @@ __all__ = [
     "by_cascade",
     "by_predictions",
     "by_reconstruction",
-    "by_renormalised",
-    "by_shrinkage",
+    "by_ripple",
     "by_surrogate",
     "equal",
     "mean_of_units",
-    "shrunk",
     "traced",
     "weights",
     "weights_times_gain",
     "weights_times_mean_gain",
-    "with_reconstruction",
     "with_weights",
 ]

@@ -47,8 +47,8 @@ def by_cascade(journal: Journal, learner: Learner) -> Attribution:
     models_of = FinalModels(journal)
     phi = np.zeros((n, n, N_UTILITIES))
     for i in range(n):
-        slope = np.asarray(_slope(learner, jnp.asarray(models_of(run[None, i : i + 1])[0, 0])))
-        along = sum(journal.block(columns) @ slope[:, columns].T for columns in journal.blocks)
+        steep = np.asarray(slope(learner, jnp.asarray(models_of(run[None, i : i + 1])[0, 0])))
+        along = sum(journal.block(columns) @ steep[:, columns].T for columns in journal.blocks)
         phi[i] = np.asarray(reached[:, i]) @ along
     return Attribution(phi)
 
@@ -78,18 +78,35 @@ def cascades(
     """
     n_rounds, n = mixing.shape[:2]
 
-    def hop(reached: Array, t: Array) -> tuple[Array, None]:
+    def one_round(reached: Array, t: Array) -> tuple[Array, None]:
         own = jnp.eye(n_rounds * n).reshape(n_rounds, n, -1)[t]
-        changed = jnp.eye(n)[..., None] * own
-        answer = changed - jnp.where(present[t][:, None], response(reached), 0)
-        return mixing[t] @ (reached + answer), None
+        return hop(mixing[t], reached, own, response, present[t]), None
 
     with jax.default_matmul_precision("highest"):
-        reached, _ = lax.scan(hop, jnp.zeros((n, n, n_rounds * n)), jnp.arange(n_rounds))
+        reached, _ = lax.scan(one_round, jnp.zeros((n, n, n_rounds * n)), jnp.arange(n_rounds))
     return reached
 
 
+def hop(
+    mixing: Float[Array, "n n"],
+    reached: Float[Array, "n n C"],
+    own: Float[Array, "n C"],
+    response: Response,
+    present: Bool[Array, " n"],
+) -> Float[Array, "n n C"]:
+    """What reaches each client's next model of everything that another one's training changed.
+
+    Args:
+        reached: what has reached its model, by who trained and who is reached.
+        own: updates of this round, as coefficients.
+    """
+    changed = jnp.eye(len(own))[..., None] * own
+    answer = changed - jnp.where(present[:, None], response(reached), 0)
+    return mixing @ (reached + answer)
+
+
 @jax.jit
-def _slope(learner: Learner, model: Float[Array, " P"]) -> Float[Array, "3 P"]:
+def slope(learner: Learner, model: Float[Array, " P"]) -> Float[Array, "3 P"]:
+    """The gradient of each smooth utility at a model."""
     with jax.default_matmul_precision("highest"):
         return jax.jacrev(learner.smooth_utilities)(model)

@@ -8,7 +8,6 @@ Letters: K coalitions, T rounds, n clients, C = T n coefficients, a round's afte
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -60,13 +59,12 @@ class Response:
         return self.base[:, None] * difference + along @ self.back
 
 
-@partial(jax.jit, static_argnames=("renormalised",))
+@jax.jit
 def replay(
     mixing: Float[Array | np.ndarray, "T n n"],
     inside: Bool[Array | np.ndarray, "K n"],
     response: Response,
     present: Bool[Array | np.ndarray, "T n"],
-    renormalised: bool = False,
 ) -> Float[Array, "K n C"]:
     """Coefficients of every client's final model where only a coalition trains.
 
@@ -76,23 +74,15 @@ def replay(
 
     Args:
         present: who trains in a round.
-        renormalised: members mix with members alone, their weights scaled to sum to one; others
-            mix as always.
     """
     n_rounds, n = mixing.shape[:2]
-    weights = mixing[None]
-    if renormalised:
-        weights = mixing[None] * inside[:, None, None, :]
-        total = weights.sum(axis=-1, keepdims=True)
-        kept = (total > 0) & inside[:, None, :, None]
-        weights = jnp.where(kept, weights / jnp.where(total > 0, total, 1), mixing[None])
 
     def one_round(models, t):
         run, coalition = models
         update = jnp.eye(n_rounds * n).reshape(n_rounds, n, -1)[t]
         answer = update - response(coalition - run)
         trained = coalition + jnp.where((inside & present[t])[..., None], answer, 0)
-        return (mixing[t] @ (run + update), weights[:, t] @ trained), None
+        return (mixing[t] @ (run + update), mixing[t] @ trained), None
 
     nothing = jnp.zeros((len(inside), n, n_rounds * n))
     with jax.default_matmul_precision("highest"):
@@ -114,7 +104,6 @@ def attributed(
     learner: Learner,
     response: Response,
     *,
-    renormalised: bool = False,
     budget: int = 2**12,
     key: Array | None = None,
     finished: Float[np.ndarray, "K n 3"] | None = None,
@@ -139,7 +128,6 @@ def attributed(
             learner,
             response,
             inside,
-            renormalised=renormalised,
             finished=finished,
             on_part=on_part,
         )
@@ -185,7 +173,6 @@ def final_utilities(
     response: Response,
     inside: Bool[np.ndarray, "K n"],
     *,
-    renormalised: bool = False,
     finished: Float[np.ndarray, "K n 3"] | None = None,
     on_part: Callable[[np.ndarray], None] | None = None,
 ) -> Float[np.ndarray, "K n 3"]:
@@ -209,7 +196,7 @@ def final_utilities(
         if np.isfinite(here).all():
             continue
         some_inside = inside[first : first + chunk]
-        coefficients = replay(journal.mixing, some_inside, response, journal.present, renormalised)
+        coefficients = replay(journal.mixing, some_inside, response, journal.present)
         for one in range(0, n, together):
             some = slice(one, one + together)
             if np.isfinite(here[:, some]).all():
@@ -269,7 +256,7 @@ def planned_bytes(shape: tuple[int, ...], budget: int, n_directions: int = 0) ->
     block = 4 * n_updates * block_width(n_updates, size)
     models = 4 * n_coalitions * size  # of a client
     # A chunk's coefficients, beside what the program takes for the next ones.
-    replayed = 7 * 4 * n_coalitions * n * n_updates
+    replayed = 5 * 4 * n_coalitions * n * n_updates
     response = 2 * 4 * n_updates * n_directions
     at_once = receivers_at_once(n, n_coalitions, size)
     return replayed + response + 3 * block + (at_once + 2) * models

@@ -1,16 +1,15 @@
-"""Means of unit vectors: TRIP-Shapley and another method that errs elsewhere.
+"""Means of unit vectors: TRIP-Shapley and traced weights, which err elsewhere.
 
     phi'_i = (phi_i / |phi_i| + chi_i / |chi_i|) / 2
 
-chi is what traced weights say (nulls.py) or reconstruction does. Rows have no unit: they say in
+chi is what traced weights say (nulls.py). Rows have no unit: they say in
 which proportion clients contributed, and nothing of how much. What the mean of estimates that err
 independently gains is told by Bates and Granger, 1969, "The combination of forecasts".
 
 Cost: that of `trip`, 2^m models evaluated by a client of m members in a round, or
-`contribution.budget` of them, no gradient; traced weights cost nothing, and **reconstruction
-another 2^n, or as many, for each client's final model, by whoever sees all models of all
-rounds**. What is sent: beside the models of learning, those before training; 4 m bytes to the
-coordinator, which with traced weights sees no model, and has to wait for all rounds.
+`contribution.budget` of them, no gradient; traced weights cost nothing. What is sent: beside the
+models of learning, those before training; 4 m bytes to the coordinator, which sees no model and has
+to wait for all rounds.
 """
 
 from typing import Any
@@ -20,10 +19,8 @@ from jaxtyping import Float
 
 from trip_jax.attribution.journal import Journal, traced
 from trip_jax.attribution.nulls import weights
-from trip_jax.attribution.reconstruction import by_reconstruction
 from trip_jax.attribution.replay import Attribution
 from trip_jax.learning.evaluation import N_UTILITIES
-from trip_jax.learning.learner import Learner
 
 AT_ONCE = 8
 """Matrices of contributions that are in memory together."""
@@ -32,16 +29,6 @@ AT_ONCE = 8
 def with_weights(journal: Journal, learner: Any = None) -> Attribution:
     """The mean with traced weights, from reports alone."""
     return Attribution(mean_of_units(traced(journal.mixing, journal.lcv), weights(journal)))
-
-
-def with_reconstruction(journal: Journal, learner: Learner, **options: Any) -> Attribution:
-    """The mean of contributions by TRIP and by reconstruction, each scaled to one unit.
-
-    Args:
-        options: of `attributed`.
-    """
-    replayed = by_reconstruction(journal, learner, **options).phi
-    return Attribution(mean_of_units(traced(journal.mixing, journal.lcv), replayed))
 
 
 def planned_bytes(shape: tuple[int, ...]) -> int:

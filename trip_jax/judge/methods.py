@@ -17,6 +17,15 @@ from trip_jax.attribution import (
     weights_times_mean_gain,
 )
 from trip_jax.attribution.predictions import centred, played, run_of
+from trip_jax.judge.games import (
+    LEVELS,
+    by_solution,
+    of_important_coalitions,
+    of_levels,
+    of_the_graph,
+    of_the_least_core,
+    of_unions,
+)
 from trip_jax.judge.trained import Executed, Trained
 from trip_jax.learning.evaluation import THIRD, UTILITIES
 from trip_jax.protocol.contributions import METHODS as REGISTERED
@@ -145,6 +154,8 @@ WITH_GAINS = Costs(evaluations=2, n_bytes=MODELS_AND_REPORT)
 """Each client evaluates what it mixed, and what it would have mixed had nobody trained."""
 
 _FEW = Amount("2 n + 2", lambda sizes: 2 * sizes.n + 2)
+_ALL = Amount("2^n", lambda sizes: 2**sizes.n)
+_OF_LEVELS = Amount("3 (n + 1)", lambda sizes: (LEVELS + 1) * (sizes.n + 1))
 EXECUTIONS = Costs(evaluations=0, final_evaluations=_FEW)
 """The final models of 2 n + 2 executions, whose training comes on top."""
 
@@ -158,6 +169,9 @@ NULLS = ("equal", "weights", "weights x gain", "weights x mean gain")
 
 RIVALS_OF_COST = "2n + 2 re-executions", "corrected predictions"
 """Methods that take 2 n + 2 executions from the truth, where it has them."""
+
+OF_EXECUTIONS = "Myerson", "Owen", "least core", "IPSS", "Owen sampling"
+"""Solutions of the games of a truth that executed all coalitions."""
 
 _TRIP = REGISTERED[TRIP]
 
@@ -181,10 +195,20 @@ BESIDE: Mapping[str, Judged] = {
                 ("by accuracy + margin", _by_games("accuracy+margin")),
                 ("beta_16_1", _by_games(semivalue="beta_16_1")),
                 ("beta_1_16", _by_games(semivalue="beta_1_16")),
+                ("LOO of rounds", _by_games(semivalue="loo", normalization="efficient")),
             )
         ),
         Judged("2n + 2 re-executions", _by_few_executions, EXECUTIONS, WHOLE_EXECUTIONS),
         Judged("corrected predictions", _by_corrected_predictions, CORRECTED, WHOLE_EXECUTIONS),
+        *(
+            Judged(name, by_solution(of), Costs(final_evaluations=executions), WHOLE_EXECUTIONS)
+            for name, of, executions in zip(
+                OF_EXECUTIONS,
+                (of_the_graph, of_unions, of_the_least_core, of_important_coalitions, of_levels),
+                (_ALL, _ALL, _ALL, _FEW, _OF_LEVELS),
+                strict=True,
+            )
+        ),
     )
 }
 """Judged beside those of `contribution.method`: nulls, variants and executions of the truth."""
@@ -200,7 +224,7 @@ ALIASES: Mapping[str, str] = {
     "CGSV": "cgsv",
     "ShapFed": "shapfed",
     "FedIF": "fedif",
-    "TRIP + reconstruction": "trip_and_reconstruction",
+    "Ripple Shapley": "ripple",
 }
 """Methods of `contribution.method` by what they are called in tables."""
 

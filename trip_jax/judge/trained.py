@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -28,8 +28,12 @@ Chunks of other shapes round differently, on GPUs in every product. After 2,350 
 CNN on Fashion-MNIST three of 500 images make the largest difference, .0025 the mean.
 """
 
-Executed = tuple[Bool[np.ndarray, "K n"], Float[np.ndarray, "K n 3"]]
-"""Coalitions, and the utilities of all final models where they alone trained."""
+
+class Executed(NamedTuple):
+    """Coalitions, and the utilities of all final models where they alone trained."""
+
+    inside: Bool[np.ndarray, "K n"]
+    utilities: Float[np.ndarray, "K n 3"]
 
 
 @dataclass
@@ -57,7 +61,7 @@ class Trained:
                 says.
         """
         config = cell.config
-        one = cls(config, lambda: prepare(config)[0], lambda: (cell.inside, cell.utilities))
+        one = cls(config, lambda: prepare(config)[0], lambda: Executed(cell.inside, cell.utilities))
         apart = one.apart_from(cell)
         require(
             apart <= SAME_ACCURACY,

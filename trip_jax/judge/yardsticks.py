@@ -26,9 +26,10 @@ def yardsticks(phi: np.ndarray, truth: np.ndarray) -> dict[str, float]:
         the truth`: medians over rows.
 
     Args:
-        phi, truth: [R, n], a row for each model that clients contributed to.
+        phi, truth: [R, n], a row for each model that clients contributed to. Where contributions
+            are NaN, for want of a value of the method, all but the truth's variation is.
     """
-    return {
+    known = {
         "distance": _over_rows(cosine_distance(phi, truth)),
         "centred": float(np.nan_to_num(pearson(phi, truth)).mean()),
         "spearman": float(np.nan_to_num(spearman(phi, truth)).mean()),
@@ -36,6 +37,9 @@ def yardsticks(phi: np.ndarray, truth: np.ndarray) -> dict[str, float]:
         "variation": _over_rows(variation(phi), np.median),
         "variation of the truth": _over_rows(variation(truth), np.median),
     }
+    if np.isnan(phi).any():
+        known |= dict.fromkeys(list(known)[:-1], float("nan"))
+    return known
 
 
 TOP = 4

@@ -12,11 +12,10 @@ from trip_jax.protocol.methods.fedif import FedIF
 from trip_jax.protocol.methods.from_models import (
     DiceMultiHop,
     Reconstruction,
-    Renormalised,
+    Ripple,
     Surrogate,
-    TripAndReconstruction,
 )
-from trip_jax.protocol.methods.from_reports import Shrunk, TripAndWeights
+from trip_jax.protocol.methods.from_reports import TripAndWeights
 from trip_jax.protocol.methods.gain import Gain
 from trip_jax.protocol.methods.method import METHODS, Method
 from trip_jax.protocol.methods.net_gain import NetGain
@@ -41,16 +40,22 @@ METHODS("net_gain")(NetGain)
 METHODS("second_order")(SecondOrder)
 METHODS("dice")(DICE)
 METHODS("dice_multi_hop")(DiceMultiHop)
+METHODS("ripple")(Ripple)
 METHODS("cgsv")(CGSV)
 METHODS("shapfed")(ShapFed)
 METHODS("fedif")(FedIF)
-METHODS("shrunk")(Shrunk)
 METHODS("trip_and_weights")(TripAndWeights)
-METHODS("trip_and_reconstruction")(TripAndReconstruction)
 METHODS("reconstruction")(Reconstruction)
-METHODS("renormalised")(Renormalised)
 METHODS("surrogate")(Surrogate)
 METHODS("predictions")(Predictions)
+
+
+REPLACED = {
+    "renormalised": "reconstruction",
+    "shrunk": "trip_and_weights",
+    "trip_and_reconstruction": "surrogate",
+}
+"""Methods of older versions, and those that need the same and are closer to the truth."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,6 +79,12 @@ class Contribution(Brief):
         choice("contribution.normalization", self.normalization, ("paper", "efficient"))
         choice("contribution.semivalue", self.semivalue, tuple(SEMIVALUES))
         choice("contribution.estimator", self.estimator, (*ESTIMATORS, EXACT))
+        nearer = REPLACED.get(self.method)
+        require(
+            nearer is None or self.method in METHODS,
+            f"contribution.method={self.method} is of an older version: set "
+            f"contribution.method={nearer}, which needs the same.",
+        )
         choice("contribution.method", self.method, tuple(METHODS))
         count("contribution.budget", self.budget, 1)
         count("contribution.max_coalitions", self.max_coalitions, 1)

@@ -12,27 +12,22 @@ from trip_jax.attribution import (
     Journal,
     by_cascade,
     by_reconstruction,
-    by_renormalised,
+    by_ripple,
     by_surrogate,
     cascade,
     replay,
+    ripple,
     surrogate,
-    with_reconstruction,
 )
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.methods.facts import (
-    COALITIONS,
     COALITIONS_OF_ALL,
     GAIN,
-    TRIP,
     UPDATE,
-    Amount,
     Costs,
     Sees,
 )
-from trip_jax.protocol.methods.from_reports import OF_UNITS
 from trip_jax.protocol.methods.method import Method
-from trip_jax.protocol.methods.trip import ByCoalitions
 from trip_jax.protocol.methods.whole_run import WholeRun
 
 
@@ -71,14 +66,6 @@ class Reconstruction(Replay):
 
 
 @dataclass(frozen=True)
-class Renormalised(Replay):
-    """In the replay of a coalition members mix with members alone, by weights that sum to 1."""
-
-    def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
-        return by_renormalised(journal, learner, **options)
-
-
-@dataclass(frozen=True)
 class Surrogate(Replay):
     """In the replay of a coalition members train as much as the model they start from asks for."""
 
@@ -87,28 +74,6 @@ class Surrogate(Replay):
 
     def planned_bytes(self, shape: tuple[int, ...]) -> int:
         return surrogate.planned_bytes(shape, self._budget)
-
-
-@dataclass(frozen=True)
-class TripAndReconstruction(Replay):
-    """The mean of the rows of `trip` and of `reconstruction`, each of length one."""
-
-    unit = OF_UNITS
-    reads = ("normalization", "estimator", "budget")
-    costs = Costs(
-        evaluations=COALITIONS,
-        n_bytes=Amount("4 P m + 4 m", lambda sizes: 4 * sizes.P * sizes.m + 4 * sizes.m),
-        final_evaluations=COALITIONS_OF_ALL,
-    )
-    reports_as = TRIP
-    explained = ""
-
-    @classmethod
-    def build(cls, settings: Any) -> Method:
-        return cls(ByCoalitions.build(settings), settings.budget)
-
-    def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
-        return with_reconstruction(journal, learner, **options)
 
 
 @dataclass(frozen=True)
@@ -133,3 +98,28 @@ class DiceMultiHop(WholeRun):
 
     def planned_bytes(self, shape: tuple[int, ...]) -> int:
         return cascade.planned_bytes(shape)
+
+
+@dataclass(frozen=True)
+class Ripple(WholeRun):
+    """Updates are followed along all paths of the graph to the gradients of all later models."""
+
+    unit = GAIN
+    reads = ()
+    costs = Costs(gradients=1, n_bytes=UPDATE)
+    sees = Sees.ALL_MODELS
+    explained = (
+        "It is how far a client's models of all rounds get better, to first order, along what "
+        "training changed and others mixed and trained further, summed over rounds. A gain that "
+        "lasts counts in every round, and a row need not sum to what the model gained."
+    )
+
+    @classmethod
+    def build(cls, settings: Any) -> Method:
+        return cls()
+
+    def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
+        return by_ripple(journal, learner)
+
+    def planned_bytes(self, shape: tuple[int, ...]) -> int:
+        return ripple.planned_bytes(shape)

@@ -1,23 +1,15 @@
 """Methods that wait for the reports of all rounds, which clients make as by `trip`.
 
 Nobody sees a model, and the methods cost nothing beside `trip`. Their equations stand in
-trip_jax/attribution/shrinkage.py and trip_jax/attribution/units.py.
+trip_jax/attribution/units.py.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from trip_jax.attribution import (
-    Attribution,
-    Journal,
-    by_shrinkage,
-    shrinkage,
-    units,
-    with_weights,
-)
+from trip_jax.attribution import Attribution, Journal, units, with_weights
 from trip_jax.protocol.methods.facts import (
     COALITIONS,
-    GAIN,
     MODELS_AND_REPORT,
     TRIP,
     Costs,
@@ -28,14 +20,12 @@ from trip_jax.protocol.methods.method import Method
 from trip_jax.protocol.methods.trip import ByCoalitions
 from trip_jax.protocol.methods.whole_run import WholeRun
 
-OF_UNITS = Unit("means of rows of length one")
-"""The unit of methods that average proportions."""
-
 
 @dataclass(frozen=True)
-class FromReports(WholeRun):
-    """A method that tells contributions from reports by `trip`, when the run is over."""
+class TripAndWeights(WholeRun):
+    """The mean of the rows of `trip` and of traced weights, each of length one."""
 
+    unit = Unit("means of rows of length one")
     reads = ("normalization", "estimator", "budget")
     costs = Costs(evaluations=COALITIONS, n_bytes=MODELS_AND_REPORT)
     sees = Sees.REPORTS
@@ -44,26 +34,6 @@ class FromReports(WholeRun):
     @classmethod
     def build(cls, settings: Any) -> Method:
         return cls(ByCoalitions.build(settings))
-
-
-@dataclass(frozen=True)
-class Shrunk(FromReports):
-    """Reports are drawn towards traced weights, by as much as they disagree over rounds."""
-
-    unit = GAIN
-
-    def attribute(self, journal: Journal, learner: Any, **options: Any) -> Attribution:
-        return by_shrinkage(journal, learner)
-
-    def planned_bytes(self, shape: tuple[int, ...]) -> int:
-        return shrinkage.planned_bytes(shape)
-
-
-@dataclass(frozen=True)
-class TripAndWeights(FromReports):
-    """The mean of the rows of `trip` and of traced weights, each of length one."""
-
-    unit = OF_UNITS
 
     def attribute(self, journal: Journal, learner: Any, **options: Any) -> Attribution:
         return with_weights(journal, learner)

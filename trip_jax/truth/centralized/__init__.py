@@ -1,5 +1,6 @@
 """Centralised federated learning and the contribution baselines made for it."""
 
+from trip_jax.truth.centralized.comfedsv import comfedsv
 from trip_jax.truth.centralized.fedavg import (
     History,
     fedavg,
@@ -17,6 +18,7 @@ __all__ = [
     "Attribution",
     "Game",
     "History",
+    "comfedsv",
     "fedavg",
     "gtg_shapley",
     "mr",
