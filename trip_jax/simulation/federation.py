@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import optax
+
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.model import Model
 from trip_jax.learning.privacy import Privacy
@@ -30,6 +32,7 @@ class Settings:
 
     Attributes:
         rules: fields of `protocol.rules.Rules` that replace what the settings say.
+        optimizer: stands in place of the one that `training` names.
     """
 
     training: Training = Training()
@@ -42,6 +45,7 @@ class Settings:
     privacy: Privacy = Privacy()
     protocol: ProtocolConfig = ProtocolConfig()
     rules: Mapping[str, Any] = field(default_factory=dict)
+    optimizer: optax.GradientTransformation | None = None
     seed: int = 0
     precision: str = "float32"
     shard_models: bool = execution(False)

@@ -235,7 +235,8 @@ class Prepared:
         waiting = held, shapes.phi
         records = self._record_bytes(programs, shapes)
         limit = self.federation.settings.memory_limit
-        limits = limit, bytes_of((shapes.memory.mailbox, shapes.earlier_phi))
+        beside = shapes.memory.mailbox, shapes.earlier_phi, shapes.optimizer
+        limits = limit, bytes_of(beside)
         planned = planned_memory(programs, *waiting, records, mesh, *limits)
         told = self.rules.contribute, self.training.rounds, self.n, self.learner
         return programs, with_conclusion(planned, *told, limit)
@@ -263,13 +264,14 @@ def _learner(federation: Federation, mesh: Mesh) -> Learner:
     """The learner of a federation, before its initial model is drawn."""
     data, settings = replace(federation.data, names=None), federation.settings
     training, contribution = settings.training, settings.contribution
+    rounds = 1 if training.rate is None else training.rounds
     examples = as_seen(data.images[:1])
     flat = federation.model.in_shapes(examples.shape[1:], examples.dtype, replicated(mesh))
     client_batch, coalition_batch = default_batches(mesh, flat, data.test_images)
     return Learner(
         flat,
         jax.device_put(data, replicated(mesh)),
-        replace(training, rounds=1, client_batch=None),
+        replace(training, rounds=rounds, client_batch=None),
         mesh,
         settings.precision,
         training.client_batch or client_batch,
@@ -277,6 +279,7 @@ def _learner(federation: Federation, mesh: Mesh) -> Learner:
         columns(contribution.utility)[2],
         equal=bool(np.ptp(np.asarray(data.sizes)) == 0),
         mechanism=settings.privacy.build(training.rounds),
+        given=settings.optimizer,
     )
 
 
@@ -294,7 +297,8 @@ def _rules(federation: Federation, learner: Learner) -> Rules:
         "utility": columns(told.utility).index(told.utility),
         "audit": defence.audit(),
     } | dict(settings.rules)
-    token = token_of(learner.model.model, learner.mechanism, *rules.values())
+    given = learner.given or ()  # the functions of an optimiser
+    token = token_of(learner.model.model, learner.mechanism, *given, *rules.values())
     return Rules(only_for=token, **rules)
 
 
@@ -336,6 +340,7 @@ def _start(
             mailbox=mailbox.empty(models, n_earlier),
         ),
         earlier_phi=jnp.zeros((n_earlier, n, n)) if keeps_phi and n_earlier else None,
+        optimizer=learner.optimizer_states(models),
     )
     state = lax.with_sharding_constraint(state.with_models(None), replicated(mesh))
     return state.with_models(lax.with_sharding_constraint(models, where))

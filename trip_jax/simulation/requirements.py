@@ -45,6 +45,11 @@ def require_that_fits(
             "graph, and contributions that are told in each round: set channel=none, trust=none, "
             "schedule=synchronous and contribution.method=trip, or shard_models=false.",
         )
+        require(
+            not settings.training.keeps_state,
+            "shard_models=true divides models and no optimiser states: set "
+            "training.optimizer_state=fresh, or shard_models=false.",
+        )
     if not isinstance(told, Beside):
         return
     if isinstance(told, WholeRun) and told.budget is not None:
@@ -57,6 +62,12 @@ def require_that_fits(
     )
     alone = told.method if isinstance(told, Keeping) else told
     of_models = alone.sees is not Sees.PREDICTIONS
+    training = settings.training
+    require(
+        not alone.same_training or (training.rate is None and not training.keeps_state),
+        f"{method} takes what training changes in a model for the same function in every round: "
+        "set training.schedule=constant and training.optimizer_state=fresh.",
+    )
     require(
         of_models or told is alone,
         f"{method} keeps what models say in the place of updates: choose another method, such as "

@@ -126,6 +126,15 @@ def require_all_present(simulation: Simulation, what: str) -> None:
     )
 
 
+def require_fresh_optimizers(simulation: Simulation) -> None:
+    """Refuse optimisers whose state outlasts a round, which repeated executions do not carry."""
+    require(
+        not simulation.training.keeps_state,
+        "Repeated executions begin each round with a fresh optimiser: set "
+        "training.optimizer_state=fresh.",
+    )
+
+
 class Executor:
     """Executes a process again for many coalitions at once.
 
@@ -144,9 +153,10 @@ class Executor:
         memory: float | None = None,
         width: int | None = None,
     ):
+        require_fresh_optimizers(simulation)
         self._width = width
         self._process, self._rounds = process, simulation.training.rounds
-        self._local_epochs = simulation.training.local_epochs
+        self._visits = simulation.training.visits
         # The models of a round and of the next, and those just trained.
         models = 2 * process.n_carried(simulation.n) + simulation.n
         memory = _memory(simulation.learner.mesh) if memory is None else memory
@@ -201,7 +211,7 @@ class Executor:
             parts = [finished]
         start, began = len(parts[0]), time.perf_counter()
         sizes = np.asarray(simulation.data.sizes)
-        work = trains @ sizes * self._local_epochs  # [K] of a round
+        work = trains @ self._visits(sizes)  # [K] of a round
         later_rounds = self._rounds - 1
         earlier = work[:start].sum() * later_rounds  # done by an interrupted call
         at_once = self.at_once(len(trains))
@@ -333,7 +343,7 @@ def _train_all(
         start = jnp.minimum(b * block, len(rows) - block)  # as slices are clamped
         execution, client = jnp.divmod(lax.dynamic_slice_in_dim(rows, start, block), n)
         before = models[execution, holder[client]]
-        after, _ = learner.train_rows(before, client, keys[client])
+        after, _ = learner.train_rows(before, client, keys[client], t=t)
         return lax.dynamic_update_slice_in_dim(trained, after, start, 0)
 
     n_blocks = (trains.sum() + block - 1) // block

@@ -30,6 +30,7 @@ class Predictions(Replay):
 
     costs = Costs(evaluations=2, n_bytes=PREDICTIONS)
     sees = Sees.PREDICTIONS
+    same_training = True
     bytes_kept = 2
 
     def kept_size(self, learner: Learner) -> int:

@@ -15,7 +15,7 @@ from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import matmul
 from trip_jax.simulation import Simulation
 from trip_jax.truth.centralized.games import Game
-from trip_jax.truth.reexecution import require_all_present
+from trip_jax.truth.reexecution import require_all_present, require_fresh_optimizers
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ def server_step(
 def fedavg(simulation: Simulation) -> History:
     """All rounds of FedAvg from the simulation's theta^(0), with its draws of minibatches."""
     require_all_present(simulation, "FedAvg")
+    require_fresh_optimizers(simulation)
     models, updates = [simulation.learner.model.theta], []
     for t in range(simulation.training.rounds):
         model, update = fedavg_round(simulation.learner, simulation.base_key, models[-1], t)
@@ -69,7 +70,7 @@ def fedavg_round(
     n = len(learner.data.sizes)
     clients, everyone = jnp.arange(n), jnp.ones(n, bool)
     keys = round_keys(base_key, clients, t)
-    trained, _ = learner.train(jnp.tile(model, (n, 1)), clients, keys)
+    trained, _ = learner.train(jnp.tile(model, (n, 1)), clients, keys, t)
     updates = trained - model
     return server_step(model, updates, learner.data.sizes, everyone), updates
 
