@@ -90,7 +90,9 @@ class Cell(KeptRun):
         require_coalitions(config.n_clients, samples=samples, borders=borders)
         if are_all(config.n_clients, samples, borders):
             samples = borders = None
-        if config.adversary.kind != "none" or config.defence.c1 or config.defence.c2:
+        liars = config.adversary
+        lies = liars.kind != "none" and not liars.lie(0.0, "paper").changes_models
+        if lies or config.defence.c1 or config.defence.c2:
             raise InvalidSetting(
                 "Ground truths are of honest federations: leave out adversary and defence."
             )

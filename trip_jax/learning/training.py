@@ -158,7 +158,7 @@ def train_from(
     local_steps: int | None = None,
     proximal: float = 0.0,
     rate: Rate | None = None,
-    t: Int[Array, ""] | int = 0,
+    t: Int[Array, ""] | int | None = None,
     rounds: int = 1,
     states: Any = None,
 ) -> tuple[Float[Array, "R P"], Float[Array, " R"], Any]:
@@ -174,7 +174,7 @@ def train_from(
         local_steps: minibatches that each model visits, in place of epochs.
         proximal: mu of FedProx (Li et al. 2020), whose loss has mu/2 |theta - theta^(t)|^2 beside.
         rate: multiplies updates by what it makes of the share of the run that is over.
-        t, rounds: the round, and how many the run has; `rate` alone reads them.
+        t, rounds: the round, and how many the run has; read with `rate` alone.
         states: a tree of arrays [R, ...], the state of the optimiser for each model; None: fresh.
 
     Returns:
@@ -217,7 +217,7 @@ def train_from(
                     )
                 updates, opt_state = optimizer.update(gradient, opt_state, params)
                 if rate is not None:
-                    factor = rate((t + (first + s) / n_steps) / rounds)
+                    factor = rate((jnp.asarray(t) + (first + s) / n_steps) / rounds)
                     updates = jax.tree.map(lambda update: factor * update, updates)
                 total += value * real.sum()
                 return optax.apply_updates(params, updates), opt_state, total

@@ -108,7 +108,8 @@ class Timetable:
         """What happens in round t: who trains, who lies, and who mixes whose models."""
         g = self.topology.graph_of(t)
         arcs, work = jax.tree.map(lambda field: field[g], (self.arcs, self.work))
-        neighbourhoods, present = self.topology.at(t), self.topology.present_at(t)
+        neighbourhoods = replace(self.topology.at(t), t=t)
+        present = self.topology.present_at(t)
         part = self.part.in_graph(g)
         liars = part.liars(self.liars)
         return Round(t, self.key, neighbourhoods, arcs, work, liars, present, part)

@@ -30,6 +30,7 @@ from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.round import Liars, Timetable
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Memory, Record, State
+from trip_jax.settings import require
 from trip_jax.settings.declared import instance, named
 from trip_jax.settings.renamed import warn_of_old_name
 from trip_jax.simulation.federation import Federation
@@ -54,9 +55,7 @@ class Prepared:
         forget_older(mesh.devices.flat[0])
         self.federation = federation
         self.shards_models = settings.shard_models and mesh.size > 1
-        self.base_key, init_key, key = placed(
-            tuple(jax.random.split(jax.random.key(settings.seed), 3)), replicated(mesh)
-        )
+        self.base_key, init_key, key = placed(keys_of(settings.seed), replicated(mesh))
         self.learner = _learner(federation, mesh)
         self.learner.require_outputs()
         topology = federation.topology.without_names()
@@ -77,6 +76,10 @@ class Prepared:
         self.liars = choose_liars(settings.adversary, self.n, settings.seed, self.names)
         self.rules = _rules(federation, self.learner)
         self.learner = replace(self.learner, only_for=self.rules.only_for)
+        trained_on = self.rules.adversary.data(federation.data, self.liars)
+        if trained_on is not federation.data:
+            data = jax.device_put(replace(trained_on, names=None), replicated(self.learner.mesh))
+            self.learner = replace(self.learner, data=data)
         require_that_fits(federation, self.rules, self.broadcast, self.shards_models)
         lying = self.liars.astype(np.int32), np.isin(np.arange(self.n), self.liars)
         liars = Liars(*jax.device_put(lying, replicated(self.learner.mesh)))
@@ -157,9 +160,19 @@ class Prepared:
         return self._changed(rules={**self.federation.settings.rules, **keeping})
 
     def with_liars(self, adversary: Adversary | str, defence: Defence) -> Self:
-        """This federation with other liars and defences, which change no model."""
+        """This federation with other liars and defences, which change no model.
+
+        Raises:
+            InvalidSetting: they do, or those that it has.
+        """
         adversary = named("adversary", adversary, Adversary)
-        return self._changed(adversary=adversary, defence=as_defence(defence))
+        other = self._changed(adversary=adversary, defence=as_defence(defence))
+        require(
+            not (self.rules.adversary.changes_models or other.rules.adversary.changes_models),
+            "with_liars is for lies that change no model: make another Simulation in place of "
+            f"changing adversary={self.adversary.kind} to {adversary.kind}.",
+        )
+        return other
 
     def with_contribution(self, contribution: Contribution) -> Self:
         """This federation with contributions told in another way, which changes no model."""
@@ -258,6 +271,12 @@ class Prepared:
     def step(self, state: State) -> tuple[State, Record]:
         """One round of Algorithm 1, a pure function of the state."""
         return algorithm.step(self.on_its_data(self.placement.programs), state)
+
+
+def keys_of(seed: int) -> tuple[Array, Array, Array]:
+    """The keys of training, of the initial model, and of all other draws of a run."""
+    base, init, other = jax.random.split(jax.random.key(seed), 3)
+    return base, init, other
 
 
 def _learner(federation: Federation, mesh: Mesh) -> Learner:

@@ -176,6 +176,8 @@ def of_chunks(
             sent.before[members],
             inbox.own.before[i],
             inbox.filtered[i],
+            members == i,
+            here.t,
         )
 
     def chunk(k, table):
