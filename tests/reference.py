@@ -501,7 +501,7 @@ class Local:
         """TRAIN(theta, D_i) in round t, each order cut into minibatches."""
         x, y, before = np.asarray(x, dtype=np.float64), np.asarray(y), copy_params(theta)
         zeros = add_scaled(before, -1.0, before)
-        fresh = {"steps": 0, "first": zeros, "second": zeros}
+        fresh: dict[str, Any] = {"steps": 0, "first": zeros, "second": zeros}
         state = self.states.get(i, fresh) if self.kept else fresh
         batches = [
             np.asarray(order[start : start + batch_size])
@@ -528,7 +528,7 @@ class Local:
         if self.optimizer in ("sgd", "adam"):  # an L2 penalty
             gradient = add_scaled(gradient, self.weight_decay, theta)
         steps = state["steps"] + 1
-        first, second, direction = [], [], []
+        found: dict[str, Params] = {"first": [], "second": [], "direction": []}
         for layer, parts in enumerate(gradient):
             new = []
             for k, slope in enumerate(parts):
@@ -546,9 +546,9 @@ class Local:
                 if self.optimizer in ("adamw", "lion"):
                     along = along + self.weight_decay * theta[layer][k]
                 new.append((m, v, along))
-            for name, k in ((first, 0), (second, 1), (direction, 2)):
-                name.append((new[0][k], new[1][k]))
-        return {"steps": steps, "first": first, "second": second, "direction": direction}
+            for name, of_kernel, of_bias in zip(found, *new, strict=True):
+                found[name].append((of_kernel, of_bias))
+        return {"steps": steps, **found}
 
 
 @dataclass

@@ -46,8 +46,8 @@ def krum(models: Sequence[Vector], faulty: int) -> Vector:
 
 
 def geometric_median(models: Sequence[Vector], weights: Sequence[float], steps: int) -> Vector:
-    """Weiszfeld's iteration from the weighted mean."""
-    point = sum((w * model for w, model in zip(weights, models, strict=True)), np.zeros(1))
+    """Weiszfeld's iteration from the coordinate-wise median."""
+    point = median(models)
     for _ in range(steps):
         pulls = [w / distance(point, model) for w, model in zip(weights, models, strict=True)]
         total = sum(pulls)

@@ -226,7 +226,8 @@ def train_from(
 
         def epoch(carry, given):
             order_key, first = given
-            params, state, total = visit(*carry, order_key, first, n_batches)
+            params, state = carry
+            params, state, total = visit(params, state, order_key, first, n_batches)
             return (params, state), total / size
 
         def part(k, carry):

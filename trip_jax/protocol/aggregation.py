@@ -6,7 +6,7 @@ In float32 on any device: accelerators would by default round models that differ
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -59,7 +59,10 @@ class WeightedMean:
         return here.weights
 
 
-AGGREGATIONS: Kinds[Callable[["Aggregation"], Rule | Robust]] = Kinds("aggregation.kind")
+AnyRule: TypeAlias = Rule | Robust
+"""A rule whose weights are given, or one that finds its own."""
+
+AGGREGATIONS: Kinds[Callable[["Aggregation"], AnyRule]] = Kinds("aggregation.kind")
 """From the settings, a rule."""
 
 
@@ -88,7 +91,7 @@ class Aggregation:
         at_least("aggregation.decay", self.decay, 0)
         fraction("aggregation.own", self.own)
 
-    def build(self) -> Rule | Robust:
+    def build(self) -> AnyRule:
         """The rule that mixes models (Eqs. 2 and 5)."""
         return AGGREGATIONS[self.kind](self)
 
@@ -107,7 +110,7 @@ AGGREGATIONS("balance", reads=("tolerance", "decay", "own"))(
 
 
 def mixed(
-    mix: Rule | Robust,
+    mix: AnyRule,
     shares: Float[Array, " M"],
     models: Float[Array, "M P"],
     itself: Bool[Array, " M"],
@@ -120,7 +123,7 @@ def mixed(
 
 
 def aggregate(
-    mix: Rule | Robust,
+    mix: AnyRule,
     trained: Float[Array, "R P"],
     here: Neighbourhoods,
     own: Float[Array, "n P"] | None = None,
@@ -140,7 +143,7 @@ def aggregate(
 
 
 def inherited_weights(
-    mix: Rule | Robust,
+    mix: AnyRule,
     trained: Float[Array, "R P"],
     here: Neighbourhoods,
     own: Float[Array, "n P"] | None = None,
@@ -173,7 +176,7 @@ def members_models(
 
 
 def coalition_models(
-    mix: Rule | Robust,
+    mix: AnyRule,
     coalitions: Bool[Array, "b M"],
     shares: Float[Array, " M"],
     trained: Float[Array, "M P"],

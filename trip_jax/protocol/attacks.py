@@ -6,7 +6,7 @@ the models of others.
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -141,12 +141,12 @@ class LabelFlips(Lie):
         those = np.concatenate(copied)
         turned = (n_classes - 1 - labels[those]).astype(labels.dtype)
         images = np.asarray(data.images)
-        return replace(
-            data,
-            images=np.concatenate([images, images[those]]),
-            labels=np.concatenate([labels, turned]),
-            examples=examples,
-        )
+        arrays: dict[str, Any] = {
+            "images": np.concatenate([images, images[those]]),
+            "labels": np.concatenate([labels, turned]),
+            "examples": examples,
+        }
+        return replace(data, **arrays)
 
 
 ATTACKS: dict[str, type[Attack]] = {

@@ -12,11 +12,10 @@ from jax import Array
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol import mailbox
-from trip_jax.protocol.aggregation import Rule, aggregate, inherited_weights
+from trip_jax.protocol.aggregation import AnyRule, aggregate, inherited_weights
 from trip_jax.protocol.defences import Filter
 from trip_jax.protocol.messages import Inbox, Messages
 from trip_jax.protocol.reports import Reports
-from trip_jax.protocol.robust import Robust
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Memory, State
@@ -34,7 +33,7 @@ class Delivery:
     memory: Memory  # for the next round, but for what receivers remember of their members
     trained_as_sent: bool = struct.field(pytree_node=False)  # as in `Rules`
 
-    def mixed(self, rule: Rule | Robust) -> Array:
+    def mixed(self, rule: AnyRule) -> Array:
         """The next models theta^(t+1), mixed from what arrived (Eq. 2)."""
         own = None if self.trained_as_sent else self.own.trained
         return aggregate(rule, self.sent.trained, self.this_round.neighbourhoods, own)
@@ -46,7 +45,7 @@ class Delivery:
         filtered = unread | ~accept(self.own, sent, self.this_round, learner)
         return Inbox(self.own, sent, filtered, self.trained_as_sent)
 
-    def reports(self, rule: Rule | Robust, reported: Array) -> Reports:
+    def reports(self, rule: AnyRule, reported: Array) -> Reports:
         """What the coordinator receives; a model that did not arrive contributed nothing."""
         nearby = self.this_round.neighbourhoods
         received = jnp.where(nearby.lost(self.sent.unsent), 0, reported)

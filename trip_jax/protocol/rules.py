@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from trip_jax.protocol.adversaries import Honest, Lie, require_lie
-from trip_jax.protocol.aggregation import Rule
+from trip_jax.protocol.aggregation import AnyRule
 from trip_jax.protocol.channels import Channel, Lossless
 from trip_jax.protocol.contributions import Method
 from trip_jax.protocol.defences import AcceptAll, Audit, Filter
@@ -70,7 +70,7 @@ class Rules:
     adversary: Lie
     channel: Channel
     filter: Filter
-    aggregate: Rule | Robust
+    aggregate: AnyRule
     contribute: Method
     utility: int
     audit: Audit

@@ -27,9 +27,8 @@ from trip_jax.learning.device_maps import equal_parts, sharded_map
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
-from trip_jax.protocol.aggregation import Rule, aggregate
+from trip_jax.protocol.aggregation import AnyRule, aggregate
 from trip_jax.protocol.attacks import Attack
-from trip_jax.protocol.robust import Robust
 from trip_jax.protocol.rules import require_plain_learning
 from trip_jax.settings import require
 from trip_jax.settings.errors import InvalidSetting
@@ -79,7 +78,7 @@ class Process(ABC):
         """The next models; `trained` holds nothing of use for clients that do not train."""
 
 
-def mixing_rule(simulation: Simulation) -> Rule | Robust:
+def mixing_rule(simulation: Simulation) -> AnyRule:
     """The rule by which a federation mixes the models of a neighbourhood.
 
     Raises:
@@ -135,7 +134,7 @@ def train_now(
 
 
 def exchanged(
-    rule: Rule | Robust,
+    rule: AnyRule,
     models: Float[Array, "H P"],
     trained: Float[Array, "n P"],
     trains: Bool[Array, " n"],

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from trip_jax.protocol.aggregation import Rule
-from trip_jax.protocol.robust import Robust
+from trip_jax.protocol.aggregation import AnyRule
 from trip_jax.truth.reexecution import Process, exchanged, train_now
 
 
@@ -15,7 +14,7 @@ class Removal(Process):
     relays instead.
     """
 
-    rule: Rule | Robust
+    rule: AnyRule
     n_earlier: int = 0
 
     def mix(self, models, trained, trains, t, data, topology):

@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from trip_jax.attribution.replay import of_coalitions
-from trip_jax.protocol.aggregation import Rule
-from trip_jax.protocol.robust import Robust
+from trip_jax.protocol.aggregation import AnyRule
 from trip_jax.protocol.rules import require_plain_learning
 from trip_jax.settings.declared import instance, integer
 from trip_jax.settings.errors import InvalidSetting
@@ -109,7 +108,7 @@ def centralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
 class Decentralised(Process):
     """Every client trains its own model and averages its neighbourhood's (Eq. 2)."""
 
-    rule: Rule | Robust
+    rule: AnyRule
     n_earlier: int = 0
     attacked: Attacked | None = None
 

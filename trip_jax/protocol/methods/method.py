@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from trip_jax.learning.learner import Learner
-from trip_jax.protocol.aggregation import Rule
+from trip_jax.protocol.aggregation import AnyRule
 from trip_jax.protocol.messages import Inbox
 from trip_jax.protocol.methods.facts import PAGE, About, Costs, Sees, Told, Unit
 from trip_jax.protocol.round import Round
@@ -98,7 +98,7 @@ class Method(ABC):
         """How many models are evaluated in a round."""
 
     @abstractmethod
-    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         """The contributions that all clients find of their neighbours in a round."""
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from trip_jax.learning.device_maps import balanced_map
 from trip_jax.learning.learner import Learner
-from trip_jax.protocol.aggregation import Rule, WeightedMean, coalition_models, members_models
+from trip_jax.protocol.aggregation import AnyRule, WeightedMean, coalition_models, members_models
 from trip_jax.protocol.messages import Inbox
 from trip_jax.protocol.methods.facts import MODELS_AND_REPORT, Costs
 from trip_jax.protocol.methods.method import Method
@@ -59,7 +59,7 @@ class ByNeighbourhood(Method):
     def n_models(self, work: None, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
         return np.full(len(n_members), self.evaluated * n_members.shape[1])
 
-    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         nearby, own, sent = here.neighbourhoods, inbox.own, inbox.sent
         filtered = inbox.filtered | nearby.itself
         models = own.before, sent.before, sent.trained, inbox.own_trained
@@ -96,7 +96,7 @@ class ByNeighbourhood(Method):
 class OfLinearMixing(ByNeighbourhood):
     """A method whose equation takes mixtures for weighted means."""
 
-    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         if not isinstance(mix, WeightedMean):
             raise InvalidSetting(
                 "This contribution.method takes mixtures for weighted means: set "

@@ -28,10 +28,9 @@ class CenteredClipping(Robust):
 
     def shares(self, near: Near) -> Float[Array, "m 1"]:
         distances, others = near.distances, near.others
-        radius = self.radius
-        if radius is None:
-            falling = jnp.sort(jnp.where(others, distances, -jnp.inf))[::-1]
-            radius = falling[jnp.clip(others.sum() - 1, 0, self.faulty)]
+        falling = jnp.sort(jnp.where(others, distances, -jnp.inf))[::-1]
+        usual = falling[jnp.clip(others.sum() - 1, 0, self.faulty)]
+        radius = usual if self.radius is None else jnp.asarray(self.radius)
         far = distances > radius
         kept = jnp.where(far, radius / jnp.where(far, distances, 1), 1)
         return near.rest_to_itself(near.weights * kept)[:, None]

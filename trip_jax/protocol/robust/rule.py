@@ -52,11 +52,8 @@ class Near:
 
 
 def lengths(vectors: Float[Array, "*K P"]) -> Float[Array, "*K"]:
-    """Euclidean lengths of vectors whose squares may be too large for float32."""
-    largest = jnp.abs(vectors).max(axis=-1)
-    scale = jnp.where(largest > 0, largest, 1)
-    scaled: Array = scale * jnp.linalg.norm(vectors / scale[..., None], axis=-1)
-    return jnp.minimum(scaled, jnp.finfo(vectors.dtype).max)
+    """Euclidean lengths of vectors; the largest number where squares are too large for float32."""
+    return jnp.minimum(jnp.linalg.norm(vectors, axis=-1), jnp.finfo(vectors.dtype).max)
 
 
 class Robust(ABC):
