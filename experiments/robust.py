@@ -21,6 +21,7 @@ import pandas
 
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
+from experiments.harness.kept_runs import Arrays
 from experiments.paper.cells import COALITIONS, Cell, CellStudy
 from experiments.paper.measures import yardsticks
 from trip_jax.learning.evaluation import ACCURACY
@@ -67,10 +68,11 @@ def _attack(name: str) -> tuple[str, ...]:
 
 def measured(cell: Cell) -> dict[str, float]:
     """What a federation learns, and what is told of its clients; without attacks all are honest."""
-    run, truth = cell.trip, cell.decentralised()["values"][..., ACCURACY].astype(float)
+    run = cell.computed("run", lambda: _told(cell))
+    truth = cell.decentralised()["values"][..., ACCURACY].astype(float)
     honest = np.setdiff1d(np.arange(cell.config.n_clients), ATTACKERS)
-    phi = np.asarray(run.phi, float)
-    found: dict[str, float] = {"accuracy": float(np.asarray(run.accuracy)[-1, honest].mean())}
+    phi = run["phi"].astype(float)
+    found: dict[str, float] = {"accuracy": float(run["accuracy"][honest].mean())}
     for name, values in (("trip", phi), ("truth", truth)):
         scores = values[honest].mean(axis=0)  # to honest clients' models
         found |= {
@@ -79,6 +81,13 @@ def measured(cell: Cell) -> dict[str, float]:
         }
     of_honest = yardsticks(phi[honest], truth[honest])
     return found | {name: of_honest[name] for name in ("distance", "spearman")}
+
+
+def _told(cell: Cell) -> Arrays:
+    """Contributions by TRIP-Shapley, and the accuracy of final models."""
+    result = cell.simulation.run()
+    phi, last = np.asarray(result.phi), result.records.utility[-1]
+    return {"phi": phi, "accuracy": np.asarray(last)[:, ACCURACY]}
 
 
 def _sections(frame: pandas.DataFrame) -> Iterator[str]:

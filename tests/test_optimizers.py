@@ -17,15 +17,14 @@ from tests.test_against_oracle import check
 from tests.test_resume import replace_lists
 from trip_jax import Contribution, InvalidSetting, Privacy, Training
 from trip_jax.learning.optimizers import LEARNING_RATES, OPTIMIZERS
-from trip_jax.protocol.state import Learned, State
-from trip_jax.runs.resume import RunCheckpoints
+from trip_jax.runs.resume import RunCheckpoints, arrays_of
 from trip_jax.simulation import Simulation
 from trip_jax.simulation.history import Snapshot
 from trip_jax.truth.centralized.fedavg import fedavg
 
 TRAINING = Training(rounds=3, local_epochs=2, batch_size=4, learning_rate=0.05, momentum=0.5)
 KEPT: dict[str, Any] = {"optimizer": "adam", "optimizer_state": "kept", "schedule": "cosine"}
-KEPT |= {"local_steps": 5}
+KEPT |= {"local_steps": 5, "clip": 0.5, "proximal": 0.7, "weight_decay": 0.1}
 PRESENT = np.array([[True] * 6, [True, False, True, True, False, True], [True] * 6])
 
 
@@ -35,18 +34,11 @@ def of(**settings: Any) -> Simulation:
     return tiny(training=training, present=PRESENT, contribution=told)
 
 
-def learned(simulation: Simulation, state: State | None = None) -> Learned:
-    """What the first program of a round makes of a state, and no other program is compiled."""
-    return simulation.placement.programs.learn(
-        *simulation.learning, simulation.start() if state is None else state
-    )
-
-
 @pytest.mark.parametrize(
     "settings",
     [
         KEPT,
-        {"clip": 0.5, "proximal": 0.7, "weight_decay": 0.1, "optimizer_state": "kept"},
+        rarely({"clip": 0.5, "proximal": 0.7, "weight_decay": 0.1, "optimizer_state": "kept"}),
         rarely({"optimizer": "adamw", "weight_decay": 0.3, "schedule": "linear"}),
         rarely({"optimizer": "lion", "weight_decay": 0.3, "learning_rate": 0.01}),
         rarely({"optimizer": "adam", "weight_decay": 0.3, "clip": 0.1, "local_steps": 1}),
@@ -58,11 +50,14 @@ def test_training_is_that_of_loops(settings: dict[str, Any]) -> None:
 
 
 def test_an_optimizer_of_optax_is_taken_in_place_of_the_named_one() -> None:
-    """Written by hand, and by name: the same models; none of it is shared with other functions."""
-    named = learned(tiny(training=replace(TRAINING, optimizer="adam")))
-    whole = tiny(training=TRAINING, optimizer=optax.adam(0.05))
-    np.testing.assert_array_equal(learned(whole).models, named.models)
-    assert whole.learner.only_for is not None
+    """Clipping stays around it, and its programs are of this federation alone."""
+    whole = tiny(training=TRAINING, optimizer=optax.sgd(0.3))
+    assert whole.learner.only_for is not None and tiny().learner.only_for is None
+    params, slope = {"w": jnp.ones(2)}, {"w": jnp.array([3.0, 4.0])}
+    for clip, step in ((None, [-0.9, -1.2]), (0.5, [-0.09, -0.12])):
+        learner = replace(whole.learner, training=replace(TRAINING, clip=clip))
+        found, _ = learner.optimizer.update(slope, learner.optimizer.init(params), params)
+        np.testing.assert_allclose(found["w"], step, rtol=1e-6)
     assert tiny(optimizer="adam").training.optimizer == "adam"
     with pytest.raises(InvalidSetting, match=r"optimizer must be a Grad.*such as optax\.adam"):
         tiny(optimizer=lambda gradient: gradient)
@@ -81,8 +76,7 @@ def test_a_kept_state_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     checkpoints.save(past)
     kept = checkpoints.newest()
     assert kept is not None
-    for one, other in zip(jax.tree.leaves(kept.state), jax.tree.leaves(past.state), strict=True):
-        np.testing.assert_array_equal(one, other)
+    jax.tree.map(np.testing.assert_array_equal, arrays_of(kept.state), arrays_of(past.state))
     again = simulation.run(past=kept)
     np.testing.assert_array_equal(again.models, expected.models)
     np.testing.assert_array_equal(again.phi, expected.phi)
@@ -116,6 +110,7 @@ def test_what_takes_each_round_for_the_same_refuses_what_changes_between_rounds(
             truth(simulation)
 
 
+@pytest.mark.thorough
 def test_executions_repeat_a_schedule() -> None:
     """The execution of all clients is the run itself, round for round."""
     training = replace(TRAINING, schedule="linear", local_steps=3, optimizer="lion")
@@ -123,7 +118,7 @@ def test_executions_repeat_a_schedule() -> None:
     assert simulation.learner.training.rounds == 3 and tiny().learner.training.rounds == 1
     truth = trip_jax.decentralised_truth(simulation, borders=2)
     everyone = truth.utilities[truth.inside.all(axis=1)][0]
-    np.testing.assert_allclose(everyone, simulation.run().utility[-1], atol=1e-5)
+    np.testing.assert_allclose(everyone, simulation.run().records.utility[-1], atol=1e-5)
 
 
 @pytest.mark.thorough
@@ -162,20 +157,14 @@ def test_settings_without_effect_are_refused() -> None:
 
 
 @pytest.mark.usefixtures("kept_namesakes")
-def test_an_optimizer_and_a_schedule_of_ones_own() -> None:
+def test_an_optimizer_and_a_schedule_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for registry in (OPTIMIZERS, LEARNING_RATES):
+        monkeypatch.setattr(registry, "_named", dict(registry._named))  # type: ignore[attr-defined]
     OPTIMIZERS("signed", reads=())(lambda settings: optax.sign_sgd(settings.learning_rate))
     LEARNING_RATES("early")(lambda over: jnp.where(over < 0.5, 1.0, 0.0))
-    try:
-        training = Training(
-            rounds=2, local_steps=1, batch_size=4, optimizer="signed", schedule="early"
-        )
-        simulation = tiny(nx.empty_graph(6), training=training)
-        state = simulation.start()
-        found = learned(simulation, state).models
-        step = np.abs(np.asarray(found - state.models))
-        assert set(np.unique(step.round(4))) <= {0.0, np.float32(0.01)} and step.any()
-        later = replace(state, round=jnp.int32(1))
-        np.testing.assert_array_equal(learned(simulation, later).models, state.models)
-    finally:
-        for registry, name in ((OPTIMIZERS, "signed"), (LEARNING_RATES, "early")):
-            del registry._named[name]  # type: ignore[attr-defined]
+    training = Training(learning_rate=0.25, optimizer="signed", schedule="early")
+    steps, params = training.transformation(), {"w": jnp.ones(2)}
+    found, _ = steps.update({"w": jnp.array([-3.0, 4.0])}, steps.init(params), params)
+    np.testing.assert_array_equal(found["w"], [0.25, -0.25])
+    assert training.rate is not None and float(training.rate(jnp.float32(0.7))) == 0
+    assert tiny(training=training).learner.training.rounds == training.rounds

@@ -72,6 +72,12 @@ class Training:
         return f"training.local_steps={self.local_steps}, which stand in place of epochs"
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is SGD with momentum over whole epochs, and nothing else."""
+        known = "rounds", "local_epochs", "batch_size", "learning_rate", "momentum", "client_batch"
+        return self == Training(**{name: getattr(self, name) for name in known})
+
+    @property
     def keeps_state(self) -> bool:
         """Whether a client's optimiser goes on, in a round, from where its last one ended."""
         return self.optimizer_state == KEPT
