@@ -198,13 +198,8 @@ def _refuse_what_peers_lack(config: Config) -> None:
         "precision": "float32",
         "aggregation": Aggregation(),
     }
-    training = config.training
-    other = (
-        not training.is_plain
-        or training.momentum
-        or config.topology.drop
-        or config.topology.kind != "ring"
-    )
+    training, graph = config.training, config.topology
+    other = not training.is_plain or training.momentum or graph.drop or graph.kind != "ring"
     if other or any(getattr(config, name) != value for name, value in plain.items()):
         raise InvalidSetting(
             "Other frameworks learn honestly, undefended and in float32, by SGD over epochs and "

@@ -213,9 +213,9 @@ class TorchFederation:
 def refuse_what_pytorch_lacks(config: Config, simulation: Simulation) -> None:
     """Raise InvalidSetting where ours would not do the same work."""
     asked = config.adversary, config.defence, config.contribution, config.precision
-    asked = *asked, config.aggregation
     if (
-        asked != (Adversary(), Defence(), Contribution(), "float32", Aggregation())
+        asked != (Adversary(), Defence(), Contribution(), "float32")
+        or config.aggregation != Aggregation()
         or not config.training.is_plain
         or simulation.schedule.work.sampled.size
     ):
