@@ -198,11 +198,13 @@ def _refuse_what_peers_lack(config: Config) -> None:
         "precision": "float32",
         "aggregation": Aggregation(),
     }
-    other = config.training.momentum or config.topology.drop or config.topology.kind != "ring"
+    training, graph = config.training, config.topology
+    other = not training.is_plain or training.momentum or graph.drop or graph.kind != "ring"
     if other or any(getattr(config, name) != value for name, value in plain.items()):
         raise InvalidSetting(
-            "Other frameworks learn honestly, undefended and in float32, by plain means, without "
-            "momentum and, if by gossip, on a ring: leave out other settings here."
+            "Other frameworks learn honestly, undefended and in float32, by SGD over epochs and "
+            "plain means, without momentum and, if by gossip, on a ring: leave out other settings "
+            "here."
         )
 
 

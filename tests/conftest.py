@@ -445,16 +445,45 @@ def oracle_inputs(simulation: Simulation) -> OracleInputs:
         keys = round_keys(simulation.base_key, jnp.arange(simulation.n), t)
         orders.append(
             [
-                [
-                    np.asarray(epoch_order(key, data.examples.shape[1], size))[: int(size)]
-                    for key in jax.random.split(client_key, training.local_epochs)
-                ]
+                orders_of(client_key, int(size), data.examples.shape[1], training)
                 for client_key, size in zip(keys, data.sizes, strict=True)
             ]
         )
     test = np.asarray(data.test_images, float), np.asarray(data.test_labels)
     return OracleInputs(
         layers(simulation, simulation.learner.model.theta), clients, test, neighbourhoods, orders
+    )
+
+
+def orders_of(key: jax.Array, size: int, slots: int, training: Training) -> list[np.ndarray]:
+    """The orders in which a client visits its examples in a round, cut where local steps end."""
+    keys, visits = jax.random.split(key, training.local_epochs), size * training.local_epochs
+    if training.local_steps is not None:
+        passes, rest = divmod(training.local_steps, -(-size // training.batch_size))
+        visits = passes * size + min(rest * training.batch_size, size)
+        keys = jnp.stack([jax.random.fold_in(key, k) for k in range(passes + (rest > 0))])
+    whole = [np.asarray(epoch_order(one, slots, jnp.int32(size)))[:size] for one in keys]
+    return [order[: visits - k * size] for k, order in enumerate(whole)]
+
+
+def local_of(training: Training) -> ref.Local | None:
+    """How clients train by settings that the oracle's plain steps do not have."""
+    changed = training.clip or training.proximal or training.weight_decay or training.rate
+    if not changed and training.optimizer == "sgd" and not training.keeps_state:
+        return None
+    factors = {
+        "constant": lambda over: 1.0,
+        "linear": lambda over: 1 - over,
+        "cosine": lambda over: (1 + float(np.cos(np.pi * over))) / 2,
+    }
+    return ref.Local(
+        training.optimizer,  # type: ignore[arg-type]
+        training.rounds,
+        training.weight_decay,
+        training.clip,
+        training.proximal,
+        factors[training.schedule],
+        training.keeps_state,
     )
 
 
@@ -532,6 +561,7 @@ def oracle_rules(simulation: Simulation, trajectory: Trajectory) -> dict[str, An
         "batch_size": training.batch_size,
         "learning_rate": training.learning_rate,
         "momentum": training.momentum,
+        "local": local_of(training),
         "normalization": contribution.normalization,
         "liars": [int(i) for i in simulation.liars],
         "fake": fake,

@@ -7,6 +7,7 @@ keys of that dict are the neighbourhood N^(i,t), client i included.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from math import comb, exp, pi, sqrt
 from typing import Any, Literal
@@ -469,6 +470,88 @@ class Trust:
 
 
 @dataclass
+class Local:
+    """How clients train that do not take plain steps of SGD; `states` has what is kept of i.
+
+    factor(s) multiplies the learning rate once a share s of the run's local steps is over. Adam and
+    Lion have the constants of their papers.
+    """
+
+    optimizer: Literal["sgd", "adam", "adamw", "lion"]
+    rounds: int
+    weight_decay: float = 0.0
+    clip: float | None = None
+    proximal: float = 0.0
+    factor: Callable[[float], float] = lambda over: 1.0
+    kept: bool = False
+    states: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def train(
+        self,
+        i: int,
+        t: int,
+        theta: Params,
+        x: npt.ArrayLike,
+        y: IntArray,
+        orders: Sequence[IntArray],
+        batch_size: int,
+        learning_rate: float,
+        momentum: float,
+    ) -> Params:
+        """TRAIN(theta, D_i) in round t, each order cut into minibatches."""
+        x, y, before = np.asarray(x, dtype=np.float64), np.asarray(y), copy_params(theta)
+        zeros = add_scaled(before, -1.0, before)
+        fresh: dict[str, Any] = {"steps": 0, "first": zeros, "second": zeros}
+        state = self.states.get(i, fresh) if self.kept else fresh
+        batches = [
+            np.asarray(order[start : start + batch_size])
+            for order in orders
+            for start in range(0, len(order), batch_size)
+        ]
+        for s, batch in enumerate(batches):
+            _, gradient = mlp_loss_and_gradient(theta, x[batch], y[batch])
+            gradient = add_scaled(gradient, self.proximal, add_scaled(theta, -1.0, before))
+            length = sqrt(sum(float((part**2).sum()) for layer in gradient for part in layer))
+            if self.clip is not None and length > self.clip:
+                gradient = add_scaled(zeros, self.clip / length, gradient)
+            over = (t + s / len(batches)) / self.rounds
+            rate = learning_rate * self.factor(over)
+            state = self.stepped(state, theta, gradient, momentum)
+            theta = add_scaled(theta, -rate, state["direction"])
+        self.states[i] = state
+        return theta
+
+    def stepped(
+        self, state: dict[str, Any], theta: Params, gradient: Params, momentum: float
+    ) -> dict[str, Any]:
+        """The state after a minibatch, with the direction that it steps along."""
+        if self.optimizer in ("sgd", "adam"):  # an L2 penalty
+            gradient = add_scaled(gradient, self.weight_decay, theta)
+        steps = state["steps"] + 1
+        found: dict[str, Params] = {"first": [], "second": [], "direction": []}
+        for layer, parts in enumerate(gradient):
+            new = []
+            for k, slope in enumerate(parts):
+                m, v = state["first"][layer][k], state["second"][layer][k]
+                if self.optimizer == "sgd":
+                    m = slope + momentum * m
+                    along = m
+                elif self.optimizer == "lion":
+                    along = np.sign(0.9 * m + 0.1 * slope)
+                    m = 0.99 * m + 0.01 * slope
+                else:
+                    m, v = 0.9 * m + 0.1 * slope, 0.999 * v + 0.001 * slope**2
+                    unbiased = m / (1 - 0.9**steps), v / (1 - 0.999**steps)
+                    along = unbiased[0] / (np.sqrt(unbiased[1]) + 1e-8)
+                if self.optimizer in ("adamw", "lion"):
+                    along = along + self.weight_decay * theta[layer][k]
+                new.append((m, v, along))
+            for name, of_kernel, of_bias in zip(found, *new, strict=True):
+                found[name].append((of_kernel, of_bias))
+        return {"steps": steps, **found}
+
+
+@dataclass
 class Privacy:
     """What leaves a client of its training; `normal` has the numbers of client i in round t."""
 
@@ -568,6 +651,7 @@ def trip_shapley(
     trust: Trust | None = None,
     privacy: Privacy | None = None,
     away: Sequence[Collection[int]] | None = None,
+    local: Local | None = None,
 ) -> TripShapley:
     """Algorithm 1, with D1 (`lie_models`), D2 (`amount`), C1 (`v_threshold`), C2 (`lam`).
 
@@ -602,7 +686,9 @@ def trip_shapley(
         trained = [
             pre[i]
             if i in gone
-            else train(pre[i], *data[i], orders[t][i], batch_size, learning_rate, momentum)
+            else (partial(local.train, i, t) if local else train)(
+                pre[i], *data[i], orders[t][i], batch_size, learning_rate, momentum
+            )
             for i in range(n)
         ]
         if privacy is not None:

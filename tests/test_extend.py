@@ -137,7 +137,7 @@ def test_a_rule_that_does_not_exist_is_told() -> None:
 
 
 @dataclass(frozen=True)
-class TrimmedMean:
+class MiddleMean:
     """The mean of each parameter without its largest and smallest value; counts, not weights."""
 
     def __call__(self, weights: jax.Array, models: jax.Array) -> jax.Array:
@@ -153,8 +153,8 @@ class TrimmedMean:
 
 
 def test_an_aggregation_rule(plain: Result) -> None:
-    AGGREGATIONS("trimmed_mean", reads=())(lambda settings: TrimmedMean())
-    simulation = tiny(aggregation="trimmed_mean")
+    AGGREGATIONS("middle_mean", reads=())(lambda settings: MiddleMean())
+    simulation = tiny(aggregation="middle_mean")
     state = simulation.start()
     learned = learning_of(simulation, state)
     here = simulation.topology.at(0)

@@ -146,7 +146,7 @@ def test_a_rule_is_registered_as_what_builds_it() -> None:
     AGGREGATIONS("mine", reads=())(lambda settings: Named(settings.kind))
     assert Aggregation("mine").build() == Named("mine")
     with pytest.raises(InvalidSetting, match=r"aggregation\.kind must be one of weighted_mean"):
-        Aggregation("median")
+        Aggregation("mean")
 
 
 def test_settings_of_an_older_version_name_the_kind_alone() -> None:
@@ -199,7 +199,14 @@ WHAT_COMES: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
     ),
     "adversary": (
         _liars,
-        {"fake": "noise", "amount": 0.3, "lower_others": True, "collude": True},
+        {
+            **{"fake": "noise", "amount": 0.3, "lower_others": True, "collude": True},
+            "strength": 3.0,
+        },
+    ),
+    "aggregation": (
+        lambda settings: settings.build(),
+        {"faulty": 2, "radius": 0.5, "tolerance": 0.7, "decay": 0.3, "own": 0.2},
     ),
     "defence": (
         _defended,
@@ -221,8 +228,8 @@ WHAT_COMES: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
 }
 """By section: what comes of its settings, and another value of each that only some kinds read.
 
-Data and graphs are in tests/test_hostile_settings.py; data sets and aggregation have no such
-settings.
+Data and graphs are in tests/test_hostile_settings.py, training in tests/test_optimizers.py; data
+sets have no such settings.
 """
 GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("participation", "trace"): {"file": "here.txt"},

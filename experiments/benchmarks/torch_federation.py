@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from experiments.benchmarks.ceiling import PRODUCTS, SIZES, fastest
-from trip_jax.config import Adversary, Config, Contribution, Defence
+from trip_jax.config import Adversary, Aggregation, Config, Contribution, Defence
 from trip_jax.protocol.reports import Reports
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
@@ -215,12 +215,15 @@ def refuse_what_pytorch_lacks(config: Config, simulation: Simulation) -> None:
     asked = config.adversary, config.defence, config.contribution, config.precision
     if (
         asked != (Adversary(), Defence(), Contribution(), "float32")
+        or config.aggregation != Aggregation()
+        or not config.training.is_plain
         or simulation.schedule.work.sampled.size
     ):
         raise InvalidSetting(
-            "PyTorch's federation is honest and undefended, evaluates all coalitions of a "
-            "neighbourhood and computes in float32: leave out adversary, defence, contribution and "
-            "precision, and take a graph of ten members at most a neighbourhood."
+            "PyTorch's federation is honest and undefended, learns by SGD over epochs and weighted "
+            "means, evaluates all coalitions of a neighbourhood and computes in float32: leave out "
+            "adversary, defence, contribution, precision, aggregation and other ways to train, and "
+            "take a graph of ten members at most a neighbourhood."
         )
 
 

@@ -99,7 +99,9 @@ class Cell(KeptRun):
             samples = borders = None
         if corrected is not None:
             beyond[CORRECTED] = corrected
-        if config.adversary.kind != "none" or config.defence.c1 or config.defence.c2:
+        liars = config.adversary
+        lies = liars.kind != "none" and not liars.lie(0.0, "paper").changes_models
+        if lies or config.defence.c1 or config.defence.c2:
             raise InvalidSetting(
                 "Ground truths are of honest federations: leave out adversary and defence."
             )

@@ -41,15 +41,14 @@ class Journal:
             records: `Result.records`.
         """
         mixing, lcv = _dense(records, topology)
-        training, always = learner.training, np.ones(mixing.shape[:2], bool)
+        always = np.ones(mixing.shape[:2], bool)
         present = always if topology.present is None else np.asarray(topology.present)
-        batches = -(-np.asarray(learner.data.sizes) // training.batch_size)
         return cls(
             np.asarray(learner.model.theta),
             records.kept,
             mixing,
             lcv,
-            batches * training.local_epochs,
+            learner.training.steps(np.asarray(learner.data.sizes)),
             present[: len(lcv)],
         )
 

@@ -23,9 +23,10 @@ from trip_jax.learning.evaluation import (
     totals,
 )
 from trip_jax.learning.model import FlatModel
+from trip_jax.learning.optimizers import state_arrays, state_of
 from trip_jax.learning.precision import PRECISIONS
 from trip_jax.learning.privacy import AsTrained, Mechanism
-from trip_jax.learning.training import Trained, Training, train_clients
+from trip_jax.learning.training import Trained, Training, train_from
 from trip_jax.learning.utilities import UTILITIES
 from trip_jax.settings.errors import InvalidSetting
 
@@ -37,7 +38,8 @@ class Learner:
     Programs that are given learners of equal settings and shapes are traced and compiled once.
 
     Attributes:
-        training: of a round; how many there are plays no part.
+        training: of a round; how many there are plays no part unless the learning rate follows a
+            schedule.
         precision: of matrix products: "float32", on accelerators also "tensorfloat32" (on a TPU
             three products in bfloat16) or "bfloat16".
         client_batch, evaluation_batch: models in one `vmap`.
@@ -46,6 +48,7 @@ class Learner:
         only_for: None, or the token of the one federation that may use programs compiled for this
             learner, see `trip_jax.programs.token_of`.
         mechanism: what of its training leaves a client.
+        given: an optimiser in place of the one that `training` names.
     """
 
     model: FlatModel
@@ -59,6 +62,7 @@ class Learner:
     equal: bool = struct.field(pytree_node=False, default=False)
     only_for: object = struct.field(pytree_node=False, default=None)
     mechanism: Mechanism = AsTrained()
+    given: optax.GradientTransformation | None = struct.field(pytree_node=False, default=None)
 
     def on(self, data: ClientData, mechanism: Mechanism | None = None) -> "Learner":
         """The learner with other arrays of data: those that one device is given to work with."""
@@ -80,19 +84,52 @@ class Learner:
                 f"{largest}: give it more outputs."
             )
 
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """What turns the gradients of a client's minibatches into steps."""
+        return self.training.transformation(self.given)
+
+    def optimizer_states(self, models: Float[Array, "n P"]) -> dict[str, Array] | None:
+        """The optimiser states [n, ...] with which clients begin a run; None if none are kept."""
+
+        def begin(row: Float[Array, " P"]) -> dict[str, Array]:
+            return state_arrays(self.optimizer.init(self.model.unravel(row)))
+
+        return jax.vmap(begin)(models) or None if self.training.keeps_state else None
+
     def train(
-        self, models: Float[Array, "R P"], clients: Int[Array, " R"], keys: Key[Array, " R"]
+        self,
+        models: Float[Array, "R P"],
+        clients: Int[Array, " R"],
+        keys: Key[Array, " R"],
+        t: Int[Array, ""] | int = 0,
     ) -> Trained:
-        """Train(theta, D_i) of Algorithm 1, then the privacy mechanism; see `train_clients`."""
+        """Train(theta, D_i) of Algorithm 1, then the privacy mechanism; see `train_clients`.
 
-        def work(rows: tuple[Array, Array, Array], shared: tuple[Array, Any, Any]) -> Trained:
-            (starts, clients, keys), (models, *own) = rows, shared
-            return self.on(*own).train_rows(models, clients, keys, starts)
+        Args:
+            t: the round, which schedules of the learning rate read.
+        """
+        trained, loss, _ = self.train_from(models, clients, keys, t)
+        return trained, loss
 
-        rows = jnp.arange(len(models)), clients, keys
-        shared = models, self.data, self.mechanism
+    def train_from(
+        self,
+        models: Float[Array, "R P"],
+        clients: Int[Array, " R"],
+        keys: Key[Array, " R"],
+        t: Int[Array, ""] | int,
+        states: dict[str, Array] | None = None,
+    ) -> tuple[Float[Array, "R P"], Float[Array, " R"], dict[str, Array] | None]:
+        """`train` from optimiser states [R, ...], which it returns as training left them."""
+
+        def work(rows: tuple[Any, ...], shared: tuple[Any, ...]) -> Any:
+            (starts, clients, keys, states), (models, t, *own) = rows, shared
+            return self.on(*own)._train_rows(models, clients, keys, starts, t, states)
+
+        rows = jnp.arange(len(models)), clients, keys, states
+        shared = models, self._read(t), self.data, self.mechanism
         cost = None if self.equal else self.data.sizes[clients]
-        return cast(Trained, balanced_map(self.mesh, work, rows, shared, cost))
+        return cast(Any, balanced_map(self.mesh, work, rows, shared, cost))
 
     def train_rows(
         self,
@@ -100,25 +137,44 @@ class Learner:
         clients: Int[Array, " R"],
         keys: Key[Array, " R"],
         starts: Int[Array, " R"] | None = None,
+        t: Int[Array, ""] | int = 0,
     ) -> Trained:
         """`train` on a single device, from models looked up by `starts` if it is given."""
-        model = self.model.model
+        trained, loss, _ = self._train_rows(models, clients, keys, starts, self._read(t), None)
+        return trained, loss
+
+    def _read(self, t: Any) -> Any:
+        """The round where training depends on it; else None, so that programs do not get it."""
+        return None if self.training.rate is None else t
+
+    def _train_rows(
+        self, models: Array, clients: Array, keys: Array, starts: Any, t: Any, states: Any
+    ) -> Any:
+        model, training = self.model.model, self.training
+        optimizer, params = self.optimizer, jax.eval_shape(self.model.unravel, models[0])
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
-            trained, loss = train_clients(
+            trained, loss, after = train_from(
                 models,
                 clients,
                 keys,
                 self.data,
                 apply=model.learn if self.client_batch == 1 and model.learn else model.apply,
                 unravel=self.model.unravel,
-                optimizer=optax.sgd(self.training.learning_rate, self.training.momentum),
-                local_epochs=self.training.local_epochs,
-                batch_size=self.training.batch_size,
+                optimizer=optimizer,
+                local_epochs=training.local_epochs,
+                batch_size=training.batch_size,
                 client_batch=self.client_batch,
                 starts=starts,
+                local_steps=training.local_steps,
+                proximal=training.proximal,
+                rate=training.rate,
+                t=t,
+                rounds=training.rounds,
+                states=None if states is None else state_of(optimizer, params, states),
             )
         before = models if starts is None else models[starts]
-        return self.mechanism(before, trained, keys), loss
+        after = None if states is None else state_arrays(after)
+        return self.mechanism(before, trained, keys), loss, after
 
     def evaluate(self, models: Float[Array, "R P"]) -> Float[Array, "R 3"]:
         """The utilities of models on the shared test set: Eval(theta, D_test) of Algorithm 1."""

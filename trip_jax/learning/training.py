@@ -1,4 +1,4 @@
-"""Local training: E epochs of minibatch SGD for every client, over the client axis.
+"""Local training: every client's epochs or steps of minibatches, over the client axis.
 
 Each client visits its own examples in an order drawn from its key. Step counts follow each
 client's own number of examples, so a client padded to the size of a larger one takes no extra
@@ -7,10 +7,11 @@ step: neither its parameters nor its optimiser state can change.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array, lax
 from jax.flatten_util import ravel_pytree
@@ -18,34 +19,101 @@ from jaxtyping import Float, Int, Key
 
 from trip_jax.data.federation import ClientData, as_seen
 from trip_jax.learning.model import Params
-from trip_jax.settings import above_zero, count, execution, require
+from trip_jax.learning.optimizers import LEARNING_RATES, OPTIMIZERS, Rate
+from trip_jax.settings import above_zero, at_least, choice, count, execution, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.idle import chosen_from, read_by_kind, read_unless
 
 Trained: TypeAlias = tuple[Float[Array, "*R P"], Float[Array, "*R"]]
-"""Models after training, and the mean loss of each one's last epoch."""
+"""Models after training, and the mean loss of each one's last epoch, or of all its local steps."""
+
+FRESH, KEPT = "fresh", "kept"
+"""What becomes of optimiser states between rounds."""
 
 
 @dataclass(frozen=True, repr=False)
 class Training(Brief):
-    """Local SGD; the optimiser state starts afresh in every round."""
+    """How clients train in each round."""
 
     rounds: int = 10
-    local_epochs: int = 1
+    local_epochs: int = read_unless(1, lambda own: own._counts_steps())
     batch_size: int = 32
     learning_rate: float = 0.01
-    momentum: float = 0.9
+    momentum: float = read_by_kind(0.9)
     client_batch: int | None = execution(None)  # clients trained in one vmap; None: by backend
+    local_steps: int | None = None  # minibatches of a round, in place of epochs
+    optimizer: str = chosen_from(OPTIMIZERS, "sgd")
+    # of the learning rate, over all local steps of the run
+    schedule: str = "constant"
+    weight_decay: float = 0.0
+    clip: float | None = None  # L2 norm that the gradient of a step has at most
+    proximal: float = 0.0  # FedProx: mu of mu/2 |theta - theta^(t)|^2
+    optimizer_state: str = FRESH
 
     def __post_init__(self) -> None:
         check_types("training", self)
-        for name in ("rounds", "local_epochs", "batch_size", "client_batch"):
+        for name in ("rounds", "local_epochs", "batch_size", "client_batch", "local_steps"):
             count(f"training.{name}", getattr(self, name), 1)
         above_zero("training.learning_rate", self.learning_rate)
         require(
             0 <= self.momentum < 1,
             f"training.momentum must be at least 0 and below 1, not {self.momentum}.",
         )
+        choice("training.optimizer", self.optimizer, tuple(OPTIMIZERS))
+        choice("training.schedule", self.schedule, tuple(LEARNING_RATES))
+        choice("training.optimizer_state", self.optimizer_state, (FRESH, KEPT))
+        at_least("training.weight_decay", self.weight_decay, 0)
+        above_zero("training.clip", self.clip)
+        at_least("training.proximal", self.proximal, 0)
+
+    def _counts_steps(self) -> str | None:
+        if self.local_steps is None:
+            return None
+        return f"training.local_steps={self.local_steps}, which stand in place of epochs"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is SGD with momentum over whole epochs, and nothing else."""
+        known = "rounds", "local_epochs", "batch_size", "learning_rate", "momentum", "client_batch"
+        return self == Training(**{name: getattr(self, name) for name in known})
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether a client's optimiser goes on, in a round, from where its last one ended."""
+        return self.optimizer_state == KEPT
+
+    @property
+    def rate(self) -> Rate | None:
+        """What the learning rate is multiplied by over a run; None where it is constant."""
+        return None if self.schedule == "constant" else LEARNING_RATES[self.schedule]
+
+    def transformation(
+        self, given: optax.GradientTransformation | None = None
+    ) -> optax.GradientTransformation:
+        """The optimiser by these settings, at the full learning rate.
+
+        Args:
+            given: stands in place of `optimizer`, `learning_rate`, `momentum`, `weight_decay`.
+        """
+        optimizer = OPTIMIZERS[self.optimizer](self) if given is None else given
+        if self.clip is None:
+            return optimizer
+        return optax.chain(optax.clip_by_global_norm(self.clip), optimizer)
+
+    def steps(self, sizes: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+        """How many minibatches clients with so many examples visit in a round."""
+        if self.local_steps is not None:
+            return np.full(len(sizes), self.local_steps)
+        return -(-np.asarray(sizes, int) // self.batch_size) * self.local_epochs
+
+    def visits(self, sizes: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+        """How many examples they visit in a round."""
+        sizes = np.asarray(sizes, int)
+        if self.local_steps is None:
+            return sizes * self.local_epochs
+        passes, rest = np.divmod(self.local_steps, -(-sizes // self.batch_size))
+        return passes * sizes + np.minimum(rest * self.batch_size, sizes)
 
 
 def round_keys(
@@ -70,6 +138,22 @@ def train_clients(
     clients: Int[Array, " R"],
     keys: Key[Array, " R"],
     data: ClientData,
+    **options: Any,
+) -> Trained:
+    """Train(theta_i, D_i) of Algorithm 1 for R models, each on the data of one client.
+
+    Args:
+        options: as for `train_from`; each starts with a fresh optimiser state.
+    """
+    trained, losses, _ = train_from(models, clients, keys, data, **options)
+    return trained, losses
+
+
+def train_from(
+    models: Float[Array, "S P"],
+    clients: Int[Array, " R"],
+    keys: Key[Array, " R"],
+    data: ClientData,
     *,
     apply: Callable[[Params, Array], Array],
     unravel: Callable[[Array], Params],
@@ -78,8 +162,14 @@ def train_clients(
     batch_size: int,
     client_batch: int,
     starts: Int[Array, " R"] | None = None,
-) -> Trained:
-    """Train(theta_i, D_i) of Algorithm 1 for R models, each on the data of one client.
+    local_steps: int | None = None,
+    proximal: float = 0.0,
+    rate: Rate | None = None,
+    t: Int[Array, ""] | int | None = None,
+    rounds: int = 1,
+    states: Any = None,
+) -> tuple[Float[Array, "R P"], Float[Array, " R"], Any]:
+    """Train R models, each on the data of one client, from given optimiser states.
 
     Args:
         starts: which of the models each one starts from; None: there are R, one for each.
@@ -88,6 +178,14 @@ def train_clients(
         unravel: from a model [P] to params, which are trained as they are: to slice them out of
             one vector, and to put their gradients in one, takes a thirtieth of a step.
         client_batch: how many models one `vmap` holds; groups follow one another.
+        local_steps: minibatches that each model visits, in place of epochs.
+        proximal: mu of FedProx (Li et al. 2020), whose loss has mu/2 |theta - theta^(t)|^2 beside.
+        rate: multiplies updates by what it makes of the share of the run that is over.
+        t, rounds: the round, and how many the run has; read with `rate` alone.
+        states: a tree of arrays [R, ...], the state of the optimiser for each model; None: fresh.
+
+    Returns:
+        models, losses, and the states after training; None if none were given.
     """
     n_slots = data.examples.shape[1]
     batch_size = min(batch_size, n_slots)
@@ -99,12 +197,16 @@ def train_clients(
         return jnp.sum(losses * real) / jnp.sum(real)
 
     def train(row):
-        r, client, key = row
+        r, client, key, state = row
         examples, size = data.examples[client], data.sizes[client]
-        n_steps = (size + batch_size - 1) // batch_size
+        n_batches = (size + batch_size - 1) // batch_size
+        n_steps = n_batches * local_epochs if local_steps is None else local_steps
+        # Looked up instead of mapped, which would copy all models.
+        before = unravel(models[r])
 
-        def epoch(carry, epoch_key):
-            order = jnp.pad(epoch_order(epoch_key, n_slots, size), (0, padding))
+        def visit(params, state, order_key, first, n):
+            """The first n minibatches of an order, of which the first is a step of the round."""
+            order = jnp.pad(epoch_order(order_key, n_slots, size), (0, padding))
 
             def step(s, carry):
                 params, opt_state, total = carry
@@ -113,20 +215,50 @@ def train_clients(
                 batch = examples[slots]
                 images, labels = as_seen(data.images[batch]), data.labels[batch]
                 value, gradient = jax.value_and_grad(loss)(params, images, labels, real)
+                if proximal:
+                    gradient = jax.tree.map(
+                        lambda slope, now, then: slope + proximal * (now - then),
+                        gradient,
+                        params,
+                        before,
+                    )
                 updates, opt_state = optimizer.update(gradient, opt_state, params)
+                if rate is not None:
+                    factor = rate((jnp.asarray(t) + (first + s) / n_steps) / rounds)
+                    updates = jax.tree.map(lambda update: factor * update, updates)
                 total += value * real.sum()
                 return optax.apply_updates(params, updates), opt_state, total
 
-            params, opt_state, total = lax.fori_loop(0, n_steps, step, (*carry, 0.0))
-            return (params, opt_state), total / size
+            return lax.fori_loop(0, n, step, (params, state, 0.0))
 
-        # Looked up instead of mapped, which would copy all models.
-        params = unravel(models[r])
-        start = (params, optimizer.init(params))
-        (params, _), losses = lax.scan(epoch, start, jax.random.split(key, local_epochs))
-        return ravel_pytree(params)[0], losses[-1]
+        def epoch(carry, given):
+            order_key, first = given
+            params, state = carry
+            params, state, total = visit(params, state, order_key, first, n_batches)
+            return (params, state), total / size
+
+        def part(k, carry):
+            """The k-th pass over the client's examples, as far as local steps go."""
+            params, state, total, seen = carry
+            first = k * n_batches
+            n = jnp.minimum(n_batches, n_steps - first)
+            order_key = jax.random.fold_in(key, k)
+            params, state, more = visit(params, state, order_key, first, n)
+            return params, state, total + more, seen + jnp.minimum(n * batch_size, size)
+
+        start = before, optimizer.init(before) if states is None else state
+        if local_steps is None:
+            firsts = None if rate is None else n_batches * jnp.arange(local_epochs)
+            orders = jax.random.split(key, local_epochs), firsts
+            (params, state), losses = lax.scan(epoch, start, orders)
+            lost = losses[-1]
+        else:
+            n_parts = (n_steps + n_batches - 1) // n_batches
+            params, state, total, seen = lax.fori_loop(0, n_parts, part, (*start, 0.0, 0))
+            lost = total / seen
+        return ravel_pytree(params)[0], lost, None if states is None else state
 
     # Batches of one, too, are mapped with `batch_size`: XLA's CPU backend runs the matrix products
     # of an unbatched loop body on a path that is twenty times slower.
-    rows = (jnp.arange(len(models)) if starts is None else starts, clients, keys)
+    rows = (jnp.arange(len(models)) if starts is None else starts, clients, keys, states)
     return lax.map(train, rows, batch_size=min(client_batch, len(clients)))

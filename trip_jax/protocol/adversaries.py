@@ -1,4 +1,7 @@
-"""Liars: fake pre-training models (D1), false contribution vectors (D2), and garbage for both."""
+"""Liars: fake pre-training models (D1), false contribution vectors (D2), and garbage for both.
+
+Those who attack what others learn are in attacks.py.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +15,8 @@ from jaxtyping import Float, Key
 
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
+from trip_jax.protocol.attacks import ATTACKS, Attack, LabelFlips
+from trip_jax.protocol.lie import Lie
 from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.round import Round
 from trip_jax.settings import Kinds, at_least, choice, fraction, require
@@ -19,35 +24,6 @@ from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, instance
 from trip_jax.settings.idle import Effect, chosen_from, read_by_kind, read_unless
 from trip_jax.settings.names import number_of
-
-
-class Lie:
-    """What liars do; hashable. No method may change anything of an honest client."""
-
-    @property
-    def plain_learning(self) -> bool:
-        """Whether liars send their models after training as they are.
-
-        A subclass that overrides `send` says so itself; unless it does, it may send others.
-        """
-        return type(self).send is Lie.send
-
-    def train(
-        self, before: Float[Array, "n P"], trained: Float[Array, "n P"], this_round: Round
-    ) -> Float[Array, "n P"]:
-        """theta^(t+1/2) with which clients go on; a liar whose training fails keeps theta^(t)."""
-        who = this_round.liars.numbers
-        finite = jnp.isfinite(trained[who]).all(axis=1, keepdims=True)
-        return trained.at[who].set(jnp.where(finite, trained[who], before[who]))
-
-    def send(self, own: Messages, this_round: Round, learner: Learner) -> Messages:
-        """The messages of clients whose true models are `own`."""
-        return own
-
-    def report(self, lcv: Float[Array, "n M"], this_round: Round) -> Float[Array, "n M"]:
-        """What clients report who found the contributions `lcv`."""
-        return lcv
-
 
 LIES: Kinds[Callable[["Adversary", float, bool], Lie]] = Kinds("adversary.kind")
 """From the settings, C1's threshold, and whether contributions are divided by m."""
@@ -82,6 +58,8 @@ class Adversary(Brief):
     lower_others: bool = read_by_kind(False)
     # D2: treat the entries of other liars as one's own
     collude: bool = read_by_kind(False)
+    # attacks on learning: in the unit of each; None: its own
+    strength: float | None = read_by_kind(None)
 
     def __post_init__(self) -> None:
         check_types("adversary", self)
@@ -89,6 +67,7 @@ class Adversary(Brief):
         choice("adversary.fake", self.fake, tuple(FAKES))
         fraction("adversary.fraction", self.fraction)
         at_least("adversary.amount", self.amount, 0)
+        at_least("adversary.strength", self.strength, 0)
 
     def _nobody(self) -> str | None:
         return "adversary=none" if self.kind == "none" else None
@@ -208,6 +187,19 @@ LIES("d2", reads=OF_D2)(
 )
 LIES("d1d2", reads=OF_D1 + OF_D2)(lambda *given: Both(LIES["d1"](*given), LIES["d2"](*given)))
 LIES("garbage", reads=())(lambda settings, v_threshold, divided: Garbage())
+LIES("label_flips", reads=())(lambda settings, v_threshold, divided: LabelFlips())
+
+
+def _register(name: str, attack: type[Attack]) -> None:
+    LIES(name, reads=("strength",))(
+        lambda settings, v_threshold, divided: attack(
+            attack.usual if settings.strength is None else settings.strength
+        )
+    )
+
+
+for _name, _attack in ATTACKS.items():
+    _register(_name, _attack)
 
 
 @FAKES("reinitialised", reads=())

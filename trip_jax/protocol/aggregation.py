@@ -6,16 +6,26 @@ In float32 on any device: accelerators would by default round models that differ
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
-from trip_jax.settings import Kinds, choice
+from trip_jax.protocol.robust import (
+    Balance,
+    CenteredClipping,
+    GeometricMedian,
+    Krum,
+    Median,
+    Near,
+    Robust,
+    TrimmedMean,
+)
+from trip_jax.settings import Kinds, above_zero, at_least, choice, count, fraction
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
-from trip_jax.settings.idle import chosen_from
+from trip_jax.settings.idle import chosen_from, read_by_kind
 from trip_jax.topology import Neighbourhoods
 
 matmul = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
@@ -50,7 +60,10 @@ class WeightedMean:
         return here.weights
 
 
-AGGREGATIONS: Kinds[Callable[["Aggregation"], Rule]] = Kinds("aggregation.kind")
+AnyRule: TypeAlias = Rule | Robust
+"""A rule whose weights are given, or one that finds its own."""
+
+AGGREGATIONS: Kinds[Callable[["Aggregation"], AnyRule]] = Kinds("aggregation.kind")
 """From the settings, a rule."""
 
 
@@ -59,21 +72,59 @@ class Aggregation(Brief):
     """How the models of a neighbourhood are mixed, as settings."""
 
     kind: str = chosen_from(AGGREGATIONS, "weighted_mean")
+    # members of a neighbourhood that may send anything
+    faulty: int = read_by_kind(1)
+    # centered_clipping: how far a model is followed; None: as far as those that are not faulty
+    radius: float | None = read_by_kind(None)
+    # balance: of the own model's length, that others may be away
+    tolerance: float = read_by_kind(0.3)
+    # balance: the rate per round at which the tolerance falls
+    decay: float = read_by_kind(0.1)
+    # balance: the share of the own model
+    own: float = read_by_kind(0.5)
 
     def __post_init__(self) -> None:
         check_types("aggregation", self)
         choice("aggregation.kind", self.kind, tuple(AGGREGATIONS))
+        count("aggregation.faulty", self.faulty, 0)
+        above_zero("aggregation.radius", self.radius)
+        above_zero("aggregation.tolerance", self.tolerance)
+        at_least("aggregation.decay", self.decay, 0)
+        fraction("aggregation.own", self.own)
 
-    def build(self) -> Rule:
+    def build(self) -> AnyRule:
         """The rule that mixes models (Eqs. 2 and 5)."""
         return AGGREGATIONS[self.kind](self)
 
 
 AGGREGATIONS("weighted_mean", reads=())(lambda settings: WeightedMean())
+AGGREGATIONS("median", reads=())(lambda settings: Median())
+AGGREGATIONS("trimmed_mean", reads=("faulty",))(lambda settings: TrimmedMean(settings.faulty))
+AGGREGATIONS("krum", reads=("faulty",))(lambda settings: Krum(settings.faulty))
+AGGREGATIONS("geometric_median", reads=())(lambda settings: GeometricMedian())
+AGGREGATIONS("centered_clipping", reads=("faulty", "radius"))(
+    lambda settings: CenteredClipping(settings.faulty, settings.radius)
+)
+AGGREGATIONS("balance", reads=("tolerance", "decay", "own"))(
+    lambda settings: Balance(settings.tolerance, settings.decay, settings.own)
+)
+
+
+def mixed(
+    mix: AnyRule,
+    shares: Float[Array, " M"],
+    models: Float[Array, "M P"],
+    itself: Bool[Array, " M"],
+    t: Any,
+) -> Float[Array, " P"]:
+    """The mixture of the models of one neighbourhood in round t."""
+    if isinstance(mix, Robust):
+        return mix.mixture(Near(shares, models, itself, t))
+    return mix(shares, models)
 
 
 def aggregate(
-    mix: Rule,
+    mix: AnyRule,
     trained: Float[Array, "R P"],
     here: Neighbourhoods,
     own: Float[Array, "n P"] | None = None,
@@ -87,9 +138,30 @@ def aggregate(
 
     def mixture(client: tuple[Array, Array, Array]) -> Array:
         i, shares, rows = client
-        return mix(shares, members_models(i, rows, trained, own))
+        return mixed(mix, shares, members_models(i, rows, trained, own), rows == i, here.t)
 
     return lax.map(mixture, (jnp.arange(len(here.members)), here.shares, here.rows))
+
+
+def inherited_weights(
+    mix: AnyRule,
+    trained: Float[Array, "R P"],
+    here: Neighbourhoods,
+    own: Float[Array, "n P"] | None = None,
+) -> Float[Array, "n M"]:
+    """The weights by which contributions are inherited (Eq. 3); arguments as for `aggregate`.
+
+    Those of a robust rule are the shares that models have in the mixture.
+    """
+    if not isinstance(mix, Robust):
+        return mix.traced(here)
+
+    def shares_of(client: tuple[Array, Array, Array]) -> Array:
+        i, shares, rows = client
+        near = Near(shares, members_models(i, rows, trained, own), rows == i, here.t)
+        return mix.shares(near).mean(axis=1)
+
+    return lax.map(shares_of, (jnp.arange(len(here.members)), here.shares, here.rows))
 
 
 def members_models(
@@ -105,13 +177,15 @@ def members_models(
 
 
 def coalition_models(
-    mix: Rule,
+    mix: AnyRule,
     coalitions: Bool[Array, "b M"],
     shares: Float[Array, " M"],
     trained: Float[Array, "M P"],
     before: Float[Array, "M P"],
     own: Float[Array, " P"],
     filtered: Bool[Array, " M"],
+    itself: Bool[Array, " M"] | None = None,
+    t: Any = None,
 ) -> Float[Array, "b P"]:
     """theta_i^(t+1)(S) for coalitions of one neighbourhood (Eq. 5).
 
@@ -122,7 +196,17 @@ def coalition_models(
         before: pre-training models as they were received.
         own: the client's own true pre-training model.
         filtered: whether `own` stands for a received pre-training model.
+        itself: the slot of the client itself; robust rules alone need it.
+        t: the round, likewise.
     """
+    if not isinstance(mix, WeightedMean):
+        alone = jnp.zeros(len(shares), bool) if itself is None else itself
+        sent = jnp.where(filtered[:, None], own, before)
+
+        def mixture(inside: Array) -> Array:
+            return mixed(mix, shares, jnp.where(inside[:, None], trained, sent), alone, t)
+
+        return lax.map(mixture, coalitions)
     inside = coalitions * shares
     outside = shares - inside
     received = jnp.where(filtered, 0, outside)

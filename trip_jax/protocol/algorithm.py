@@ -7,6 +7,7 @@ numbers are those of the paper.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from trip_jax.protocol import coordinator, mailbox
 from trip_jax.protocol.adversaries import Lie
 from trip_jax.protocol.delivery import exchange
 from trip_jax.protocol.reports import Reports
-from trip_jax.protocol.round import Round, Timetable
+from trip_jax.protocol.round import Round, Timetable, where
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Assessed, Learned, Record, State, Traced
 
@@ -26,10 +27,11 @@ from trip_jax.protocol.state import Assessed, Learned, Record, State, Traced
 def learn(learner: Learner, rules: Rules, timetable: Timetable, state: State) -> Learned:
     """Lines 4 to 7: clients train, send, and mix what arrives."""
     this_round = rules.weigh(timetable.at(state.round), state)
-    trained, loss, finite = train(learner, rules.adversary, this_round, state)  # line 4
+    trained, loss, finite, optimizer = train(learner, rules.adversary, this_round, state)  # line 4
     delivery = exchange(learner, rules, this_round, state, trained, ~finite)  # lines 5 and 6
     models = delivery.mixed(rules.aggregate)  # line 7
-    return Learned(models, trained, jnp.where(finite, loss, jnp.nan), delivery.unsent)
+    loss = jnp.where(finite, loss, jnp.nan)
+    return Learned(models, trained, loss, delivery.unsent, optimizer)
 
 
 @jax.jit
@@ -57,19 +59,20 @@ def assess(
 
 def train(
     learner: Learner, adversary: Lie, this_round: Round, state: State
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array, Any]:
     """Line 4: each client present trains; one that is away keeps its model, with a loss of 0.
 
     Returns:
-        the models [n, P] that clients go on with, the mean loss of the last local epoch [n], and
-        whether training left each client [n] a finite model.
+        the models [n, P] that clients go on with, the mean loss of the last local epoch [n],
+        whether training left each client [n] a finite model, and optimiser states if they are kept.
     """
-    keys = this_round.training_keys(state.key)
-    trained, loss = learner.train(state.models, this_round.numbers, keys)
-    before = state.models, jnp.zeros_like(loss)
-    trained, loss = this_round.where_present((trained, loss), before)
+    keys, kept = this_round.training_keys(state.key), state.optimizer
+    trained = learner.train_from(state.models, this_round.numbers, keys, this_round.t, kept)
+    before = state.models, jnp.zeros(len(state.models)), kept
+    trained, loss, optimizer = this_round.where_present(trained, before)
     finite = jnp.isfinite(trained).all(axis=1)
-    return adversary.train(state.models, trained, this_round), loss, finite
+    optimizer = where(finite, optimizer, kept)
+    return adversary.train(state.models, trained, this_round), loss, finite, optimizer
 
 
 @jax.jit
@@ -129,6 +132,7 @@ def step(programs: Programs, state: State) -> tuple[State, Record]:
             round=traced.round,
             memory=assessed.memory,
             earlier_phi=traced.earlier_phi,
+            optimizer=learned.optimizer,
         ),
         Record(
             train_loss=learned.loss,

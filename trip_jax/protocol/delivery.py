@@ -12,7 +12,7 @@ from jax import Array
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol import mailbox
-from trip_jax.protocol.aggregation import Rule, aggregate
+from trip_jax.protocol.aggregation import AnyRule, aggregate, inherited_weights
 from trip_jax.protocol.defences import Filter
 from trip_jax.protocol.messages import Inbox, Messages
 from trip_jax.protocol.reports import Reports
@@ -33,7 +33,7 @@ class Delivery:
     memory: Memory  # for the next round, but for what receivers remember of their members
     trained_as_sent: bool = struct.field(pytree_node=False)  # as in `Rules`
 
-    def mixed(self, rule: Rule) -> Array:
+    def mixed(self, rule: AnyRule) -> Array:
         """The next models theta^(t+1), mixed from what arrived (Eq. 2)."""
         own = None if self.trained_as_sent else self.own.trained
         return aggregate(rule, self.sent.trained, self.this_round.neighbourhoods, own)
@@ -45,11 +45,13 @@ class Delivery:
         filtered = unread | ~accept(self.own, sent, self.this_round, learner)
         return Inbox(self.own, sent, filtered, self.trained_as_sent)
 
-    def reports(self, rule: Rule, reported: Array) -> Reports:
+    def reports(self, rule: AnyRule, reported: Array) -> Reports:
         """What the coordinator receives; a model that did not arrive contributed nothing."""
         nearby = self.this_round.neighbourhoods
         received = jnp.where(nearby.lost(self.sent.unsent), 0, reported)
-        return Reports.of(nearby, self.this_round.arcs, rule.traced(nearby), received)
+        own = None if self.trained_as_sent else self.own.trained
+        weights = inherited_weights(rule, self.sent.trained, nearby, own)
+        return Reports.of(nearby, self.this_round.arcs, weights, received)
 
     def remembered(self, weigh: Weighing, lcv: Array) -> Memory:
         """The memory for the next round, of clients that found these contributions [n, M]."""

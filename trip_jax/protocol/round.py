@@ -13,6 +13,13 @@ from trip_jax.protocol.part import Whole
 from trip_jax.topology import Arcs, Neighbourhoods, Topology
 
 
+def where(those: Array, new: Any, old: Any) -> Any:
+    """Arrays [n, ...] in any tree: the new values of those clients [n], the old of the others."""
+    return jax.tree.map(
+        lambda new, old: jnp.where(those.reshape(-1, *[1] * (new.ndim - 1)), new, old), new, old
+    )
+
+
 @struct.dataclass
 class Liars:
     """Who lies in a federation: F of n clients."""
@@ -68,12 +75,7 @@ class Round:
         """Arrays [n, ...]: the new values of clients that take part, the old ones of the others."""
         if self.present is None:
             return new
-        there = self.present
-        return jax.tree.map(
-            lambda new, old: jnp.where(there.reshape(-1, *[1] * (new.ndim - 1)), new, old),
-            new,
-            old,
-        )
+        return where(self.present, new, old)
 
     def without(self, unsent: Array) -> "Round":
         """The round in which messages that do not arrive [R] weigh nothing; their slots stay."""
@@ -106,7 +108,8 @@ class Timetable:
         """What happens in round t: who trains, who lies, and who mixes whose models."""
         g = self.topology.graph_of(t)
         arcs, work = jax.tree.map(lambda field: field[g], (self.arcs, self.work))
-        neighbourhoods, present = self.topology.at(t), self.topology.present_at(t)
+        neighbourhoods = replace(self.topology.at(t), t=t)
+        present = self.topology.present_at(t)
         part = self.part.in_graph(g)
         liars = part.liars(self.liars)
         return Round(t, self.key, neighbourhoods, arcs, work, liars, present, part)

@@ -6,10 +6,11 @@ from typing import Any
 import jax
 
 from trip_jax.protocol.adversaries import Honest, Lie, require_lie
-from trip_jax.protocol.aggregation import Rule
+from trip_jax.protocol.aggregation import AnyRule
 from trip_jax.protocol.channels import Channel, Lossless
 from trip_jax.protocol.contributions import Method
 from trip_jax.protocol.defences import AcceptAll, Audit, Filter
+from trip_jax.protocol.robust import Robust
 from trip_jax.protocol.weighing import AsScheduled, Weighing
 from trip_jax.settings import require
 from trip_jax.settings.declared import instance
@@ -41,7 +42,9 @@ def require_plain_learning(rules: "Rules", who: str) -> None:
 
 def plays_by_the_graph(rules: "Rules") -> bool:
     """Whether clients with the same neighbourhood have the same models of it, and so one game."""
-    return follows_the_graph(rules) and rules.adversary == Honest() and rules.filter == AcceptAll()
+    centred = isinstance(rules.aggregate, Robust) and rules.aggregate.centred
+    honest = rules.adversary == Honest() and rules.filter == AcceptAll()
+    return follows_the_graph(rules) and honest and not centred
 
 
 @jax.tree_util.register_static
@@ -67,7 +70,7 @@ class Rules:
     adversary: Lie
     channel: Channel
     filter: Filter
-    aggregate: Rule
+    aggregate: AnyRule
     contribute: Method
     utility: int
     audit: Audit

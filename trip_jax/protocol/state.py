@@ -34,6 +34,7 @@ class State(Brief):
     round: Array  # [] int32 t
     memory: Memory = Memory()
     earlier_phi: Any = None  # [K, n, n] rows of phi that belong to the messages in the mailbox
+    optimizer: Any = None  # arrays [n, ...] of the clients' optimisers, where they are kept
 
     def with_models(self, models: Any) -> "State":
         """The state with other models, their shape, or None."""
@@ -44,6 +45,8 @@ class State(Brief):
         fields = vars(self) | vars(self.memory)
         fields["earlier"] = fields.pop("mailbox")
         del fields["memory"]
+        if self.optimizer is None:
+            del fields["optimizer"]
         return fields
 
     @staticmethod
@@ -68,6 +71,7 @@ class Learned:
     trained: Array  # [n, P] theta^(t+1/2)
     loss: Array  # [n] mean loss of the last local epoch
     unsent: Array  # [n] bool, as in `Messages`
+    optimizer: Any = None  # as in `State`, for the next round
 
 
 @struct.dataclass

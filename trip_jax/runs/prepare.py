@@ -11,6 +11,7 @@ from trip_jax.data.partition import Partition, distribute
 from trip_jax.data.sources import load_dataset
 from trip_jax.learning.devices import available
 from trip_jax.learning.model import Model
+from trip_jax.learning.training import Training
 from trip_jax.protocol.methods.facts import TRIP
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
@@ -82,8 +83,10 @@ def describe(config: Config) -> str:
         counted(config.n_clients, "client"),
         " ".join([config.topology.kind, *map(shown, config.topology.files)]),
         config.model.kind,
-        f"{counted(training.rounds, unit)} of {counted(training.local_epochs, 'local epoch')}",
+        f"{counted(training.rounds, unit)} of {_local(training)}",
     ]
+    if training.optimizer != "sgd":
+        parts.append(training.optimizer)
     if config.precision != "float32":
         parts.append(config.precision)
     if config.contribution.method != TRIP:
@@ -97,3 +100,10 @@ def describe(config: Config) -> str:
     if defences:
         parts.append(f"defence {' and '.join(defences)}")
     return ", ".join(parts)
+
+
+def _local(training: Training) -> str:
+    """How much a client trains in a round."""
+    if training.local_steps is not None:
+        return counted(training.local_steps, "local step")
+    return counted(training.local_epochs, "local epoch")

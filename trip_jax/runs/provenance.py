@@ -46,8 +46,10 @@ def federation_settings(result: Result) -> dict[str, Any]:
     """
     federation = result.federation
     settings = replace(federation.settings, defence=federation.defence)
-    given = result_settings(replace(settings, rules={}))
-    del given["rules"], given["seed"]
+    given = result_settings(replace(settings, rules={}, optimizer=None))
+    del given["rules"], given["seed"], given["optimizer"]
+    if settings.optimizer is not None:
+        given["training.optimizer"] = _in_text(settings.optimizer.update)
     rules = {f"rules.{name}": _in_text(rule) for name, rule in settings.rules.items()}
     hashes = {"data": arrays_hash(federation.data), "topology": arrays_hash(federation.topology)}
     return {

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import optax
 
 from trip_jax.data.federation import ClientData
 from trip_jax.data.partition import Partition
@@ -34,6 +35,7 @@ class Settings(Brief):
 
     Attributes:
         rules: fields of `protocol.rules.Rules` that replace what the settings say.
+        optimizer: stands in place of the one that `training` names.
     """
 
     training: Training = Training()
@@ -46,6 +48,7 @@ class Settings(Brief):
     privacy: Privacy = Privacy()
     protocol: ProtocolConfig = ProtocolConfig()
     rules: Mapping[str, Any] = field(default_factory=dict)
+    optimizer: optax.GradientTransformation | None = None
     seed: int = 0
     precision: str = "float32"
     shard_models: bool = execution(False)

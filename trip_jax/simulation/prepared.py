@@ -30,6 +30,7 @@ from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.round import Liars, Timetable
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Memory, Record, State
+from trip_jax.settings import require
 from trip_jax.settings.declared import named
 from trip_jax.settings.renamed import warn_of_old_name
 from trip_jax.simulation.federation import Federation
@@ -55,9 +56,7 @@ class Prepared:
         forget_older(mesh.devices.flat[0])
         self.federation = federation
         self.shards_models = settings.shard_models and mesh.size > 1
-        self.base_key, init_key, key = placed(
-            tuple(jax.random.split(jax.random.key(settings.seed), 3)), replicated(mesh)
-        )
+        self.base_key, init_key, key = placed(keys_of(settings.seed), replicated(mesh))
         self.learner = _learner(federation, mesh)
         self.learner.require_outputs()
         topology = federation.topology.without_names()
@@ -78,6 +77,10 @@ class Prepared:
         self.liars = choose_liars(settings.adversary, self.n, settings.seed, self.names)
         self.rules = _rules(federation, self.learner)
         self.learner = replace(self.learner, only_for=self.rules.only_for)
+        trained_on = self.rules.adversary.data(federation.data, self.liars)
+        if trained_on is not federation.data:
+            data = jax.device_put(replace(trained_on, names=None), replicated(self.learner.mesh))
+            self.learner = replace(self.learner, data=data)
         require_that_fits(federation, self.rules, self.broadcast, self.shards_models)
         lying = self.liars.astype(np.int32), np.isin(np.arange(self.n), self.liars)
         liars = Liars(*jax.device_put(lying, replicated(self.learner.mesh)))
@@ -163,10 +166,19 @@ class Prepared:
     def with_liars(self, adversary: Adversary | str, defence: Defence | str) -> Self:
         """This federation with other liars and defences, which change no model.
 
-        Args and raises: as for `Simulation`.
+        Args: as for `Simulation`.
+
+        Raises:
+            InvalidSetting: they do, or those that it has.
         """
         adversary = named("adversary", adversary, Adversary)
-        return self._changed(adversary=adversary, defence=as_defence(defence))
+        other = self._changed(adversary=adversary, defence=as_defence(defence))
+        require(
+            not (self.rules.adversary.changes_models or other.rules.adversary.changes_models),
+            "with_liars is for lies that change no model: make another Simulation in place of "
+            f"changing adversary={self.adversary.kind} to {adversary.kind}.",
+        )
+        return other
 
     def with_contribution(self, contribution: Contribution | str) -> Self:
         """This federation with contributions told in another way, which changes no model.
@@ -245,7 +257,8 @@ class Prepared:
         waiting = held, shapes.phi
         records = self._record_bytes(programs, shapes)
         limit = self.federation.settings.memory_limit
-        limits = limit, bytes_of((shapes.memory.mailbox, shapes.earlier_phi))
+        beside = shapes.memory.mailbox, shapes.earlier_phi, shapes.optimizer
+        limits = limit, bytes_of(beside)
         planned = planned_memory(programs, *waiting, records, mesh, *limits)
         told = self.rules.contribute, self.training.rounds, self.n, self.learner
         return programs, with_conclusion(planned, *told, limit)
@@ -269,17 +282,24 @@ class Prepared:
         return algorithm.step(self.on_its_data(self.placement.programs), state)
 
 
+def keys_of(seed: int) -> tuple[Array, Array, Array]:
+    """The keys of training, of the initial model, and of all other draws of a run."""
+    base, init, other = jax.random.split(jax.random.key(seed), 3)
+    return base, init, other
+
+
 def _learner(federation: Federation, mesh: Mesh) -> Learner:
     """The learner of a federation, before its initial model is drawn."""
     data, settings = replace(federation.data, names=None), federation.settings
     training, contribution = settings.training, settings.contribution
+    rounds = 1 if training.rate is None else training.rounds
     examples = as_seen(data.images[:1])
     flat = federation.model.in_shapes(examples.shape[1:], examples.dtype, replicated(mesh))
     client_batch, coalition_batch = default_batches(mesh, flat, data.test_images)
     return Learner(
         flat,
         jax.device_put(data, replicated(mesh)),
-        replace(training, rounds=1, client_batch=None),
+        replace(training, rounds=rounds, client_batch=None),
         mesh,
         settings.precision,
         training.client_batch or client_batch,
@@ -287,6 +307,7 @@ def _learner(federation: Federation, mesh: Mesh) -> Learner:
         columns(contribution.utility)[2],
         equal=bool(np.ptp(np.asarray(data.sizes)) == 0),
         mechanism=settings.privacy.build(training.rounds),
+        given=settings.optimizer,
     )
 
 
@@ -304,7 +325,8 @@ def _rules(federation: Federation, learner: Learner) -> Rules:
         "utility": columns(told.utility).index(told.utility),
         "audit": defence.audit(),
     } | dict(settings.rules)
-    token = token_of(learner.model.model, learner.mechanism, *rules.values())
+    given = learner.given or ()  # the functions of an optimiser
+    token = token_of(learner.model.model, learner.mechanism, *given, *rules.values())
     return Rules(only_for=token, **rules)
 
 
@@ -339,6 +361,7 @@ def _start(
             mailbox=mailbox.empty(models, n_earlier),
         ),
         earlier_phi=jnp.zeros((n_earlier, n, n)) if keeps_phi and n_earlier else None,
+        optimizer=learner.optimizer_states(models),
     )
     state = lax.with_sharding_constraint(state.with_models(None), replicated(mesh))
     return state.with_models(lax.with_sharding_constraint(models, where))

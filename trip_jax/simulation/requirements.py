@@ -1,13 +1,16 @@
 """Checks that the rules and the contribution method of a federation fit together."""
 
 import jax
+import numpy as np
 
 from trip_jax.attribution.replay import samples
 from trip_jax.protocol.aggregation import WeightedMean
+from trip_jax.protocol.attacks import Attack
 from trip_jax.protocol.broadcast import Broadcast
 from trip_jax.protocol.methods.facts import Sees
 from trip_jax.protocol.methods.whole_run import Beside, Keeping, WholeRun
 from trip_jax.protocol.reporting import require_for_broadcast
+from trip_jax.protocol.robust import Robust
 from trip_jax.protocol.rules import Rules, follows_the_graph, require_plain_exchange
 from trip_jax.protocol.weighing import ByPhi
 from trip_jax.settings import require
@@ -35,6 +38,16 @@ def require_that_fits(
     if broadcast:
         broadcast.who_lies(federation.n, settings.seed)
         require_for_broadcast(rules, topology, keeps_phi)
+    if isinstance(rules.aggregate, Robust):
+        # In single rounds, where some are away, rules make do with fewer.
+        fewest = int(np.asarray(topology.graphs.mask).sum(axis=-1).max(axis=0).min())
+        require(
+            rules.aggregate.least <= fewest,
+            f"aggregation={settings.aggregation.kind} with faulty={settings.aggregation.faulty} "
+            f"is for neighbourhoods of at least {rules.aggregate.least} members, the client "
+            f"included, and one never has more than {fewest}: lower aggregation.faulty, or choose "
+            "a topology with more neighbours.",
+        )
     told = rules.contribute
     method = f"contribution.method={settings.contribution.method}"
     if shards_models:
@@ -44,6 +57,16 @@ def require_that_fits(
             "shard_models=true is for models that are exchanged as they are, by the weights of the "
             "graph, and contributions that are told in each round: set channel=none, trust=none, "
             "schedule=synchronous and contribution.method=trip, or shard_models=false.",
+        )
+        require(
+            not isinstance(rules.adversary, Attack),
+            f"adversary={settings.adversary.kind} knows what all send, and with shard_models=true "
+            "no device has all models: set shard_models=false.",
+        )
+        require(
+            not settings.training.keeps_state,
+            "shard_models=true divides models and no optimiser states: set "
+            "training.optimizer_state=fresh, or shard_models=false.",
         )
     if not isinstance(told, Beside):
         return
@@ -57,6 +80,12 @@ def require_that_fits(
     )
     alone = told.method if isinstance(told, Keeping) else told
     of_models = alone.sees is not Sees.PREDICTIONS
+    training = settings.training
+    require(
+        not alone.same_training or (training.rate is None and not training.keeps_state),
+        f"{method} takes what training changes in a model for the same function in every round: "
+        "set training.schedule=constant and training.optimizer_state=fresh.",
+    )
     require(
         of_models or told is alone,
         f"{method} keeps what models say in the place of updates: choose another method, such as "

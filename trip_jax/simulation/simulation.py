@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from trip_jax import compilation_cache
 from trip_jax.attribution import Journal, Updates
@@ -68,7 +69,7 @@ class Simulation(Prepared):
         dataset: in place of `data`, what is divided among the clients: a name, settings or arrays.
         n_clients: how many clients `dataset` is divided among; None: 8.
         distribution: how `dataset` is divided; None: evenly.
-        training: rounds, local epochs, batch size, learning rate and momentum.
+        training: rounds, local epochs or steps, batch size, and the optimiser's settings.
         contribution: how contributions are told, in which utility, or the name of a method.
         adversary: who lies and how, or its kind.
         defence: C1, C2 and their thresholds; or "none", "c1", "c2" or "both".
@@ -78,6 +79,8 @@ class Simulation(Prepared):
         privacy: what of a client's training leaves it, or its kind.
         protocol: how reports reach whoever traces them, or its kind.
         rules: fields of `Rules` that stand for what the settings before them say, by name.
+        optimizer: any optimiser of optax, or the name of one, in place of `training.optimizer`. A
+            whole one has its own learning rate; `training.schedule` and `clip` are around it.
         seed: an integer in [0, 2^32): decides the division of `dataset`, drawn graphs, the initial
             model, minibatches, sampled coalitions, the liars and their fakes.
         devices: that share the work; JAX's first if None. Their number changes results by no more
@@ -121,6 +124,7 @@ class Simulation(Prepared):
         privacy: Privacy | str = Privacy(),
         protocol: ProtocolConfig | str = ProtocolConfig(),
         rules: Mapping[str, Any] | None = None,
+        optimizer: optax.GradientTransformation | str | None = None,
         seed: int = 0,
         devices: Sequence[jax.Device] | None = None,
         precision: str = "float32",
@@ -131,8 +135,11 @@ class Simulation(Prepared):
     ):
         compilation_cache.use(keep_programs)
         seed = seed_of(seed)
+        training = instance("training", training, Training, "give tj.Training(...)")
+        training, optimizer = _optimized(training, optimizer)
         settings = Settings(
-            training=instance("training", training, Training, "give tj.Training(...)"),
+            training=training,
+            optimizer=optimizer,
             contribution=as_contribution(contribution),
             adversary=named("adversary", adversary, Adversary),
             defence=as_defence(defence),
@@ -237,7 +244,7 @@ class Simulation(Prepared):
 
     def _timing(self, t: int, clock: Clock) -> Timing:
         """The seconds of round t by phase, and how much work it was."""
-        samples = int(np.asarray(self.data.sizes).sum()) * self.training.local_epochs
+        samples = int(self.training.visits(np.asarray(self.data.sizes)).sum())
         coalitions = int(self.coalitions[self.topology.graph_of(t)])
         return replace(clock.timing(), samples=samples, coalitions=coalitions)
 
@@ -320,3 +327,28 @@ class Simulation(Prepared):
         if planned and planned.files_records and not before:
             return FiledRounds(folder, size=planned.records)
         return list(before)
+
+
+def _optimized(
+    training: Training, optimizer: Any
+) -> tuple[Training, optax.GradientTransformation | None]:
+    """The settings of training with an optimiser by name, and an optimiser that is none of them.
+
+    Raises:
+        InvalidSetting: it is neither, or settings name another that it would replace.
+    """
+    if optimizer is None or isinstance(optimizer, str):
+        return replace(training, optimizer=optimizer or training.optimizer), None
+    way_out = "give a name, or one of optax, such as optax.adam(1e-3)"
+    instance("optimizer", optimizer, optax.GradientTransformation, way_out)
+    usual = Training()
+    replaced = [
+        f"training.{name}={getattr(training, name)}"
+        for name in ("optimizer", "weight_decay")
+        if getattr(training, name) != getattr(usual, name)
+    ]
+    require(
+        not replaced,
+        f"{' and '.join(replaced)} would be replaced by the argument optimizer: leave out one.",
+    )
+    return training, optimizer

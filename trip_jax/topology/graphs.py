@@ -46,6 +46,7 @@ class Neighbourhoods(Brief):
     mask: Bool[Array, "*G n M"]  # False where padded
     weights: Float[Array, "*G n M"]  # >= 0, 0 where padded
     age: Any = None  # of the message that is mixed, int32: 0, or k for the k-th before; None: 0
+    t: Any = None  # [] the round, where it is that of one
 
     @property
     def shares(self) -> Float[Array, "n M"]:

@@ -11,7 +11,9 @@ server), H that it carries.
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,11 +27,13 @@ from trip_jax.learning.device_maps import equal_parts, sharded_map
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
-from trip_jax.protocol.aggregation import Rule, aggregate
+from trip_jax.protocol.aggregation import AnyRule, aggregate
+from trip_jax.protocol.attacks import Attack
 from trip_jax.protocol.rules import require_plain_learning
 from trip_jax.settings import require
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation import Simulation
+from trip_jax.simulation.prepared import keys_of
 from trip_jax.topology import Neighbourhoods, Topology
 from trip_jax.truth.unfinished import Begun as Begun
 from trip_jax.truth.unfinished import Progress
@@ -75,14 +79,51 @@ class Process(ABC):
         """The next models; `trained` holds nothing of use for clients that do not train."""
 
 
-def mixing_rule(simulation: Simulation) -> Rule:
+def mixing_rule(simulation: Simulation) -> AnyRule:
     """The rule by which a federation mixes the models of a neighbourhood.
 
     Raises:
         InvalidSetting: what is mixed depends on more than models and graph.
     """
     require_plain_learning(simulation.rules, "Repeated executions")
+    require(
+        not isinstance(simulation.rules.adversary, Attack),
+        f"adversary={simulation.adversary.kind} changes what is sent, which these executions do "
+        "not repeat: leave it out.",
+    )
     return simulation.rules.aggregate
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """An attack on learning as repeated executions have it: clients outside S do not attack."""
+
+    attack: Attack
+    liars: tuple[int, ...]
+    seed: int
+
+    @classmethod
+    def of(cls, simulation: Simulation) -> "Attacked | None":
+        """The attack on a federation; None if there is none."""
+        attack, liars = simulation.rules.adversary, tuple(simulation.liars.tolist())
+        return cls(attack, liars, simulation.seed) if isinstance(attack, Attack) else None
+
+    def sent(
+        self,
+        before: Float[Array, "n P"],
+        now: Float[Array, "n P"],
+        trains: Bool[Array, " n"],
+        present: Bool[Array, " n"] | None,
+        t: Any,
+    ) -> Float[Array, "n P"]:
+        """What all clients send in round t, with the draws of the run."""
+        clients = jnp.arange(len(now))
+        lying = jnp.isin(clients, jnp.array(self.liars, int))
+        keys = round_keys(keys_of(self.seed)[2], clients, t)
+        sending = trains | ~lying
+        if present is not None:
+            sending &= present
+        return self.attack.sent(before, now, lying, sending, keys)
 
 
 def train_now(
@@ -94,22 +135,27 @@ def train_now(
 
 
 def exchanged(
-    rule: Rule,
+    rule: AnyRule,
     models: Float[Array, "H P"],
     trained: Float[Array, "n P"],
     trains: Bool[Array, " n"],
     here: Neighbourhoods,
     present: Bool[Array, " n"] | None,
+    attacked: Attacked | None = None,
 ) -> Float[Array, "H P"]:
     """Everyone's next models, and the messages that are kept, once those who train have.
 
     Args:
         present: who sends; None: everyone.
+        attacked: who of those that train sends something else; None: nobody.
     """
-    n = len(trains)
+    n, own = len(trains), None
     now, earlier = jnp.where(trains[:, None], trained, models[:n]), models[n:]
+    if attacked:
+        own = now
+        now = attacked.sent(models[:n], now, trains, present, here.t)
     sent = jnp.concatenate([now, earlier]) if len(earlier) else now
-    mixed = aggregate(rule, sent, here)
+    mixed = aggregate(rule, sent, here, own)
     if not len(earlier):
         return mixed
     # Each client's newest message first; who is away keeps what it has.
@@ -124,6 +170,15 @@ def require_all_present(simulation: Simulation, what: str) -> None:
         simulation.topology.present is None and not simulation.topology.lossy,
         f"{what} is of clients that are always there: set participation=always, "
         "schedule=synchronous and topology.drop=0.",
+    )
+
+
+def require_fresh_optimizers(simulation: Simulation) -> None:
+    """Refuse optimisers whose state outlasts a round, which repeated executions do not carry."""
+    require(
+        not simulation.training.keeps_state,
+        "Repeated executions begin each round with a fresh optimiser: set "
+        "training.optimizer_state=fresh.",
     )
 
 
@@ -145,9 +200,10 @@ class Executor:
         memory: float | None = None,
         width: int | None = None,
     ):
+        require_fresh_optimizers(simulation)
         self._width = width
         self._process, self._rounds = process, simulation.training.rounds
-        self._local_epochs = simulation.training.local_epochs
+        self._visits = simulation.training.visits
         # The models of a round and of the next, and those just trained.
         models = 2 * process.n_carried(simulation.n) + simulation.n
         memory = _memory(simulation.learner.mesh) if memory is None else memory
@@ -202,7 +258,7 @@ class Executor:
             parts = [finished]
         start, began = len(parts[0]), time.perf_counter()
         sizes = np.asarray(simulation.data.sizes)
-        work = trains @ sizes * self._local_epochs  # [K] of a round
+        work = trains @ self._visits(sizes)  # [K] of a round
         later_rounds = self._rounds - 1
         earlier = work[:start].sum() * later_rounds  # done by an interrupted call
         at_once = self.at_once(len(trains))
@@ -334,7 +390,7 @@ def _train_all(
         start = jnp.minimum(b * block, len(rows) - block)  # as slices are clamped
         execution, client = jnp.divmod(lax.dynamic_slice_in_dim(rows, start, block), n)
         before = models[execution, holder[client]]
-        after, _ = learner.train_rows(before, client, keys[client])
+        after, _ = learner.train_rows(before, client, keys[client], t=t)
         return lax.dynamic_update_slice_in_dim(trained, after, start, 0)
 
     n_blocks = (trains.sum() + block - 1) // block

@@ -1,8 +1,8 @@
 """Federations that some clients have left, in the same arrays as the whole federation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from trip_jax.protocol.aggregation import Rule
+from trip_jax.protocol.aggregation import AnyRule
 from trip_jax.truth.reexecution import Process, exchanged, train_now
 
 
@@ -14,10 +14,10 @@ class Removal(Process):
     relays instead.
     """
 
-    rule: Rule
+    rule: AnyRule
     n_earlier: int = 0
 
     def mix(self, models, trained, trains, t, data, topology):
         train, present = train_now(trains, t, topology), topology.present_at(t)
-        here = topology.without(topology.at(t), ~trains)
+        here = replace(topology.without(topology.at(t), ~trains), t=t)
         return exchanged(self.rule, models, trained, train, here, present)

@@ -4,7 +4,7 @@ Clients outside a coalition S do not train. h models come out of an execution, n
 with a server.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from trip_jax.attribution.replay import of_coalitions
-from trip_jax.protocol.aggregation import Rule
+from trip_jax.protocol.aggregation import AnyRule
+from trip_jax.protocol.rules import require_plain_learning
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import instance, integer
 from trip_jax.settings.errors import InvalidSetting
@@ -26,13 +27,12 @@ from trip_jax.shapley.borders import (
 )
 from trip_jax.shapley.sampling import draw, estimate, require_budget
 from trip_jax.simulation import Simulation
-from trip_jax.truth.centralized.fedavg import server_step
+from trip_jax.truth.centralized.fedavg import require_fedavg, server_step
 from trip_jax.truth.reexecution import (
+    Attacked,
     Executor,
     Process,
     exchanged,
-    mixing_rule,
-    require_all_present,
     train_now,
 )
 from trip_jax.truth.replayed import Replay, replay_of
@@ -67,7 +67,8 @@ def decentralised_truth(
 
     Clients outside S are dummies: they exchange and aggregate, but do not train. Initial model,
     minibatches, graphs and test set are the simulation's, so u(N) is its own final utility.
-    Adversaries play no part: they change no model.
+    Liars that change no model play no part; those that attack learning do so in the coalitions
+    that they belong to.
 
     Args:
         corrected: "predictions" or "surrogate", whose replay tells what executions that are left
@@ -81,7 +82,7 @@ def decentralised_truth(
             truth that executes all coalitions.
     """
     simulation = instance("simulation", simulation, Simulation, MADE)
-    process = Decentralised(mixing_rule(simulation), simulation.n_earlier)
+    process = Decentralised.of(simulation)
     if corrected is None:
         return _truth(simulation, process, **options)
     chosen = {name: options[name] for name in ("samples", "borders") if name in options}
@@ -97,7 +98,7 @@ def centralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
     Args and raises: as `decentralised_truth`.
     """
     simulation = instance("simulation", simulation, Simulation, MADE)
-    require_all_present(simulation, "FedAvg")
+    require_fedavg(simulation)
     return _truth(simulation, Centralised(), **options)
 
 
@@ -105,13 +106,25 @@ def centralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
 class Decentralised(Process):
     """Every client trains its own model and averages its neighbourhood's (Eq. 2)."""
 
-    rule: Rule
+    rule: AnyRule
     n_earlier: int = 0
+    attacked: Attacked | None = None
+
+    @classmethod
+    def of(cls, simulation: Simulation) -> "Decentralised":
+        """The process of a federation, with the attack on what it learns.
+
+        Raises:
+            InvalidSetting: what is mixed depends on more than models and graph.
+        """
+        require_plain_learning(simulation.rules, "Repeated executions")
+        rule = simulation.rules.aggregate
+        return cls(rule, simulation.n_earlier, Attacked.of(simulation))
 
     def mix(self, models, trained, trains, t, data, topology):
-        train = train_now(trains, t, topology)
-        here, present = topology.at(t), topology.present_at(t)
-        return exchanged(self.rule, models, trained, train, here, present)
+        train, present = train_now(trains, t, topology), topology.present_at(t)
+        here = replace(topology.at(t), t=t)
+        return exchanged(self.rule, models, trained, train, here, present, self.attacked)
 
 
 @dataclass(frozen=True)

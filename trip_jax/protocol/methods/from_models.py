@@ -69,6 +69,8 @@ class Reconstruction(Replay):
 class Surrogate(Replay):
     """In the replay of a coalition members train as much as the model they start from asks for."""
 
+    same_training = True
+
     def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
         return by_surrogate(journal, learner, **options)
 
@@ -81,6 +83,7 @@ class DiceMultiHop(WholeRun):
     """Updates are followed along all paths of the graph to the gradient of the final model."""
 
     unit = GAIN
+    same_training = True
     reads = ()
     costs = Costs(n_bytes=UPDATE, final_gradients=1)
     sees = Sees.ALL_MODELS

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from trip_jax.learning.learner import Learner
-from trip_jax.protocol.aggregation import Rule
+from trip_jax.protocol.aggregation import AnyRule
 from trip_jax.protocol.messages import Inbox
 from trip_jax.protocol.methods.facts import PAGE, About, Costs, Sees, Told, Unit
 from trip_jax.protocol.round import Round
@@ -33,6 +33,8 @@ class Method(ABC):
         told: when contributions are told.
         sees: what whoever tells them must see.
         reports_as: the method by which clients report in each round, if that is another.
+        same_training: whether it takes what training changes in a model for the same function of
+            that model in every round.
         explained: sentences on what contributions are, for the page of a run. If it is empty, the
             page refers to the documentation, or quotes the first line of the class's docstring if
             the class is from outside the package.
@@ -44,6 +46,7 @@ class Method(ABC):
     told: ClassVar[Told] = Told.EACH_ROUND
     sees: ClassVar[Sees] = Sees.NEIGHBOURS
     reports_as: ClassVar[str | None] = None
+    same_training: ClassVar[bool] = False
     explained: ClassVar[str] = ""
 
     @classmethod
@@ -95,7 +98,7 @@ class Method(ABC):
         """How many models are evaluated in a round."""
 
     @abstractmethod
-    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         """The contributions that all clients find of their neighbours in a round."""
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from trip_jax.learning.device_maps import balanced_map
 from trip_jax.learning.learner import Learner
-from trip_jax.protocol.aggregation import Rule, WeightedMean, coalition_models, members_models
+from trip_jax.protocol.aggregation import AnyRule, WeightedMean, coalition_models, members_models
 from trip_jax.protocol.messages import Inbox
 from trip_jax.protocol.methods.facts import MODELS_AND_REPORT, Costs
 from trip_jax.protocol.methods.method import Method
@@ -59,14 +59,14 @@ class ByNeighbourhood(Method):
     def n_models(self, work: None, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
         return np.full(len(n_members), self.evaluated * n_members.shape[1])
 
-    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         nearby, own, sent = here.neighbourhoods, inbox.own, inbox.sent
         filtered = inbox.filtered | nearby.itself
         models = own.before, sent.before, sent.trained, inbox.own_trained
 
         def work(rows: Any, shared: Any) -> tuple[Array, Array]:
             """What some clients find of their members, and the utilities of their next models."""
-            (before, sent_before, sent_trained, own_trained), data = shared
+            (before, sent_before, sent_trained, own_trained), t, data = shared
             local = learner.on(data)
 
             def client(row: tuple[Array, ...]) -> tuple[Array, Array]:
@@ -74,9 +74,9 @@ class ByNeighbourhood(Method):
                 trained = members_models(i, members, sent_trained, own_trained)
                 received = jnp.where(filtered[:, None], before[i], sent_before[members])
                 ends = jnp.array([[False], [True]]) & jnp.ones(len(members), bool)
-                mixed_before, mixed = coalition_models(
-                    mix, ends, shares, trained, received, before[i], jnp.zeros_like(filtered)
-                )
+                none = jnp.zeros_like(filtered)
+                given = shares, trained, received, before[i], none, members == i, t
+                mixed_before, mixed = coalition_models(mix, ends, *given)
                 utility = local.evaluate_rows(mixed[None])[0]
                 near = Neighbourhood(shares, received, trained, mixed_before, mixed, utility)
                 found = jnp.where(near.present[:, None], self.of(near, local), 0)
@@ -86,7 +86,9 @@ class ByNeighbourhood(Method):
 
         clients = jnp.arange(here.n_clients), nearby.rows, nearby.shares, filtered
         cost = nearby.mask.sum(axis=1)
-        lcv, utility = balanced_map(learner.mesh, work, clients, (models, learner.data), cost)
+        lcv, utility = balanced_map(
+            learner.mesh, work, clients, (models, nearby.t, learner.data), cost
+        )
         lcv = jnp.where(nearby.mask[..., None], lcv, 0)
         return Contributions(lcv, jnp.zeros_like(lcv), utility)
 
@@ -94,7 +96,7 @@ class ByNeighbourhood(Method):
 class OfLinearMixing(ByNeighbourhood):
     """A method whose equation takes mixtures for weighted means."""
 
-    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         if not isinstance(mix, WeightedMean):
             raise InvalidSetting(
                 "This contribution.method takes mixtures for weighted means: set "

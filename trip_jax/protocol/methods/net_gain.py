@@ -24,7 +24,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from trip_jax.learning.learner import Learner
-from trip_jax.protocol.aggregation import Rule
+from trip_jax.protocol.aggregation import AnyRule
 from trip_jax.protocol.messages import Inbox
 from trip_jax.protocol.methods.method import Method
 from trip_jax.protocol.methods.trip import ByCoalitions
@@ -43,7 +43,7 @@ class NetGain(ByCoalitions):
         sampling = settings.estimator, settings.budget, settings.max_coalitions
         return cls("shapley", "efficient", *sampling)
 
-    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         found = super().__call__(inbox, here, mix, learner)
         values = jnp.where(here.neighbourhoods.mask[..., None], found.lcv, 0)
         net = jnp.maximum(values.sum(axis=1, keepdims=True), 0)

@@ -16,7 +16,7 @@ from jaxtyping import Int
 from trip_jax.attribution import Attribution, Journal, by_predictions, predictions
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
-from trip_jax.protocol.aggregation import Rule, aggregate
+from trip_jax.protocol.aggregation import AnyRule, aggregate
 from trip_jax.protocol.messages import Inbox
 from trip_jax.protocol.methods.facts import PREDICTIONS, Costs, Sees
 from trip_jax.protocol.methods.from_models import Replay
@@ -30,6 +30,7 @@ class Predictions(Replay):
 
     costs = Costs(evaluations=2, n_bytes=PREDICTIONS)
     sees = Sees.PREDICTIONS
+    same_training = True
     bytes_kept = 2
 
     def kept_size(self, learner: Learner) -> int:
@@ -38,7 +39,7 @@ class Predictions(Replay):
     def n_models(self, work: None, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
         return np.full(len(n_members), 2 * n_members.shape[1])
 
-    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         nearby, own, sent = here.neighbourhoods, inbox.own, inbox.sent
         models = aggregate(mix, sent.trained, nearby, inbox.own_trained)
         now = own.trained[: here.n_clients]  # beside which messages of earlier waves may stand

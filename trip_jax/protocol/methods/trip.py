@@ -25,12 +25,7 @@ from jaxtyping import Bool, Float, Int
 from trip_jax.learning.device_maps import gathered_map
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
-from trip_jax.protocol.aggregation import (
-    Rule,
-    WeightedMean,
-    coalition_models,
-    members_models,
-)
+from trip_jax.protocol.aggregation import AnyRule, WeightedMean, coalition_models, members_models
 from trip_jax.protocol.messages import Inbox
 from trip_jax.protocol.methods.facts import COALITIONS, GAIN, MODELS_AND_REPORT, Costs
 from trip_jax.protocol.methods.method import Method
@@ -77,7 +72,7 @@ class ByCoalitions(Method):
     ) -> Int[np.ndarray, " G"]:
         return work.n_needed(n_members)
 
-    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         nearby, rows = here.neighbourhoods, here.work
         keys = here.keys_beside(0)[rows.sampled]
         drawn = rows.draw(keys, nearby.mask.sum(axis=1), slots=nearby.mask.shape[1])
@@ -94,7 +89,7 @@ def coalition_utilities(
     here: Neighbourhoods,
     rows: CoalitionRows,
     masks: Bool[Array, "R M"],
-    mix: Rule,
+    mix: AnyRule,
     learner: Learner,
 ) -> Float[Array, "R U"]:
     """u^(i,t)(S) for every row (i, S).
@@ -151,7 +146,7 @@ def of_chunks(
     here: Neighbourhoods,
     rows: CoalitionRows,
     masks: Bool[Array, "R M"],
-    mix: Rule,
+    mix: AnyRule,
     evaluate: Callable[[Float[Array, "c Q"]], Float[Array, "c U"]],
     d: Array | int = 0,
     n_devices: int = 1,
@@ -176,6 +171,8 @@ def of_chunks(
             sent.before[members],
             inbox.own.before[i],
             inbox.filtered[i],
+            members == i,
+            here.t,
         )
 
     def chunk(k, table):

@@ -19,7 +19,7 @@ from trip_jax.attribution import Attribution, Journal, Updates
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.memory import PlannedMemory
-from trip_jax.protocol.aggregation import Rule, aggregate
+from trip_jax.protocol.aggregation import AnyRule, aggregate
 from trip_jax.protocol.messages import Inbox
 from trip_jax.protocol.methods.facts import Sees, Told
 from trip_jax.protocol.methods.method import Method
@@ -40,7 +40,7 @@ class Silent(Method):
     def n_models(self, work: None, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
         return np.full(len(n_members), n_members.shape[1])
 
-    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         nearby = here.neighbourhoods
         models = aggregate(mix, inbox.sent.trained, nearby, inbox.own_trained)
         nothing = jnp.zeros((*nearby.mask.shape, N_UTILITIES))
@@ -108,7 +108,7 @@ class WholeRun(Beside):
     def planned_bytes(self, shape: tuple[int, ...]) -> int:
         """Memory that `attribute` takes beside the journal, of updates [T, n, P] of that shape."""
 
-    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         found: Contributions = self.method(inbox, here, mix, learner)
         return replace(found, kept=updates_of(inbox)) if self.keeps_updates else found
 
@@ -144,7 +144,7 @@ class WholeRun(Beside):
 class Keeping(Beside):
     """Another method, and every client's update kept beside what it tells."""
 
-    def __call__(self, inbox: Inbox, here: Round, mix: Rule, learner: Learner) -> Contributions:
+    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         return replace(self.method(inbox, here, mix, learner), kept=updates_of(inbox))
 
 

@@ -13,9 +13,11 @@ from jaxtyping import Bool, Float, Int, Key
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import matmul
+from trip_jax.protocol.attacks import Attack
+from trip_jax.settings import require
 from trip_jax.simulation import Simulation
 from trip_jax.truth.centralized.games import Game
-from trip_jax.truth.reexecution import require_all_present
+from trip_jax.truth.reexecution import require_all_present, require_fresh_optimizers
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,19 @@ def server_step(
     return model + matmul(shares, updates)
 
 
+def require_fedavg(simulation: Simulation) -> None:
+    """Refuse federations that have nothing like a server's average of the same updates."""
+    require_all_present(simulation, "FedAvg")
+    require_fresh_optimizers(simulation)
+    require(
+        not isinstance(simulation.rules.adversary, Attack),
+        f"FedAvg is of honest clients: leave out adversary={simulation.adversary.kind}.",
+    )
+
+
 def fedavg(simulation: Simulation) -> History:
     """All rounds of FedAvg from the simulation's theta^(0), with its draws of minibatches."""
-    require_all_present(simulation, "FedAvg")
+    require_fedavg(simulation)
     models, updates = [simulation.learner.model.theta], []
     for t in range(simulation.training.rounds):
         model, update = fedavg_round(simulation.learner, simulation.base_key, models[-1], t)
@@ -69,7 +81,7 @@ def fedavg_round(
     n = len(learner.data.sizes)
     clients, everyone = jnp.arange(n), jnp.ones(n, bool)
     keys = round_keys(base_key, clients, t)
-    trained, _ = learner.train(jnp.tile(model, (n, 1)), clients, keys)
+    trained, _ = learner.train(jnp.tile(model, (n, 1)), clients, keys, t)
     updates = trained - model
     return server_step(model, updates, learner.data.sizes, everyone), updates
 
