@@ -258,13 +258,13 @@ def test_a_ripple_is_the_effect_of_a_little_less_training_on_the_models_of_all_r
     """Of quadratic losses with one Hessian, by differences, a round after another."""
     monkeypatch.setattr("trip_jax.attribution.surrogate.RIDGE", 1e-9)
     present = np.random.default_rng(4).random(mixing.shape[:2]) < 0.8
-    learner, utility = quadratic(), jax.vmap(quadratic().smooth_utilities)
-    slopes = np.zeros((len(mixing), N, N))
-    for s, j in product(range(len(mixing)), range(N)):
+    learner, ends = quadratic(), np.zeros((2, len(mixing), N, N, P))
+    for side, s, j in product(range(2), range(len(mixing)), range(N)):
         until = Federation(mixing[: s + 1], present=present[: s + 1])
-        ends = [until.execute(1 + sign * 1e-2 * np.eye(N)[j])[0] for sign in (1, -1)]
-        more, less = (utility(jnp.asarray(end))[:, 0] for end in ends)
-        slopes[s, :, j] = (more - less) / 2e-2
+        ends[side, s, j] = until.execute(1 + (1 - 2 * side) * 1e-2 * np.eye(N)[j])[0]
+    utility = jax.vmap(learner.smooth_utilities)(jnp.asarray(ends.reshape(-1, P)))[:, 0]
+    more, less = np.asarray(utility).reshape(ends.shape[:-1])
+    slopes = (more - less).swapaxes(1, 2) / 2e-2  # [round, receiver, who trains less]
     journal = Federation(mixing, present=present).journal()
     found = by_ripple(journal, learner).phi[..., 0]
     np.testing.assert_allclose(found, slopes.sum(axis=0), atol=2e-2)
