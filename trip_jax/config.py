@@ -97,6 +97,8 @@ class Config:
             f"participation={self.participation.kind}, or set schedule=synchronous.",
         )
         seed_of(self.seed)
+        if self.dataset.client is not None:
+            object.__setattr__(self, "distribution", Distribution("natural"))
 
     @property
     def kinds(self) -> dict[str, str]:

@@ -8,15 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.random import Generator
 
+from trip_jax.data.dataset import Dataset, rows_by_name
 from trip_jax.data.doubts import without
 from trip_jax.data.examples import in_unit_interval
 from trip_jax.data.federation import ClientData
-from trip_jax.data.sources import Dataset
 from trip_jax.settings import Kinds, above_zero, at_least, choice, count, fraction, require
 from trip_jax.settings.declared import check_types, instance, integer, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.idle import chosen_from, read_by_kind
-from trip_jax.settings.names import as_names
+from trip_jax.settings.names import as_names, several
 from trip_jax.settings.plurals import counted
 
 MOST_DRAWS = 1000
@@ -32,6 +32,7 @@ class Division:
     levels: np.ndarray | None = None  # [n] of what the distribution varies; None: examples
     level_name: str = "examples"
     remedy: str = "raise dataset.train_size"  # where clients are left without data
+    names: tuple[str, ...] | None = None  # [n] of the clients, in their order
 
 
 DISTRIBUTIONS: Kinds[Callable[..., Division]] = Kinds("distribution")
@@ -221,6 +222,25 @@ def noisy_labels(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Gener
     return Division(parts, replace(data, train_labels=moved), levels, "fraction of wrong labels")
 
 
+@DISTRIBUTIONS("natural", reads=())
+def natural(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
+    """Every client owns the examples that bear its name."""
+    n = len(ranks)
+    if data.train_clients is None:
+        raise InvalidSetting(
+            "distribution=natural divides examples by the names of clients, and the data set has "
+            "none: name their column by dataset.client, or choose another distribution."
+        )
+    owned = rows_by_name(data.train_clients)
+    names = as_names("dataset.client", owned)
+    require(
+        len(names) == n,
+        f"The examples are of {counted(len(names), 'client')} ({several(names)}), not of "
+        f"n_clients={n}: set n_clients={len(names)}.",
+    )
+    return Division([owned[name] for name in names], names=names)
+
+
 def _shuffled_classes(data: Dataset, rng: Generator) -> Iterator[np.ndarray]:
     """The rows of each class, shuffled when it is its turn."""
     for c in range(data.n_classes):
@@ -283,6 +303,11 @@ def distribute(
     in_order = distribution.order == "sorted" and "order" in DISTRIBUTIONS.reads(kind)
     ranks = np.arange(n) if in_order else rng.permutation(n)
     division = DISTRIBUTIONS[kind](dataset, ranks, distribution, rng)
+    require(
+        division.names is None or called in (None, division.names),
+        f"distribution={kind} takes the names of clients from the data: leave out `names`.",
+    )
+    called = division.names or called
     sizes = np.array([len(part) for part in division.parts])
     require(
         bool(sizes.all()),

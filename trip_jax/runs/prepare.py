@@ -8,10 +8,11 @@ import numpy as np
 
 from trip_jax.config import Adversary, Config
 from trip_jax.data.partition import Partition, distribute
-from trip_jax.data.sources import load_dataset
+from trip_jax.data.sources import DatasetConfig, load_dataset
 from trip_jax.learning.devices import available
 from trip_jax.learning.model import Model
 from trip_jax.protocol.methods.facts import TRIP
+from trip_jax.settings.own_code import short_name
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology, from_config
@@ -66,13 +67,18 @@ def lay_out(config: Config) -> Parts:
     return Parts(model, federation, topology)
 
 
+def _called(dataset: DatasetConfig) -> str:
+    """A data set as titles call it: by its name, or by its file."""
+    return shown(dataset.path) if dataset.path else short_name(dataset.name)
+
+
 def describe(config: Config) -> str:
     """The settings that matter, for titles; a training set that is not whole is said to be so."""
     training, unit = config.training, config.schedule.unit
     size = config.dataset.train_size
     examples = f" ({counted(size, 'example')})" if size else ""
     parts = [
-        f"{config.dataset.name}{examples}",
+        f"{_called(config.dataset)}{examples}",
         config.distribution.kind,
         counted(config.n_clients, "client"),
         " ".join([config.topology.kind, *map(shown, config.topology.files)]),
