@@ -110,12 +110,7 @@ class Table:
             examples += f" to {cost.examples.max():,}"
         scale, seeds = self.study.said(model)
         what = f"{dataset}, {model}, {self.setting}, {scale}: {examples} training examples in all"
-        parts = [what, seeds, *self.study.settings(dataset, model)]
-        if one.samples is not None:
-            parts.append(f"Shapley values from {one.samples:,} sampled coalitions")
-        if one.borders is not None:
-            most = f"{one.borders} clients at most, or all but {one.borders}"
-            parts.append(f"Shapley values from coalitions of {most}")
+        parts = [what, seeds, *self.study.settings(dataset, model), *one.executed]
         return ", ".join(parts)
 
     def _sections(
