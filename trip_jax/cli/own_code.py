@@ -1,4 +1,4 @@
-"""Choices on the command line that are functions of a user's own files: dataset=FILE.py:FUNCTION."""
+"""A function of a user's own file as a choice on the command line: dataset=FILE.py:FUNCTION."""
 
 from collections.abc import Iterable, Iterator
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import numpy as np
 
@@ -33,18 +34,19 @@ def arrays_of(where: str, path: Path, x: str, y: str, client: str | None) -> Arr
     Raises:
         InvalidSetting: the file can't be read, lacks one of them, or they don't fit together.
     """
+    require(
+        is_zipfile(path),
+        f"{where} can't be read (it is no file of np.savez): save arrays of numbers or texts by "
+        "np.savez.",
+    )
     try:
         with np.load(path, allow_pickle=False) as file:
-            require(
-                isinstance(file, np.lib.npyio.NpzFile),
-                f"{where} is a single array: save several by np.savez.",
-            )
             return _read(where, file, x, y, client)
     except InvalidSetting:
         raise
     except Exception as error:  # a damaged archive may raise anything
         pickled = "pickle" in str(error)
-        reason = "it holds Python objects" if pickled else "it is no file of np.savez, or damaged"
+        reason = "it holds Python objects" if pickled else "it is damaged"
         raise InvalidSetting(
             f"{where} can't be read ({reason}): save arrays of numbers or texts by np.savez."
         ) from error
