@@ -13,6 +13,9 @@ from trip_jax.settings.declared import array, integer
 from trip_jax.settings.names import as_name, as_names
 from trip_jax.settings.plurals import counted
 
+TESTS = ("shared", "own")
+"""What `dataset.test` may be: which examples a client's models are judged on."""
+
 MANY_CLASSES = 1000
 """Classes that labels of own data may imply; with more there must be as many examples."""
 
@@ -92,7 +95,7 @@ class Undivided:
             number = int(np.floor(share * len(rows) + rng.random()))
             number = min(max(number, int(of_each)), len(rows) - 1)
             require(
-                number > 0 or not of_each,
+                number > 0 or not of_each or self.clients is None,
                 f"dataset.test=own needs two examples of every client, but client {name!r} has "
                 "one: leave the client out, or set dataset.test=shared.",
             )

@@ -312,9 +312,9 @@ def _of_arrays(where: str, path: Path, layout: Layout) -> Dataset | Undivided:
 
 def _named_arrays(where: str, label: str, n_classes: int, *arrays: Any) -> Dataset:
     """The data set of arrays, whose faults are told by their names in the file."""
-    *examples, train_clients, test_clients = arrays
+    train_x, train_y, test_x, test_y, *clients = arrays
     try:
-        return Dataset(*examples, n_classes, train_clients, test_clients)
+        return Dataset(train_x, train_y, test_x, test_y, n_classes, *clients)
     except InvalidSetting as error:
         said = str(error).replace("_images", "_x").replace("_labels", f"_{label}")
         raise InvalidSetting(f"{where}: {said}") from error

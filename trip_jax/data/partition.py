@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.random import Generator
 
-from trip_jax.data.dataset import Dataset, rows_by_name
+from trip_jax.data.dataset import TESTS, Dataset, rows_by_name
 from trip_jax.data.doubts import without
 from trip_jax.data.examples import in_unit_interval
-from trip_jax.data.federation import ClientData
+from trip_jax.data.federation import ClientData, padded
+from trip_jax.data.own_tests import Judged, by_names, held_out
 from trip_jax.settings import Kinds, above_zero, at_least, choice, count, fraction, require
 from trip_jax.settings.declared import check_types, instance, integer, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
@@ -268,20 +269,31 @@ def distribute(
     seed: int = 0,
     *,
     names: Iterable[Any] | None = None,
+    test: str = "shared",
+    test_share: float = 0.2,
 ) -> Partition:
     """Divide the training set among clients; no example belongs to two of them.
 
     Args:
         distribution: or its kind alone.
+        test: "shared": all clients are judged on the data set's test examples; "own": each on
+            examples of its own, which it does not learn from: the test examples that bear its name
+            with distribution=natural, else a part of its training examples.
+        test_share: of a client's examples, that part, drawn by seed.
         names: of the clients, texts or integers, in any order: clients are numbered in the order of
             their names, integers by value, then texts. None: they are called 0..n-1.
 
     Raises:
-        InvalidSetting: fewer examples than clients, a client left without any, or other than
-            n_clients names.
+        InvalidSetting: fewer examples than clients, a client left without any to learn from or to
+            be judged on, or other than n_clients names.
     """
     dataset = instance("dataset", dataset, Dataset, "tj.load_dataset loads one")
     distribution = named("distribution", distribution, Distribution)
+    choice("dataset.test", test, TESTS)
+    require(
+        0 < test_share < 1,
+        f"dataset.test_share must be above 0 and below 1, not {test_share}.",
+    )
     seed, n, available = (
         seed_of(seed),
         integer("n_clients", n_clients, 1),
@@ -314,17 +326,22 @@ def distribute(
         f"distribution={kind} leaves client {int(np.argmin(sizes))} without data: "
         f"lower n_clients, or {division.remedy}.",
     )
-    examples = np.zeros((n, sizes.max()), np.int32)
-    examples[np.arange(sizes.max()) < sizes[:, None]] = np.concatenate(division.parts)
-    dataset = division.spoilt or dataset
+    dataset, parts = division.spoilt or dataset, division.parts
+    judged = Judged(dataset.test_images, dataset.test_labels)
+    if test == "own" and division.names and dataset.test_clients is not None:
+        judged = by_names(dataset, division.names)
+    elif test == "own":
+        parts, judged = held_out(dataset, parts, test_share, called, [seed, 8])
+    examples, sizes = padded(parts)
     data = ClientData(
         images=jnp.asarray(dataset.train_images),
         labels=jnp.asarray(dataset.train_labels, jnp.int32),
         examples=jnp.asarray(examples),
         sizes=jnp.asarray(sizes, jnp.int32),
-        test_images=jnp.asarray(dataset.test_images),
-        test_labels=jnp.asarray(dataset.test_labels, jnp.int32),
+        test_images=jnp.asarray(judged.images),
+        test_labels=jnp.asarray(judged.labels, jnp.int32),
         names=called,
+        **judged.whose(),
     )
     levels = sizes.astype(float) if division.levels is None else division.levels
     return Partition(data, levels, division.level_name)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from trip_jax.data.cache import Arrays
-from trip_jax.data.dataset import Dataset, Undivided
+from trip_jax.data.dataset import TESTS, Dataset, Undivided
 from trip_jax.data.files import ARRAYS, Layout, read_examples
 from trip_jax.data.tfds_source import load_tfds
 from trip_jax.settings import Kinds, choice, count, require
 from trip_jax.settings.declared import check_types, named, seed_of, told
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.idle import chosen_from, read_by_kind
+from trip_jax.settings.idle import chosen_from, read_by_kind, read_unless
 from trip_jax.settings.own_code import function_of, names_code
 
 __all__ = ["DATASETS", "Dataset", "DatasetConfig", "load_dataset"]
@@ -24,9 +24,6 @@ DATASETS: Kinds[Callable[["DatasetConfig"], "Arrays | Dataset | Undivided"]] = K
 """From the settings, the training and test images and labels of a whole data set, as `Dataset` has
 them; what is read of it is drawn afterwards."""
 
-TESTS = ("shared", "own")
-"""What `dataset.test` may be: which examples a client's models are judged on."""
-
 
 def _in_arrays(settings: Any) -> str | None:
     """What leaves settings of tables without effect: the file holds arrays."""
@@ -34,9 +31,12 @@ def _in_arrays(settings: Any) -> str | None:
     return "an .npz file in dataset.path" if arrays else None
 
 
-def _test_known(settings: Any) -> str | None:
+def _without_share(settings: Any) -> str | None:
     """What leaves the share of test examples without effect, as far as settings tell it."""
-    return "dataset.split" if settings.split else None
+    if settings.split and (settings.test == "shared" or settings.client):
+        return "dataset.split"
+    drawn = settings.name == "file" or settings.test == "own"
+    return None if drawn else "dataset.test=shared"
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class DatasetConfig:
     name: str = chosen_from(DATASETS, "digits")
     train_size: int | None = None
     test_size: int | None = 500
+    # shared: all clients are judged on the same examples; own: each on some of its own
+    test: str = "shared"
     # file: .csv, .tsv, .parquet or .npz
     path: str | None = read_by_kind(None)
     # file: the column of classes
@@ -62,13 +64,14 @@ class DatasetConfig:
     drop: tuple[str, ...] = read_by_kind((), _in_arrays)
     # file: columns of numbers get mean 0 and deviation 1
     standardise: bool = read_by_kind(True, _in_arrays)
-    # file: examples for testing where nothing says which they are
-    test_share: float = read_by_kind(0.2, _test_known)
+    # examples for testing where nothing says which they are: of a file, and of each client
+    test_share: float = read_unless(0.2, _without_share)
 
     def __post_init__(self) -> None:
         check_types("dataset", self)
         if not names_code(self.name):
             choice("dataset", self.name, tuple(DATASETS))
+        choice("dataset.test", self.test, TESTS)
         count("dataset.train_size", self.train_size, 1)
         count("dataset.test_size", self.test_size, 1)
         require(
@@ -90,7 +93,7 @@ def load_dataset(config: DatasetConfig | str, seed: int = 0) -> Dataset:
     load = _own_function if names_code(config.name) else DATASETS[config.name]
     found = load(config)
     if isinstance(found, Undivided):
-        found = found.split(config.test_share, False, [seed, 7])
+        found = found.split(config.test_share, config.test == "own", [seed, 7])
     if isinstance(found, Dataset):
         return _drawn(found, config, seed)
     train_images, train_labels, test_images, test_labels = found
@@ -106,7 +109,7 @@ def _drawn(dataset: Dataset, config: DatasetConfig, seed: int) -> Dataset:
         return dataset
     sizes = len(dataset.train_labels), len(dataset.test_labels)
     rows = dict(zip(("train", "test"), _rows(config, seed, *sizes), strict=True))
-    fields = {
+    fields: dict[str, Any] = {
         name: values[rows[name.partition("_")[0]]]
         for name, values in vars(dataset).items()
         if isinstance(values, np.ndarray)
@@ -172,7 +175,7 @@ def _synthetic(config: DatasetConfig) -> Arrays:
     return images[:n_train], labels[:n_train], images[n_train:], labels[n_train:]
 
 
-@DATASETS("file", reads=("path", "label", "client", "split", "drop", "standardise", "test_share"))
+@DATASETS("file", reads=("path", "label", "client", "split", "drop", "standardise"))
 def _file(config: DatasetConfig) -> Dataset | Undivided:
     """The examples that `dataset.path` names."""
     layout = Layout(config.label, config.client, config.split, config.drop, config.standardise)

@@ -59,7 +59,14 @@ def lay_out(config: Config) -> Parts:
     """
     dataset = load_dataset(config.dataset, config.seed)
     model = config.model.build(dataset.train_images.shape[1:], dataset.n_classes)
-    federation = distribute(dataset, config.n_clients, config.distribution, config.seed)
+    federation = distribute(
+        dataset,
+        config.n_clients,
+        config.distribution,
+        config.seed,
+        test=config.dataset.test,
+        test_share=config.dataset.test_share,
+    )
     rounds, sizes, seed = config.training.rounds, np.asarray(federation.data.sizes), config.seed
     topology = from_config(config.topology, sizes, rounds=rounds, seed=seed)
     who, drop = config.participation, config.topology.drop
@@ -94,6 +101,8 @@ def describe(config: Config) -> str:
     usual = Config().kinds.items()
     others = [one for one in config.kinds.items() if one not in usual]
     parts += [f"{section} {kind}" for section, kind in others if section not in ALWAYS_TOLD]
+    if config.dataset.test == "own":
+        parts.append("own test sets")
     defences = [name for name in ("c1", "c2") if getattr(config.defence, name)]
     if defences:
         parts.append(f"defence {' and '.join(defences)}")

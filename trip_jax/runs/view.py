@@ -7,7 +7,7 @@ import numpy as np
 
 from trip_jax.data.partition import Partition
 from trip_jax.learning.evaluation import THIRD
-from trip_jax.learning.utilities import columns
+from trip_jax.learning.utilities import columns, shown
 from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.methods.facts import GAIN, TRIP
 from trip_jax.runs.meaning import NAT, NUMBER, about_method, of_models, units
@@ -34,7 +34,7 @@ class ResultView:
         reporter = about_method(said.method).reports_as or said.method
         reported = about_method(reporter).unit
         each = f"{NAT} for the loss, {NUMBER} for the others"
-        third_utility = columns(said.utility)[THIRD]
+        third_utility = shown(columns(said.utility)[THIRD])
         self.words = {
             "level": federation.level_name,
             "third utility": third_utility,
@@ -70,7 +70,7 @@ class ResultView:
         return np.arange(self.n)
 
     def utilities(self) -> list[str]:
-        return list(columns(self.result.contribution.utility))
+        return [shown(one) for one in columns(self.result.contribution.utility)]
 
     def names(self) -> np.ndarray | None:
         return np.array(self.result.names, object) if self.result.names else None

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 
 from trip_jax.attribution.replay import of_coalitions
 from trip_jax.protocol.aggregation import Rule
+from trip_jax.settings import require
 from trip_jax.settings.declared import instance, integer
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
@@ -97,6 +98,11 @@ def centralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
     """
     simulation = instance("simulation", simulation, Simulation, MADE)
     require_all_present(simulation, "FedAvg")
+    require(
+        not simulation.learner.own_tests,
+        "FedAvg's server judges by a test set of its own, and here each client has one: give a "
+        "simulation with dataset.test=shared.",
+    )
     return _truth(simulation, Centralised(), **options)
 
 
