@@ -11,8 +11,11 @@ import pytest
 from pyarrow import parquet
 
 import trip_jax as tj
-from tests.conftest import refusal
+from tests.conftest import TINY, Command, config_of, refusal
 from trip_jax.data.federation import ClientData
+from trip_jax.runs.prepare import prepare
+from trip_jax.runs.provenance import inputs_hash
+from trip_jax.runs.verify import verify
 from trip_jax.settings.errors import InvalidSetting
 
 RNG = np.random.default_rng(3)
@@ -124,7 +127,7 @@ FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "1e300": ({"age": ["1e300", *AGE[1:]]}, {"standardise": False}, "not finite, or too large"),
     "text among numbers": ({"age": ["old", *AGE[1:]]}, {}, "in column 'age', but 'old' in 1 row"),
     "texts without end": ({"sex": [f"s{k}z" for k in range(N)] }, {"most": 20}, "sex"),
-    "one class": ({"died": ["no"] * N}, {}, "is 'no' in all rows"),
+    "one class": ({"died": ["no"] * N}, {}, "is no in all rows"),
     "fractions as classes": ({"died": RNG.normal(size=N)}, {}, "holds fractions"),
     "a class for each row": ({"died": np.arange(N)}, {}, "has 60 different values in 60 rows"),
     "a missing class": ({"died": ["", *DIED[1:]]}, {}, "lacks the value of column 'died'"),
@@ -253,6 +256,88 @@ FILE = ("dataset=file", "dataset.label=died", "dataset.train_size=null", "datase
 def test_settings_that_do_not_fit_the_file(settings: list[str], words: str, tmp_path: Path) -> None:
     said = refusal(*FILE, f"dataset.path={table(tmp_path)}", *settings)
     assert re.search(words, said), said
+
+
+def test_a_changed_file_is_other_data_for_a_run_that_goes_on(tmp_path: Path) -> None:
+    def inputs(**changes: Any) -> str:
+        file = f"dataset.path={table(tmp_path, **changes)}"
+        more = ("dataset.client=ward", "n_clients=4", "topology=complete")
+        return inputs_hash(prepare(config_of(*TINY, *FILE, file, *more))[0])
+
+    before = inputs()
+    assert inputs() == before
+    assert inputs(age=[AGE[0] + 1, *AGE[1:]]) != before
+
+
+OWN = """
+import numpy as np
+
+def load():
+    labels = np.resize([0, 1], 64)
+    x = np.random.default_rng(0).normal(labels[:, None], 1, (64, 2))
+    return x[:48], labels[:48], x[48:], labels[48:]
+
+def three():
+    return load()[:3]
+
+def fails():
+    raise OSError("the disk is gone")
+
+def right_of_real(log_p, labels, real):
+    return ((log_p.argmax(axis=1) == labels) * real).sum() / real.sum()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("lod", "has no function 'lod': did you mean load?"),
+        ("three", "must give a tj.Dataset, or its arrays"),
+        ("fails", "fails (OSError: the disk is gone)"),
+    ],
+)
+def test_a_function_of_ones_own_file_that_gives_no_data(
+    name: str, words: str, command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    outcome = command(*TINY[2:], f"dataset=mine.py:{name}", "hydra.run.dir=here")
+    assert outcome.code == 2 and words in outcome.error
+    assert not Path("here").exists()
+
+
+@pytest.mark.usefixtures("quick_figures")
+def test_a_run_of_a_file_whose_clients_have_names_and_tests_of_their_own(
+    command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    outcome = command(
+        *(one for one in TINY[3:] if not one.startswith(("n_clients", "distribution"))),
+        *FILE,
+        f"dataset.path={table(tmp_path, 'my table.csv')}",
+        "dataset.client=ward",
+        "dataset.test=own",
+        "n_clients=4",
+        "contribution.utility=mine.py:right_of_real",
+        "hydra.run.dir=here",
+    )
+    assert outcome.code == 0, outcome.err
+    assert "my table.csv, natural, 4 clients" in outcome.out and "own test sets" in outcome.out
+    assert "scores by client: " in outcome.out and "é" in outcome.out
+    data = tj.load_run("here").data
+    assert data.client_name.values.tolist() == ["9", "10", "b", "é"]
+    assert data.examples.values.tolist() == [12] * 4 and data.attrs["test"] == "own"
+    assert data.utility.values.tolist()[2] == "mine.py:right_of_real"
+    np.testing.assert_allclose(data["mine.py:right_of_real"], data.accuracy, atol=1e-6)
+    with pytest.raises(InvalidSetting, match="a file is run only where you name it yourself"):
+        verify(Path("here"))
+
+
+def test_a_function_of_ones_own_file_gives_data(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    data = tj.load_dataset(tj.DatasetConfig(f"{tmp_path}/mine.py:load", test_size=None))
+    assert (len(data.train_labels), len(data.test_labels)) == (48, 16)
+    few = tj.DatasetConfig(f"{tmp_path}/mine.py:load", train_size=10, test_size=5)
+    assert len(tj.load_dataset(few).train_labels) == 10
 
 
 def test_settings_of_a_file_have_no_effect_on_other_data(tmp_path: Path) -> None:

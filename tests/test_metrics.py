@@ -9,11 +9,10 @@ import pytest
 from sklearn import metrics
 
 import trip_jax as tj
-from tests.conftest import TINY, Command, rarely, tiny
+from tests.conftest import TINY, Command, tiny
 from tests.test_own_tests import own_data
 from trip_jax.learning.evaluation import LOSS, THIRD
 from trip_jax.learning.metrics import METRICS
-from trip_jax.runs.verify import verify
 from trip_jax.settings.errors import InvalidSetting
 
 RNG = np.random.default_rng(1)
@@ -85,13 +84,6 @@ def own_file(tmp_path: Path) -> Path:
     return tmp_path / "mine.py"
 
 
-def test_a_metric_of_ones_own_file_is_what_its_function_gives(own_file: Path) -> None:
-    own = tiny(data=own_data(), contribution=tj.Contribution(f"{own_file}:loss_of_real"))
-    models = jax.random.normal(jax.random.key(1), (6, len(own.learner.model.theta)))
-    judged = np.asarray(own.evaluate(models))
-    np.testing.assert_allclose(judged[:, THIRD], judged[:, LOSS], rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -123,8 +115,9 @@ def test_files_that_fail_and_what_does_not_fit(own_file: Path) -> None:
             tj.Contribution(utility, method="dice").build()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("quick_figures")
-@pytest.mark.parametrize("utility", ["mine.py:loss_of_real", rarely("f1"), rarely("accuracy+auc")])
+@pytest.mark.parametrize("utility", ["mine.py:loss_of_real", "f1", "accuracy+auc"])
 def test_a_run_by_a_metric(utility: str, command: Command, own_file: Path) -> None:
     outcome = command(*TINY, f"contribution.utility={utility}", "hydra.run.dir=here")
     assert outcome.code == 0, outcome.err
@@ -135,5 +128,3 @@ def test_a_run_by_a_metric(utility: str, command: Command, own_file: Path) -> No
         np.testing.assert_allclose(data[utility], -data.loss, rtol=1e-5)
         np.testing.assert_allclose(data.lcv[..., THIRD], data.lcv[..., LOSS], atol=1e-5)
         assert data.phi.any()
-        with pytest.raises(InvalidSetting, match="a file is run only where you name it yourself"):
-            verify(Path("here"))

@@ -14,7 +14,7 @@ import numpy as np
 
 from trip_jax.data.arrays_file import arrays_of
 from trip_jax.data.dataset import MANY_CLASSES, Dataset, Undivided, named_owners
-from trip_jax.data.tables import SUFFIXES, Columns, dropped, read_columns
+from trip_jax.data.tables import SUFFIXES, Columns, dropped, printable, read_columns
 from trip_jax.settings import require
 from trip_jax.settings.capacity import require_capacity
 from trip_jax.settings.errors import InvalidSetting
@@ -82,11 +82,10 @@ class Examples:
     def require_columns(self) -> None:
         """Refuse settings that name columns which are not there, or one column twice."""
         layout = self.layout
-        names = ", ".join(list(self.columns.of)[:MOST_VALUES])
         require(
             layout.label is not None,
             f"{self.columns.where} is a table: name the column of its classes by dataset.label, "
-            f"one of {names}.",
+            f"one of {self.columns.listed}.",
         )
         used = {
             f"dataset.{it}": name
@@ -133,8 +132,8 @@ class Examples:
         strange = sorted(set(values.tolist()) - set(SPLITS))
         require(
             not strange,
-            f"{where} must say train or test of each example, not {strange[:1]}: write one of "
-            "these, or leave out dataset.split.",
+            f"{where} must say train or test of each example, not "
+            f"{printable(''.join(strange[:1]))}: write one of these, or leave out dataset.split.",
         )
         train, test = (np.flatnonzero(values == part) for part in SPLITS)
         lacking = "train" if not len(train) else "test"
@@ -192,7 +191,11 @@ def classes_of(where: str, values: np.ndarray) -> tuple[np.ndarray, int]:
     Raises:
         InvalidSetting: they are fractions, all the same, or nearly all different.
     """
-    require(values.ndim == 1, f"{where} must be a class for each example, not {values.ndim} axes.")
+    require(
+        values.ndim == 1,
+        f"{where} must be a class for each example, not of {values.ndim} axes: give .ravel(), or "
+        "of one-hot rows .argmax(axis=1).",
+    )
     numbers = values.dtype.kind == "f"
     require(
         not numbers or bool((np.isfinite(values) & (values == np.round(values))).all()),
@@ -202,7 +205,8 @@ def classes_of(where: str, values: np.ndarray) -> tuple[np.ndarray, int]:
     different, classes = np.unique(values, return_inverse=True)
     require(
         len(different) > 1,
-        f"{where} is {str(different[0])!r} in all rows: give examples of two classes at least.",
+        f"{where} is {printable(str(different[0]))} in all rows: give examples of two classes at "
+        "least.",
     )
     require(
         len(different) <= MANY_CLASSES and 2 * len(different) <= max(len(values), 4),

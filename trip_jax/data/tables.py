@@ -22,8 +22,8 @@ SUFFIXES = (".csv", ".tsv", ".parquet")
 INDEX = "__index_level_"  # how pandas calls an index that it writes as a column
 BYTES_A_CELL = 40  # that a text takes in memory, and more than a number does
 FEWER = "give fewer rows or columns, or a machine with more memory"
-SHOWN, LONGEST_REASON = 8, 200
-"""Columns that a message lists, and letters of a reason."""
+SHOWN, LONGEST, LONGEST_REASON = 8, 60, 200
+"""Columns that a message lists, and letters of a name and of a reason."""
 DECIMAL = re.compile(r"[+-]?\d*,?\d+([eE][+-]?\d+)?")
 """A number as spreadsheets of many countries write it, with a decimal comma."""
 
@@ -41,14 +41,18 @@ class Columns:
     n_rows: int
     decimal_commas: bool = False  # whether a text such as 1,5 is a number
 
+    @property
+    def listed(self) -> str:
+        """The first names of columns, for messages."""
+        names = [printable(name) for name in self.of]
+        return ", ".join(names[:SHOWN]) + f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
+
     def require_column(self, setting: str, name: str) -> None:
         """Refuse a setting that names a column which is not there."""
         if name in self.of:
             return
         close = nearest(name, self.of)
-        names = list(self.of)
-        there = ", ".join(names[:SHOWN]) + f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
-        meant = f": did you mean {' or '.join(close)}?" if close else f", but {there}."
+        meant = f": did you mean {' or '.join(close)}?" if close else f", but {self.listed}."
         raise InvalidSetting(f"{setting}={name}: {self.where} has no column {name!r}{meant}")
 
     def values(self, name: str) -> np.ndarray:
@@ -100,7 +104,13 @@ class Columns:
 
 def dropped(name: str) -> str:
     """The setting that leaves a column out, as the command line takes it."""
-    return f"dataset.drop=[{name if name.isprintable() else ascii(name)}]"
+    return f"dataset.drop=[{printable(name)}]"
+
+
+def printable(text: str) -> str:
+    """A text of a file as one line of a message, cut where it is long."""
+    shown = text if text.isprintable() else ascii(text)
+    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 3]}..."
 
 
 def read_columns(where: str, path: Path) -> Columns:

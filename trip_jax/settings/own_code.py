@@ -72,7 +72,7 @@ def _run(where: str, path: Path) -> Mapping[str, Any]:
     sys.modules[name] = module  # where dataclasses look for it
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         line = error.lineno if isinstance(error, SyntaxError) else None
         at = f" in line {line}" if line else ""
