@@ -7,11 +7,11 @@
 All cells are distributions x topologies x seeds; their ground truths are those of vs_shapley and
 topologies where settings agree, and finished cells are kept. A report judges a method by every
 cell: the mean over clients of the cosine distance, as in the paper, and beside it yardsticks that
-punish flat vectors. A method wins a cell where it is nearer to the truth than every null, and than
-TRIP-Shapley, by more than chance: the mean of paired differences over seeds is below zero by more
-than its 95 % interval. Constants of a method that were chosen on some seeds are to be judged on
-others. method= chooses which are compared beside nulls and TRIP-Shapley. `samples` and `corrected`
-estimate ground truths, as for experiments.vs_shapley.
+punish flat vectors. It tells in how many cells a method is nearer to the truth than every null, and
+than TRIP-Shapley, and by how much, with intervals that hold for all methods together. Constants of
+a method that were chosen on some seeds are to be judged on others. method= chooses which are
+compared beside nulls and TRIP-Shapley. `samples` and `corrected` estimate ground truths, as for
+experiments.vs_shapley.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ from experiments.paper.drawn_truths import by_sampling
 from experiments.paper.measures import TRIP, yardsticks
 from experiments.paper.method_figures import draw_by_method, draw_yardsticks
 from experiments.paper.paper_values import DISTRIBUTIONS
-from experiments.paper.verdicts import by_cell, summary
+from experiments.paper.verdicts import LESS, by_cell, summary
 from experiments.topologies import BEYOND_THE_PAPER
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.figures import MUTED, add_legend
@@ -126,9 +126,8 @@ def _sections(frame: pandas.DataFrame, utility: str) -> list[str]:
         "Means over all cells and seeds: cosine distance as in the paper, correlations within a "
         "row, the relative error of the whole matrix at the best common scale, and the coefficient "
         f"of variation within a row, the truth's being {own['variation of the truth'].mean():.2f}. "
-        "Wins are cells in which a method is nearer to the truth than the best null, and than "
-        "TRIP-Shapley, by paired differences over seeds whose 95 % interval lies below zero; "
-        "ahead are those where the mean difference does.",
+        "Ahead are cells in which a method is nearer to the truth than every null, and than "
+        f"TRIP-Shapley, mean over seeds. {LESS.format('rival')}",
         report.markdown(summary(own, CELL, RIVALS)),
         "Cosine distance by cell, mean ± standard deviation over seeds:",
         report.markdown(by_cell(own, CELL)),
