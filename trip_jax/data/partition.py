@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.random import Generator
 
-from trip_jax.data.dataset import TESTS, Dataset, rows_by_name
+from trip_jax.data.dataset import TESTS, Dataset
 from trip_jax.data.doubts import without
 from trip_jax.data.examples import in_unit_interval
 from trip_jax.data.federation import ClientData, padded
@@ -17,7 +17,7 @@ from trip_jax.settings import Kinds, above_zero, at_least, choice, count, fracti
 from trip_jax.settings.declared import check_types, instance, integer, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.idle import chosen_from, read_by_kind
-from trip_jax.settings.names import as_names, several
+from trip_jax.settings.names import as_names
 from trip_jax.settings.plurals import counted
 
 MOST_DRAWS = 1000
@@ -58,6 +58,8 @@ class Distribution:
     max_noise: float = read_by_kind(0.5)
     # noisy_labels: largest fraction of labels moved
     max_label_noise: float = read_by_kind(0.2)
+    # shifted_features: largest shift, in standard deviations
+    max_shift: float = read_by_kind(1.0)
 
     def __post_init__(self) -> None:
         check_types("distribution", self)
@@ -72,6 +74,7 @@ class Distribution:
         count("distribution.minimum", self.minimum, 1)
         at_least("distribution.max_noise", self.max_noise, 0)
         fraction("distribution.max_label_noise", self.max_label_noise)
+        at_least("distribution.max_shift", self.max_shift, 0)
 
 
 @DISTRIBUTIONS("iid", reads=())
@@ -223,25 +226,6 @@ def noisy_labels(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Gener
     return Division(parts, replace(data, train_labels=moved), levels, "fraction of wrong labels")
 
 
-@DISTRIBUTIONS("natural", reads=())
-def natural(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator) -> Division:
-    """Every client owns the examples that bear its name."""
-    n = len(ranks)
-    if data.train_clients is None:
-        raise InvalidSetting(
-            "distribution=natural divides examples by the names of clients, and the data set has "
-            "none: name their column by dataset.client, or choose another distribution."
-        )
-    owned = rows_by_name(data.train_clients)
-    names = as_names("dataset.client", owned)
-    require(
-        len(names) == n,
-        f"The examples are of {counted(len(names), 'client')} ({several(names)}), not of "
-        f"n_clients={n}: set n_clients={len(names)}.",
-    )
-    return Division([owned[name] for name in names], names=names)
-
-
 def _shuffled_classes(data: Dataset, rng: Generator) -> Iterator[np.ndarray]:
     """The rows of each class, shuffled when it is its turn."""
     for c in range(data.n_classes):
@@ -345,3 +329,6 @@ def distribute(
     )
     levels = sizes.astype(float) if division.levels is None else division.levels
     return Partition(data, levels, division.level_name)
+
+
+from trip_jax.data import by_client as by_client  # noqa: E402  # registers distributions
