@@ -310,7 +310,7 @@ def test_a_run_of_a_file_whose_clients_have_names_and_tests_of_their_own(
     command: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.py").write_text(OWN)
-    outcome = command(
+    given = (
         *(one for one in TINY[3:] if not one.startswith(("n_clients", "distribution"))),
         *FILE,
         f"dataset.path={table(tmp_path, 'my table.csv')}",
@@ -320,6 +320,7 @@ def test_a_run_of_a_file_whose_clients_have_names_and_tests_of_their_own(
         "contribution.utility=mine.py:right_of_real",
         "hydra.run.dir=here",
     )
+    outcome = command(*given)
     assert outcome.code == 0, outcome.err
     assert "my table.csv, natural, 4 clients" in outcome.out and "own test sets" in outcome.out
     assert "scores by client: " in outcome.out and "é" in outcome.out
@@ -330,6 +331,9 @@ def test_a_run_of_a_file_whose_clients_have_names_and_tests_of_their_own(
     np.testing.assert_allclose(data["mine.py:right_of_real"], data.accuracy, atol=1e-6)
     with pytest.raises(InvalidSetting, match="a file is run only where you name it yourself"):
         verify(Path("here"))
+    (tmp_path / "mine.py").write_text(f"{OWN}\n")
+    again = command(*given, "resume=auto")
+    assert again.code == 2 and "another file in contribution.utility" in again.error
 
 
 def test_a_function_of_ones_own_file_gives_data(tmp_path: Path) -> None:

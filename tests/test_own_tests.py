@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -163,3 +164,13 @@ def test_clients_with_names_bring_tests_of_their_own() -> None:
         ClientData.of_clients(clients, {"a": draw(3)})
     with pytest.raises(tj.InvalidSetting, match="belong together"):
         tiny(data=replace(own_data(), test_sizes=None))
+
+
+@pytest.mark.thorough
+def test_several_devices_judge_as_one_does() -> None:
+    """Coalitions and final models are dealt to devices with the clients that they are of."""
+    several, one = (
+        tiny(data=own_data(), contribution=LOSSES, devices=jax.devices()[:count]).run()
+        for count in (4, 1)
+    )
+    np.testing.assert_allclose(several.phi, one.phi, atol=1e-5)

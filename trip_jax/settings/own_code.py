@@ -23,6 +23,11 @@ def names_code(value: Any) -> bool:
     return isinstance(value, str) and MARK in value
 
 
+def own_file(value: str) -> str | None:
+    """The file of FILE.py:FUNCTION; None for any other text."""
+    return f"{value.rpartition(MARK)[0]}.py" if names_code(value) else None
+
+
 def short_name(value: str) -> str:
     """FILE.py:FUNCTION without the folders before the file; any other text as it is."""
     file, mark, function = value.rpartition(MARK)
@@ -35,8 +40,7 @@ def function_of(setting: str, value: str) -> Callable[..., Any]:
     Raises:
         InvalidSetting: there is no such file or function, or the file fails.
     """
-    file, _, name = value.rpartition(MARK)
-    where, path = f"{setting}={value}", Path(f"{file}.py")
+    where, path, name = f"{setting}={value}", Path(own_file(value) or ""), value.rpartition(":")[2]
     require_file(where, path)
     require(path.is_file(), f"{where}: there is no file {path}.")
     functions = _run(where, path.resolve())
