@@ -24,6 +24,8 @@ Lcv = dict[int, float]
 """One local contribution vector on its support; every other entry is zero."""
 Report = tuple[int, int, float]
 """(i, j, value): the contribution of client j as reported by client i."""
+Test = tuple[npt.ArrayLike, IntArray] | list[tuple[npt.ArrayLike, IntArray]]
+"""The shared test set, or a list of each client's own."""
 Utility = Literal["accuracy", "loss", "probability"]
 Normalization = Literal["paper", "efficient"]
 Thresholding = Literal["soft", "hard"]
@@ -123,6 +125,11 @@ def utilities(theta: Params, x: npt.ArrayLike, y: IntArray) -> dict[str, float]:
         total["loss"] += float(log_p[b, y[b]])
         total["probability"] += float(np.exp(log_p[b, y[b]]))
     return {name: value / len(y) for name, value in total.items()}
+
+
+def test_of(test: Test, i: int) -> tuple[npt.ArrayLike, IntArray]:
+    """The examples that client i is judged on."""
+    return test[i] if isinstance(test, list) else test
 
 
 def aggregate(models: Mapping[int, Params], weights: Mapping[int, float]) -> Params:
@@ -628,7 +635,7 @@ class TripShapley:
 def trip_shapley(
     theta0: Params,
     data: Sequence[tuple[npt.ArrayLike, IntArray]],
-    test: tuple[npt.ArrayLike, IntArray],
+    test: Test,
     neighbourhoods: Sequence[Sequence[Mapping[int, float]]],
     orders: Sequence[Sequence[Sequence[IntArray]]],
     *,
@@ -667,13 +674,14 @@ def trip_shapley(
     if any(i not in round_[i] for round_ in neighbourhoods for i in range(n)):
         raise ValueError("every neighbourhood must hold its own client")
 
-    x_test, y_test = test
     start = [copy_params(theta0) for _ in range(n)]
     if channel is not None:
         channel.copies = {j: copy_params(theta0) for j in range(n)}
     out = TripShapley(
         models=[start],
-        accuracies=[[utilities(theta, x_test, y_test)["accuracy"] for theta in start]],
+        accuracies=[
+            [utilities(start[i], *test_of(test, i))["accuracy"] for i in range(n)],
+        ],
         phis=[np.zeros((n, n))],
     )
     for t, of_graph in enumerate(neighbourhoods):
@@ -708,6 +716,7 @@ def trip_shapley(
 
         after, lcvs, tables, reported, c1_flags = [], [], [], [], set()
         for i in range(n):
+            x_test, y_test = test_of(test, i)
             members = {j: trained[j] if j == i else arriving[j] for j in weights[i]}
             after.append(aggregate(members, weights[i]))
             received = {j: pre[i] if j == i else sent[j] for j in weights[i]}
@@ -733,7 +742,9 @@ def trip_shapley(
             adopted, c2_flags, distances = detect_outliers(reported, lam, threshold, thresholding)
 
         out.models.append(after)
-        out.accuracies.append([utilities(theta, x_test, y_test)["accuracy"] for theta in after])
+        out.accuracies.append(
+            [utilities(after[i], *test_of(test, i))["accuracy"] for i in range(n)]
+        )
         out.phis.append(update_contributions(out.phis[-1], adopted, weights))
         out.trained.append(trained)
         out.coalition_utilities.append(tables)
@@ -749,7 +760,7 @@ def trip_shapley(
 def retrain(
     theta0: Params,
     data: Sequence[tuple[npt.ArrayLike, IntArray]],
-    test: tuple[npt.ArrayLike, IntArray],
+    test: Test,
     neighbourhoods: Sequence[Sequence[Mapping[int, float]]],
     orders: Sequence[Sequence[Sequence[IntArray]]],
     coalition: Collection[int],
@@ -783,13 +794,13 @@ def retrain(
         models = [
             aggregate({j: after_training[j] for j in weights[i]}, weights[i]) for i in range(n)
         ]
-    return [utilities(theta, *test)[utility] for theta in models]
+    return [utilities(models[i], *test_of(test, i))[utility] for i in range(n)]
 
 
 def shapley_by_retraining(
     theta0: Params,
     data: Sequence[tuple[npt.ArrayLike, IntArray]],
-    test: tuple[npt.ArrayLike, IntArray],
+    test: Test,
     neighbourhoods: Sequence[Sequence[Mapping[int, float]]],
     orders: Sequence[Sequence[Sequence[IntArray]]],
     *,

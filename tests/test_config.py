@@ -147,6 +147,7 @@ def test_every_kind_has_its_file(group: str, make: Callable[[], Any]) -> None:
 
 # A file may differ from the defaults of the Python API where that is what the choice is for.
 DIFFERENT = {
+    ("dataset", "file"): {"name": "file", "test_size": None},
     ("channel", "random_k"): {"kind": "random_k", "share": 0.1},
     ("distributed", "cluster"): {"coordinator": "auto"},
     ("model", "cnn"): {"kind": "cnn", "hidden": [128]},

@@ -116,6 +116,7 @@ OTHERS: dict[str, Any] = {
     "distribution.alpha": 3.0,
     "distribution.max_noise": 0.1,
     "distribution.max_label_noise": 0.9,
+    "distribution.max_shift": 0.3,
     "topology.degree": 2,
     "topology.probability": 0.7,
     "topology.attachments": 3,
@@ -126,7 +127,7 @@ KINDS = [
     (group, path.stem)
     for group in ("distribution", "topology")
     for path in sorted((CONF / group).glob("*.yaml"))
-    if path.stem != "file"
+    if path.stem not in ("file", "natural")  # which read a file
 ]
 
 

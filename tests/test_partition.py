@@ -10,7 +10,7 @@ from trip_jax.data.partition import Partition, distribute
 from trip_jax.data.sources import Dataset, load_dataset
 from trip_jax.settings.errors import InvalidSetting
 
-KINDS = ("iid", "non_iid", "dirichlet", "sizes", "noisy_images", "noisy_labels")
+KINDS = ("iid", "non_iid", "dirichlet", "sizes", "noisy_images", "noisy_labels", "shifted_features")
 
 
 def balanced(each: int = 600, n_classes: int = 10) -> Dataset:
@@ -92,6 +92,23 @@ def test_noisy_images_have_the_noise_of_their_level() -> None:
     pixels = np.asarray(strong.data.images)
     assert pixels.min() == 0 and pixels.max() == 1
     assert (np.asarray(federation.data.test_images) == 128).all()
+
+
+def test_shifted_features_move_a_client_as_a_whole() -> None:
+    rng = np.random.default_rng(0)
+    features, labels = rng.normal(5, 2, (400, 3)).astype(np.float32), np.resize([0, 1], 400)
+    dataset = Dataset(features, labels, features[:9], labels[:9])
+    how = Distribution("shifted_features", order="sorted", max_shift=3.0)
+    federation = distribute(dataset, 4, how)
+    assert federation.levels.tolist() == [0, 1, 2, 3]
+    images = np.asarray(federation.data.images)
+    sizes = []
+    for part in parts(federation):
+        shift = images[part] - dataset.train_images[part]
+        np.testing.assert_allclose(shift, np.broadcast_to(shift[0], shift.shape), atol=1e-4)
+        sizes.append(abs(shift[0]).max())
+    assert sizes[0] == 0 and min(sizes[1:]) > 0.2
+    np.testing.assert_array_equal(federation.data.test_images, dataset.test_images)
 
 
 def test_noisy_labels_move_the_stated_fraction_to_other_classes() -> None:

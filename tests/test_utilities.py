@@ -77,7 +77,7 @@ def test_columns_of_usual_runs_are_the_usual_ones() -> None:
     [
         (
             "accuracy+",
-            "contribution.utility must be one of accuracy, loss, probability, margin, no",
+            "contribution.utility must be one of accuracy, loss, probability, margin, f1, auc, per",
         ),
         ("loss+margn", "did you mean margin"),
         ("loss+margin+loss", r"loss\+margin\+loss names a utility twice"),

@@ -124,6 +124,8 @@ class Config(Brief):
         )
         seed_of(self.seed)
         assert self.drawing
+        if self.dataset.client is not None:
+            object.__setattr__(self, "distribution", Distribution("natural"))
 
     @property
     def kinds(self) -> dict[str, str]:

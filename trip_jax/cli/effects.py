@@ -39,6 +39,7 @@ def refuse_idle(config: Config, overrides: Sequence[str], in_sweep: bool) -> Non
         InvalidSetting: one has no effect.
     """
     given = {override.partition("=")[0].lstrip("+~") for override in overrides}
+    _refuse_other_distribution(config, overrides)
     for name, switch in sorted(switches(config).items()):
         if name not in given or switch is None:
             continue
@@ -48,6 +49,18 @@ def refuse_idle(config: Config, overrides: Sequence[str], in_sweep: bool) -> Non
             raise InvalidSetting(
                 f"{name} has no effect with {switch}: leave it out, or "
                 f"{_remedy(config, name, switch)}."
+            )
+
+
+def _refuse_other_distribution(config: Config, overrides: Sequence[str]) -> None:
+    """Refuse a distribution where the names of clients divide the examples."""
+    chosen = dict(override.lstrip("+").split("=", 1) for override in overrides if "=" in override)
+    for name in ("distribution", "distribution.kind"):
+        kind = chosen.get(name, config.distribution.kind)
+        if config.dataset.client is not None and kind != config.distribution.kind:
+            raise InvalidSetting(
+                f"distribution={kind} has no effect with dataset.client={config.dataset.client}, "
+                "by which examples are divided: leave out one of them."
             )
 
 

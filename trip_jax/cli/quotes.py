@@ -19,6 +19,7 @@ from hydra.errors import HydraException
 from trip_jax.cli.allowed import allowed
 from trip_jax.config import Config
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.own_code import names_code
 
 OF_HYDRA = re.compile(r"hydra\.[\w.]*dir")
 FORMATS = "figures"
@@ -43,7 +44,7 @@ def quoted(argument: str, sweep: bool = False) -> str:
     name = given.lstrip("+")
     if not equals or not value.strip():
         return argument
-    if name in texts() or OF_HYDRA.fullmatch(name):
+    if name in texts() or OF_HYDRA.fullmatch(name) or names_code(value):
         _refuse_home(name, value)
         if not sweep or OF_HYDRA.fullmatch(name):
             return f"{given}={_quoted(value)}"

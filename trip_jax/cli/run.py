@@ -19,6 +19,7 @@ from trip_jax.cli.effects import refuse_idle
 from trip_jax.cli.folders import Folders, require_within
 from trip_jax.cli.messages import one_line, refuse_no_choice, refuse_unknown
 from trip_jax.cli.options import lazy_help, refuse_no_option
+from trip_jax.cli.own_code import with_own_code
 from trip_jax.cli.quotes import quoted
 from trip_jax.config import Config
 from trip_jax.runs.interruption import EXIT_CODE
@@ -168,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _main(argv: Sequence[str] | None) -> int:
     given = sys.argv[1:] if argv is None else argv
     sweep = bool({"-m", "--multirun"} & set(given))
-    arguments = [quoted(argument, sweep) for argument in given]
+    arguments = [quoted(argument, sweep) for argument in with_own_code(given)]
     arguments.sort(key=lambda one: one not in ("-m", "--multirun"))  # Hydra's parser wants it so
     sys.argv[1:] = arguments  # where Hydra reads them
     if "--verify" in arguments:

@@ -1,7 +1,8 @@
 """The examples of a federation as arrays on the device, checked once as they come in."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,12 +17,15 @@ from trip_jax.settings import require
 from trip_jax.settings.brief import brief
 from trip_jax.settings.declared import array, instance, told
 from trip_jax.settings.names import as_name, as_names
+from trip_jax.settings.names import require_alike as names_alike
 from trip_jax.settings.plurals import counted
 
 
 @struct.dataclass(repr=False)
 class ClientData:
-    """Each client's training examples, as rows of one shared array, and the common test set.
+    """Each client's training examples, as rows of one shared array, and the test set.
+
+    All clients are judged on the whole test set, unless `tests` says which of its rows are whose.
 
     `Simulation` checks them and takes lists and arrays of any precision, too. Examples may have any
     shape: uint8 are pixels, which models see in [0, 1], floats are seen as they are, and other
@@ -37,6 +41,10 @@ class ClientData:
     test_labels: Int32[Array, " N_test"]
     # What the n clients are called, in the order of `settings.names`; None: 0..n-1.
     names: tuple[str, ...] | None = struct.field(pytree_node=False, default=None)
+    # Rows of `test_images` that client i is judged by, padded with 0, and how many of them are
+    # real; None: all clients are judged by all rows.
+    tests: Int32[Array, "n V"] | None = None
+    test_sizes: Int32[Array, " n"] | None = None
 
     def __repr__(self) -> str:
         said = f"{counted(len(self.sizes), 'client')}, {examples_of(self.images, self.test_images)}"
@@ -49,7 +57,7 @@ class ClientData:
         Args:
             clients: (examples, labels) of each client, by its name, a text or an integer. Clients
                 are numbered in the order of their names: integers by value, then texts.
-            test: (examples, labels) of the common test set.
+            test: (examples, labels) of the common test set, or of each client's own by its name.
 
         Raises:
             InvalidSetting: a name that is none, or arrays that do not fit together.
@@ -61,13 +69,16 @@ class ClientData:
         names = as_names("`clients`", clients)
         given = {as_name("`clients`", name): pair for name, pair in clients.items()}
         parts = [_pair(f"clients[{name!r}]", given[name]) for name in names]
-        test_images, test_labels = _pair("test", test)
-        sizes = np.array([len(labels) for _, labels in parts], np.int32)
-        ends = np.cumsum(sizes)
-        examples = np.zeros((len(names), int(sizes.max(initial=1))), np.int32)
-        for row, size, end in zip(examples, sizes, ends, strict=True):
-            row[:size] = np.arange(end - size, end)
         require(len(names) > 0, "clients must hold the examples of at least one.")
+        own = isinstance(test, Mapping)
+        if own:
+            called = {as_name("`test`", name): pair for name, pair in test.items()}
+            names_alike("`test`", as_names("`test`", test), "`clients`", names)
+            tests = [_pair(f"test[{name!r}]", called[name]) for name in names]
+            test_images, test_labels = (np.concatenate(of) for of in zip(*tests, strict=True))
+        else:
+            test_images, test_labels = _pair("test", test)
+        examples, sizes = _rows_of([labels for _, labels in parts])
         for name, (images, _) in zip(names, parts, strict=True):
             require(
                 images.shape[1:] == parts[0][0].shape[1:] and images.dtype == parts[0][0].dtype,
@@ -83,7 +94,24 @@ class ClientData:
             "test_images": test_images,
             "test_labels": test_labels,
         }
+        if own:
+            arrays["tests"], arrays["test_sizes"] = _rows_of([labels for _, labels in tests])
         return as_client_data(cls(**arrays, names=names))
+
+
+def padded(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows [n, D] of each of n clients, padded with 0, and how many each has [n]."""
+    sizes = np.array([len(one) for one in rows], np.int32)
+    table = np.zeros((len(rows), int(sizes.max(initial=1))), np.int32)
+    for row, own in zip(table, rows, strict=True):
+        row[: len(own)] = own
+    return table, sizes
+
+
+def _rows_of(labels: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """As `padded`, of clients whose examples follow one another."""
+    ends = np.cumsum([0, *map(len, labels)])
+    return padded([np.arange(*span) for span in pairwise(ends.tolist())])
 
 
 def _pair(name: str, given: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -119,6 +147,20 @@ def as_client_data(data: Any) -> ClientData:
         "sizes": array("sizes", data.sizes),
     }
     _check_owners(arrays["examples"], arrays["sizes"], len(images))
+    rows = ["examples", "sizes"]
+    require(
+        (data.tests is None) == (data.test_sizes is None),
+        "`tests` and `test_sizes` belong together: give both, or leave both out.",
+    )
+    if data.tests is not None:
+        rows += ["tests", "test_sizes"]
+        arrays |= {name: array(name, getattr(data, name)) for name in rows[2:]}
+        _check_owners(arrays["tests"], arrays["test_sizes"], len(test_images), of_tests=True)
+        require(
+            len(arrays["test_sizes"]) == len(arrays["sizes"]),
+            f"`test_sizes` must be of the {len(arrays['sizes'])} clients, not of "
+            f"{len(arrays['test_sizes'])}.",
+        )
     notice_few_examples(arrays["sizes"], arrays["test_labels"])
     names = None if data.names is None else as_names("`names`", data.names)
     require(
@@ -126,29 +168,31 @@ def as_client_data(data: Any) -> ClientData:
         "`names` must be those of the n clients in their order, integers by value, then texts: "
         "ClientData.of_clients puts clients into it.",
     )
-    for name in ("examples", "sizes"):
+    for name in rows:
         arrays[name] = arrays[name].astype(np.int32)
     return replace(data, **{name: jnp.asarray(values) for name, values in arrays.items()})
 
 
-def _check_owners(examples: Any, sizes: Any, n_rows: int) -> None:
+def _check_owners(examples: Any, sizes: Any, n_rows: int, of_tests: bool = False) -> None:
     """Refuse clients that own nothing, or rows that are not there."""
+    table, lengths = ("tests", "test_sizes") if of_tests else ("examples", "sizes")
+    images = "test_images" if of_tests else "images"
     fit = sizes.ndim == 1 and examples.ndim == 2 and len(sizes) == len(examples) > 0
     require(
         fit and examples.dtype.kind in "ui" and sizes.dtype.kind in "ui",
-        "`examples` must be integers [n, D] and `sizes` integers [n], of n > 0 clients, not "
+        f"`{table}` must be integers [n, D] and `{lengths}` integers [n], of n > 0 clients, not "
         f"{examples.dtype}{list(examples.shape)} and {sizes.dtype}{list(sizes.shape)}.",
     )
     width, (least, most) = examples.shape[1], extremes(sizes)
     require(
         least >= 1 and most <= width,
-        f"Every client must own between 1 and {width} examples (the width of `examples`), not "
+        f"Every client must own between 1 and {width} examples (the width of `{table}`), not "
         f"{least} to {most}.",
     )
     low, high = extremes(examples)
     require(
         low >= 0 and high < n_rows,
-        f"`examples` must number rows of `images`, 0 to {n_rows - 1}, and be padded with 0, not "
+        f"`{table}` must number rows of `{images}`, 0 to {n_rows - 1}, and be padded with 0, not "
         f"{low} to {high}.",
     )
 

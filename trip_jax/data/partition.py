@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.random import Generator
 
+from trip_jax.data.dataset import TESTS, Dataset
 from trip_jax.data.doubts import without
 from trip_jax.data.examples import in_unit_interval
-from trip_jax.data.federation import ClientData
-from trip_jax.data.sources import Dataset
+from trip_jax.data.federation import ClientData, padded
+from trip_jax.data.own_tests import Judged, by_names, held_out
 from trip_jax.settings import Kinds, above_zero, at_least, choice, count, fraction, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, instance, integer, named, seed_of
@@ -33,6 +34,7 @@ class Division:
     levels: np.ndarray | None = None  # [n] of what the distribution varies; None: examples
     level_name: str = "examples"
     remedy: str = "raise dataset.train_size"  # where clients are left without data
+    names: tuple[str, ...] | None = None  # [n] of the clients, in their order
 
 
 DISTRIBUTIONS: Kinds[Callable[..., Division]] = Kinds("distribution")
@@ -57,6 +59,8 @@ class Distribution(Brief):
     max_noise: float = read_by_kind(0.5)
     # noisy_labels: largest fraction of labels moved
     max_label_noise: float = read_by_kind(0.2)
+    # shifted_features: largest shift, in standard deviations
+    max_shift: float = read_by_kind(1.0)
 
     def __post_init__(self) -> None:
         check_types("distribution", self)
@@ -71,6 +75,7 @@ class Distribution(Brief):
         count("distribution.minimum", self.minimum, 1)
         at_least("distribution.max_noise", self.max_noise, 0)
         fraction("distribution.max_label_noise", self.max_label_noise)
+        at_least("distribution.max_shift", self.max_shift, 0)
 
 
 @DISTRIBUTIONS("iid", reads=())
@@ -253,20 +258,31 @@ def distribute(
     seed: int = 0,
     *,
     names: Iterable[Any] | None = None,
+    test: str = "shared",
+    test_share: float = 0.2,
 ) -> Partition:
     """Divide the training set among clients; no example belongs to two of them.
 
     Args:
         distribution: or its kind alone.
+        test: "shared": all clients are judged on the data set's test examples; "own": each on
+            examples of its own, which it does not learn from: the test examples that bear its name
+            with distribution=natural, else a part of its training examples.
+        test_share: of a client's examples, that part, drawn by seed.
         names: of the clients, texts or integers, in any order: clients are numbered in the order of
             their names, integers by value, then texts. None: they are called 0..n-1.
 
     Raises:
-        InvalidSetting: fewer examples than clients, a client left without any, or other than
-            n_clients names.
+        InvalidSetting: fewer examples than clients, a client left without any to learn from or to
+            be judged on, or other than n_clients names.
     """
     dataset = instance("dataset", dataset, Dataset, "tj.load_dataset loads one")
     distribution = named("distribution", distribution, Distribution)
+    choice("dataset.test", test, TESTS)
+    require(
+        0 < test_share < 1,
+        f"dataset.test_share must be above 0 and below 1, not {test_share}.",
+    )
     seed, n, available = (
         seed_of(seed),
         integer("n_clients", n_clients, 1),
@@ -288,23 +304,36 @@ def distribute(
     in_order = distribution.order == "sorted" and "order" in DISTRIBUTIONS.reads(kind)
     ranks = np.arange(n) if in_order else rng.permutation(n)
     division = DISTRIBUTIONS[kind](dataset, ranks, distribution, rng)
+    require(
+        division.names is None or called in (None, division.names),
+        f"distribution={kind} takes the names of clients from the data: leave out `names`.",
+    )
+    called = division.names or called
     sizes = np.array([len(part) for part in division.parts])
     require(
         bool(sizes.all()),
         f"distribution={kind} leaves client {int(np.argmin(sizes))} without data: "
         f"lower n_clients, or {division.remedy}.",
     )
-    examples = np.zeros((n, sizes.max()), np.int32)
-    examples[np.arange(sizes.max()) < sizes[:, None]] = np.concatenate(division.parts)
-    dataset = division.spoilt or dataset
+    dataset, parts = division.spoilt or dataset, division.parts
+    judged = Judged(dataset.test_images, dataset.test_labels)
+    if test == "own" and division.names and dataset.test_clients is not None:
+        judged = by_names(dataset, division.names)
+    elif test == "own":
+        parts, judged = held_out(dataset, parts, test_share, called, [seed, 8])
+    examples, sizes = padded(parts)
     data = ClientData(
         images=jnp.asarray(dataset.train_images),
         labels=jnp.asarray(dataset.train_labels, jnp.int32),
         examples=jnp.asarray(examples),
         sizes=jnp.asarray(sizes, jnp.int32),
-        test_images=jnp.asarray(dataset.test_images),
-        test_labels=jnp.asarray(dataset.test_labels, jnp.int32),
+        test_images=jnp.asarray(judged.images),
+        test_labels=jnp.asarray(judged.labels, jnp.int32),
         names=called,
+        **judged.whose(),
     )
     levels = sizes.astype(float) if division.levels is None else division.levels
     return Partition(data, levels, division.level_name)
+
+
+from trip_jax.data import by_client as by_client  # noqa: E402  # registers distributions

@@ -1,100 +1,84 @@
 """Data sets as host arrays: embedded digits, TFDS, synthetic, or the user's own."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from trip_jax.data.cache import Arrays
-from trip_jax.data.doubts import notice_empty_classes
-from trip_jax.data.examples import NUMBERING, as_examples, as_labels, require_alike
-from trip_jax.data.federation import examples_of
+from trip_jax.data.dataset import TESTS, Dataset, Undivided
+from trip_jax.data.files import ARRAYS, Layout, read_examples
 from trip_jax.data.tfds_source import load_tfds
 from trip_jax.settings import Kinds, choice, count, require
 from trip_jax.settings.brief import Brief
-from trip_jax.settings.declared import check_types, integer, named, seed_of
+from trip_jax.settings.declared import check_types, named, seed_of, told
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.idle import chosen_from
-from trip_jax.settings.plurals import counted
+from trip_jax.settings.idle import chosen_from, read_by_kind, read_unless
+from trip_jax.settings.own_code import function_of, names_code
 
-MANY_CLASSES = 1000
-"""Classes that labels of own data may imply; with more there must be as many examples."""
+__all__ = ["DATASETS", "Dataset", "DatasetConfig", "load_dataset"]
 
-
-DATASETS: Kinds[Callable[["DatasetConfig"], Arrays]] = Kinds("dataset")
+DATASETS: Kinds[Callable[["DatasetConfig"], "Arrays | Dataset | Undivided"]] = Kinds("dataset")
 """From the settings, the training and test images and labels of a whole data set, as `Dataset` has
 them; what is read of it is drawn afterwards."""
 
 
+def _in_arrays(settings: Any) -> str | None:
+    """What leaves settings of tables without effect: the file holds arrays."""
+    arrays = (settings.path or "").lower().endswith(ARRAYS)
+    return "an .npz file in dataset.path" if arrays else None
+
+
+def _without_share(settings: Any) -> str | None:
+    """What leaves the share of test examples without effect, as far as settings tell it."""
+    if settings.split and (settings.test == "shared" or settings.client):
+        return "dataset.split"
+    drawn = settings.name == "file" or settings.test == "own"
+    return None if drawn else "dataset.test=shared"
+
+
 @dataclass(frozen=True, repr=False)
 class DatasetConfig(Brief):
-    """Which images; `train_size` and `test_size` are drawn by seed (None: all)."""
+    """Which examples; `train_size` and `test_size` are drawn by seed (None: all).
+
+    `name` is a registered data set, or FILE.py:FUNCTION, a function of your own without arguments
+    that gives a `Dataset` or its first four arrays.
+    """
 
     name: str = chosen_from(DATASETS, "digits")
     train_size: int | None = None
-    test_size: int = 500
+    test_size: int | None = 500
+    # shared: all clients are judged on the same examples; own: each on some of its own
+    test: str = "shared"
+    # file: .csv, .tsv, .parquet or .npz
+    path: str | None = read_by_kind(None)
+    # file: the column of classes
+    label: str | None = read_by_kind(None)
+    # file: the column of clients' names, by which examples are divided
+    client: str | None = read_by_kind(None)
+    # file: the column that says train or test
+    split: str | None = read_by_kind(None, _in_arrays)
+    # file: columns that are left out
+    drop: tuple[str, ...] = read_by_kind((), _in_arrays)
+    # file: columns of numbers get mean 0 and deviation 1
+    standardise: bool = read_by_kind(True, _in_arrays)
+    # examples for testing where nothing says which they are: of a file, and of each client
+    test_share: float = read_unless(0.2, _without_share)
 
     def __post_init__(self) -> None:
         check_types("dataset", self)
-        choice("dataset", self.name, tuple(DATASETS))
+        if not names_code(self.name):
+            choice("dataset", self.name, tuple(DATASETS))
+        choice("dataset.test", self.test, TESTS)
         count("dataset.train_size", self.train_size, 1)
         count("dataset.test_size", self.test_size, 1)
-
-
-@dataclass(frozen=True, repr=False)
-class Dataset:
-    """A classification task in NumPy arrays.
-
-    Lists, other integers and floats of any precision are taken, too. What is checked and what
-    models are given depends on the kind of examples, see `ClientData`. Classes without training
-    examples are named in a `Notice`.
-
-    Args:
-        n_classes: C; None: one more than the largest label of both splits.
-
-    Raises:
-        InvalidSetting: shapes, scales or labels that do not fit.
-    """
-
-    train_images: np.ndarray  # [N, ...] uint8, float32, or int32 tokens
-    train_labels: np.ndarray  # [N] int32 in [0, n_classes)
-    test_images: np.ndarray  # [N', ...]
-    test_labels: np.ndarray  # [N'] int32
-    n_classes: int = None  # type: ignore[assignment]  # an integer once it is made
-
-    def __repr__(self) -> str:
-        of = examples_of(self.train_images, self.test_images)
-        return f"Dataset({of}, {self.n_classes} classes)"
-
-    def __post_init__(self) -> None:
-        told: int | None = self.n_classes
-        n_classes = None if told is None else integer("n_classes", told, 1)
-        arrays: dict[str, np.ndarray] = {}
-        for part in ("train", "test"):
-            images, labels = f"{part}_images", f"{part}_labels"
-            examples = np.asarray(as_examples(images, getattr(self, images)))
-            classes = as_labels(labels, getattr(self, labels), len(examples), n_classes)
-            arrays |= {images: examples, labels: np.asarray(classes)}
-        require_alike("train_images", arrays["train_images"], arrays["test_images"])
-        labels_of_both = arrays["train_labels"], arrays["test_labels"]
-        if n_classes is None:
-            n_classes = _counted_classes(*labels_of_both)
-        notice_empty_classes(*labels_of_both, n_classes)
-        for name, values in {**arrays, "n_classes": n_classes}.items():
-            object.__setattr__(self, name, values)
-
-
-def _counted_classes(train: np.ndarray, test: np.ndarray) -> int:
-    """One more than the largest label, which may be no more than a label can mean."""
-    n_classes, n_examples = 1 + max(int(train.max()), int(test.max())), len(train) + len(test)
-    require(
-        n_classes <= max(MANY_CLASSES, n_examples),
-        f"Labels go up to {n_classes - 1:,}, but there are {counted(n_examples, 'example')}: "
-        f"{NUMBERING}, or give n_classes.",
-    )
-    return n_classes
+        require(
+            0 < self.test_share < 1,
+            f"dataset.test_share must be above 0 and below 1, not {self.test_share}.",
+        )
 
 
 def load_dataset(config: DatasetConfig | str, seed: int = 0) -> Dataset:
@@ -107,19 +91,51 @@ def load_dataset(config: DatasetConfig | str, seed: int = 0) -> Dataset:
         InvalidSetting: the data set cannot be had, or is smaller than the sizes asked for.
     """
     config, seed = named("config", config, DatasetConfig), seed_of(seed)
-    train_images, train_labels, test_images, test_labels = DATASETS[config.name](config)
-    train = _draw(len(train_labels), config.train_size, "dataset.train_size", [seed, 0])
-    test = _draw(len(test_labels), config.test_size, "dataset.test_size", [seed, 1])
+    load = _own_function if names_code(config.name) else DATASETS[config.name]
+    found = load(config)
+    if isinstance(found, Undivided):
+        found = found.split(config.test_share, config.test == "own", [seed, 7])
+    if isinstance(found, Dataset):
+        return _drawn(found, config, seed)
+    train_images, train_labels, test_images, test_labels = found
+    train, test = _rows(config, seed, len(train_labels), len(test_labels))
     n_classes = int(train_labels.max()) + 1
     arrays = train_images[train], train_labels[train], test_images[test], test_labels[test]
     return Dataset(*arrays, n_classes)
+
+
+def _drawn(dataset: Dataset, config: DatasetConfig, seed: int) -> Dataset:
+    """As many examples of a data set as the settings ask for."""
+    if config.train_size is None and config.test_size is None:
+        return dataset
+    sizes = len(dataset.train_labels), len(dataset.test_labels)
+    rows = dict(zip(("train", "test"), _rows(config, seed, *sizes), strict=True))
+    fields: dict[str, Any] = {
+        name: values[rows[name.partition("_")[0]]]
+        for name, values in vars(dataset).items()
+        if isinstance(values, np.ndarray)
+    }
+    return replace(dataset, **fields)
+
+
+def _rows(
+    config: DatasetConfig, seed: int, n_train: int, n_test: int
+) -> tuple[np.ndarray | slice, np.ndarray | slice]:
+    """The rows of training and test set that are drawn by seed."""
+    return (
+        _draw(n_train, config.train_size, "dataset.train_size", [seed, 0]),
+        _draw(n_test, config.test_size, "dataset.test_size", [seed, 1]),
+    )
 
 
 def _draw(available: int, size: int | None, setting: str, seed: list[int]) -> np.ndarray | slice:
     if size is None:
         return slice(None)
     if size > available:
-        raise InvalidSetting(f"{setting}={size} is more than the {available} examples there are.")
+        raise InvalidSetting(
+            f"{setting}={size} is more than the {available} examples there are: lower it, or set "
+            "it to null for all."
+        )
     return np.sort(np.random.default_rng(seed).choice(available, size, replace=False))
 
 
@@ -151,10 +167,36 @@ def _synthetic(config: DatasetConfig) -> Arrays:
 
     There are 4,000 training and 500 test examples, or as many as the settings ask for.
     """
-    n_train, n_test = max(4000, config.train_size or 1), max(500, config.test_size)
+    n_train, n_test = max(4000, config.train_size or 1), max(500, config.test_size or 1)
     rng, n = np.random.default_rng(0), n_train + n_test
     patterns = rng.random((10, 8, 8, 1), np.float32)
     labels = rng.integers(0, 10, n).astype(np.int32)
     noise = rng.normal(0, 0.35, (n, 8, 8, 1)).astype(np.float32)
     images = np.clip(patterns[labels] + noise, 0, 1)
     return images[:n_train], labels[:n_train], images[n_train:], labels[n_train:]
+
+
+@DATASETS("file", reads=("path", "label", "client", "split", "drop", "standardise"))
+def _file(config: DatasetConfig) -> Dataset | Undivided:
+    """The examples that `dataset.path` names."""
+    layout = Layout(config.label, config.client, config.split, config.drop, config.standardise)
+    return read_examples(config.path, layout)
+
+
+def _own_function(config: DatasetConfig) -> Dataset:
+    """What the user's own function gives."""
+    where, load = f"dataset={config.name}", function_of("dataset", config.name)
+    try:
+        found = load()
+    except Exception as error:
+        raise InvalidSetting(
+            f"{where} fails ({type(error).__name__}: {error}): mend it."
+        ) from error
+    if isinstance(found, Dataset):
+        return found
+    require(
+        isinstance(found, tuple | list) and len(found) == 4,
+        f"{where} must give a tj.Dataset, or its arrays train_images, train_labels, test_images "
+        f"and test_labels, not {told(found)}: return one of these.",
+    )
+    return Dataset(*found)

@@ -8,8 +8,13 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, Int32, Real
 
 from trip_jax.data.federation import as_seen
-from trip_jax.learning.utilities import UTILITIES as UTILITIES
-from trip_jax.learning.utilities import of_examples
+from trip_jax.learning.utilities import (
+    UTILITIES,
+    is_mean,
+    mean_of,
+    of_examples,
+    of_test_set,
+)
 
 ACCURACY, LOSS, THIRD = range(3)
 N_UTILITIES = len(UTILITIES)
@@ -23,6 +28,7 @@ def evaluate(
     predict: Callable[[Array, Array], Array],
     batch: int,
     third_utility: str = UTILITIES[2],
+    real: Bool[Array, " N_test"] | None = None,
 ) -> Float[Array, "R 3"]:
     """Eval(theta, D_test) of Algorithm 1 for a stack of models: accuracy, loss and a third utility.
 
@@ -30,12 +36,12 @@ def evaluate(
         images: as `ClientData` has them.
         third_utility: see `columns`.
         batch: how many models one `vmap` holds.
+        real: which rows are examples; None: all.
     """
     x = as_seen(images)
 
     def utilities(theta: Float[Array, " P"]) -> Float[Array, " 3"]:
-        found = _of_examples(predict(theta, x), labels, third_utility)
-        return jnp.stack([utility.mean() for utility in found])
+        return _of_test_set(predict(theta, x), labels, third_utility, real)
 
     return lax.map(utilities, models, batch_size=min(batch, len(models)))
 
@@ -61,9 +67,7 @@ def judged(
     """The utilities that `evaluate` finds, of logits in place of models."""
 
     def of_one(logits: Float[Array, "N_test classes"]) -> Float[Array, " 3"]:
-        return jnp.stack(
-            [utility.mean() for utility in _of_examples(logits, labels, third_utility)]
-        )
+        return _of_test_set(logits, labels, third_utility)
 
     leading = logits.shape[:-2]
     found = lax.map(of_one, logits.reshape(-1, *logits.shape[-2:]))
@@ -82,6 +86,7 @@ def totals(
 
     Args:
         predict: `FlatModel.predict_seen`.
+        third_utility: a mean over examples.
     """
 
     def of_one(row: Float[Array, " Q"]) -> Float[Array, " 3"]:
@@ -91,16 +96,39 @@ def totals(
     return jax.vmap(of_one)(seen)
 
 
+def _of_test_set(
+    logits: Float[Array, "N_test classes"],
+    labels: Int32[Array, " N_test"],
+    third_utility: str,
+    real: Bool[Array, " N_test"] | None = None,
+) -> Float[Array, " 3"]:
+    """Accuracy, loss and a third utility of what a model says of a test set."""
+    if is_mean(third_utility):
+        found = _of_examples(logits, labels, third_utility)
+        return jnp.stack([mean_of(utility, real) for utility in found])
+    correct, true, log_p = _found(logits, labels)
+    usual = [mean_of(utility, real) for utility in (correct, true)]
+    return jnp.stack([*usual, of_test_set(third_utility, log_p.T, labels, true, real)])
+
+
 def _of_examples(
     logits: Float[Array, "B classes"], labels: Int32[Array, " B"], third_utility: str
 ) -> tuple[Array, Array, Array]:
     """Accuracy, loss and a third utility [B] of each example."""
+    correct, true, log_p = _found(logits, labels)
+    return correct, true, of_examples(third_utility, log_p.T, labels, true)
+
+
+def _found(
+    logits: Float[Array, "B classes"], labels: Int32[Array, " B"]
+) -> tuple[Bool[Array, " B"], Float[Array, " B"], Float[Array, "classes B"]]:
+    """Which answers are right, and log-probabilities of true classes and of all."""
     log_p = jax.nn.log_softmax(logits.T, axis=0)  # classes first: reductions are vectorised
     true = jnp.take_along_axis(log_p, labels[None], axis=0)[0]
     classes = jnp.arange(len(log_p))[:, None]
     # The label is the first of the largest, as argmax has it, which takes longer.
     correct = jnp.where(classes < labels, log_p < true, log_p <= true).all(axis=0)
-    return correct, true, of_examples(third_utility, log_p.T, labels, true)
+    return correct, true, log_p
 
 
 def smooth_utilities(
@@ -111,6 +139,7 @@ def smooth_utilities(
     apply: Callable[[Array, Array], Array],
     batch: int = 1000,
     third_utility: str = UTILITIES[2],
+    real: Bool[Array, " N_test"] | None = None,
 ) -> Float[Array, " 3"]:
     """The utilities of one model, to be differentiated once or twice.
 
@@ -118,19 +147,22 @@ def smooth_utilities(
 
     Args:
         batch: examples whose activations are held at once.
-        third_utility: see `columns`.
+        third_utility: a mean over examples, see `columns`.
+        real: which rows are examples; None: all.
     """
     n = len(labels)
+    there = n if real is None else real.sum()
     batch = min(batch, n)
 
     @jax.checkpoint
     def total(rows: Int32[Array, " b"]) -> Float[Array, " 3"]:
-        real, rows = rows < n, jnp.minimum(rows, n - 1)
+        counted, rows = rows < n, jnp.minimum(rows, n - 1)
+        counted = counted if real is None else counted & real[rows]
         log_p = jax.nn.log_softmax(apply(theta, as_seen(images[rows])))
         true = jnp.take_along_axis(log_p, labels[rows, None], axis=1)[:, 0]
         examples = true, of_examples(third_utility, log_p, labels[rows], true)
-        loss, other = (jnp.where(real, x, 0).sum() for x in examples)
+        loss, other = (jnp.where(counted, x, 0).sum() for x in examples)
         return jnp.stack([loss, loss, other])
 
     rows = jnp.arange(-(-n // batch) * batch).reshape(-1, batch)
-    return lax.map(total, rows, batch_size=1).sum(axis=0) / n
+    return lax.map(total, rows, batch_size=1).sum(axis=0) / there

@@ -22,12 +22,13 @@ from trip_jax.learning.evaluation import (
     smooth_utilities,
     totals,
 )
+from trip_jax.learning.metrics import metric_errors, require_takes_real
 from trip_jax.learning.model import FlatModel
 from trip_jax.learning.optimizers import state_arrays, state_of
 from trip_jax.learning.precision import PRECISIONS
 from trip_jax.learning.privacy import AsTrained, Mechanism
 from trip_jax.learning.training import Trained, Training, train_from
-from trip_jax.learning.utilities import UTILITIES
+from trip_jax.learning.utilities import UTILITIES, is_mean, terms
 from trip_jax.settings.errors import InvalidSetting
 
 
@@ -45,6 +46,7 @@ class Learner:
         client_batch, evaluation_batch: models in one `vmap`.
         third_utility: the utility beside accuracy and loss, see `columns`.
         equal: whether all clients own equally much, which needs no dealing of work.
+        counted: [N_test] bool, which rows of the test set are examples; None: all.
         only_for: None, or the token of the one federation that may use programs compiled for this
             learner, see `trip_jax.programs.token_of`.
         mechanism: what of its training leaves a client.
@@ -63,10 +65,31 @@ class Learner:
     only_for: object = struct.field(pytree_node=False, default=None)
     mechanism: Mechanism = AsTrained()
     given: optax.GradientTransformation | None = struct.field(pytree_node=False, default=None)
+    counted: Bool[Array, " N_test"] | None = None
 
     def on(self, data: ClientData, mechanism: Mechanism | None = None) -> "Learner":
         """The learner with other arrays of data: those that one device is given to work with."""
         return replace(self, data=data, mechanism=mechanism or self.mechanism)
+
+    @property
+    def own_tests(self) -> bool:
+        """Whether each client is judged by examples of its own."""
+        return self.data.tests is not None
+
+    def judging(self, client: Int[Array, ""] | int) -> "Learner":
+        """The learner whose test set is that of a client; itself where all share one."""
+        tests, sizes = self.data.tests, self.data.test_sizes
+        if tests is None or sizes is None:
+            return self
+        rows = tests[client]
+        data = replace(
+            self.data,
+            test_images=self.data.test_images[rows],
+            test_labels=self.data.test_labels[rows],
+            tests=None,
+            test_sizes=None,
+        )
+        return replace(self, data=data, counted=jnp.arange(len(rows)) < sizes[client])
 
     def require_outputs(self) -> None:
         """Refuse a model that gives no logits, or tells fewer classes apart than there are."""
@@ -77,6 +100,7 @@ class Learner:
                 jax.eval_shape(form, model.theta, examples)
                 for form in (model.apply, model.predict, model.learn)
             )
+        self._require_utility(logits)
         largest = max(np.asarray(labels).max() for labels in (data.labels, data.test_labels))
         if largest >= logits.shape[-1]:
             raise InvalidSetting(
@@ -96,6 +120,16 @@ class Learner:
             return state_arrays(self.optimizer.init(self.model.unravel(row)))
 
         return jax.vmap(begin)(models) or None if self.training.keeps_state else None
+
+    def _require_utility(self, logits: jax.ShapeDtypeStruct) -> None:
+        """Refuse a metric of the user's own that fails, or gives no number; it is traced once."""
+        of_sets = [name for name in terms(self.third_utility) if not is_mean(name)]
+        for name in of_sets if self.own_tests else ():
+            require_takes_real(name)
+        if of_sets:
+            labels = jax.ShapeDtypeStruct(logits.shape[:1], jnp.int32)
+            with metric_errors(self.third_utility):
+                jax.eval_shape(partial(judged, third_utility=self.third_utility), logits, labels)
 
     def train(
         self,
@@ -176,16 +210,42 @@ class Learner:
         after = None if states is None else state_arrays(after)
         return self.mechanism(before, trained, keys), loss, after
 
-    def evaluate(self, models: Float[Array, "R P"]) -> Float[Array, "R 3"]:
-        """The utilities of models on the shared test set: Eval(theta, D_test) of Algorithm 1."""
+    def evaluate(
+        self, models: Float[Array, "R P"], clients: Int[Array, " R"] | None = None
+    ) -> Float[Array, "R 3"]:
+        """The utilities of models on the test set: Eval(theta, D_test) of Algorithm 1.
 
-        def work(models: Array, data: ClientData) -> Array:
-            return self.on(data).evaluate_rows(models)
+        Args:
+            clients: on whose test sets, where each client has its own; None: R = n.
+        """
+        if not self.own_tests:
 
-        return cast(Array, balanced_map(self.mesh, work, models, self.data))
+            def work(models: Array, data: ClientData) -> Array:
+                return self.on(data).evaluate_rows(models)
 
-    def evaluate_rows(self, models: Float[Array, "R P"]) -> Float[Array, "R 3"]:
-        """The utilities of models [R, P] on the shared test set, all on one device."""
+            return cast(Array, balanced_map(self.mesh, work, models, self.data))
+        if clients is None:
+            clients = jnp.arange(len(self.data.sizes))
+            assert len(models) == len(clients)
+
+        def judged(rows: tuple[Array, Array], data: ClientData) -> Array:
+            return self.on(data).evaluate_rows(*rows)
+
+        return cast(Array, balanced_map(self.mesh, judged, (models, clients), self.data))
+
+    def evaluate_rows(
+        self, models: Float[Array, "R P"], clients: Int[Array, " R"] | None = None
+    ) -> Float[Array, "R 3"]:
+        """`evaluate`, all on one device; `clients` is needed where they have own test sets."""
+        if self.own_tests:
+            assert clients is not None
+
+            def one(row: tuple[Array, Array]) -> Array:
+                model, client = row
+                return self.judging(client).evaluate_rows(model[None])[0]
+
+            batch = min(self.evaluation_batch, len(models))
+            return lax.map(one, (models, clients), batch_size=batch)
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
             return evaluate(
                 models,
@@ -194,6 +254,7 @@ class Learner:
                 predict=self.model.predict,
                 batch=self.evaluation_batch,
                 third_utility=self.third_utility,
+                real=self.counted,
             )
 
     def logits(self, models: Float[Array, "R P"]) -> Float[Array, "R N_test classes"]:
@@ -223,6 +284,8 @@ class Learner:
 
     def parts(self, mixed: int) -> int:
         """The parts of the test set for mixtures of so many models, see `FlatModel.parts`."""
+        if self.own_tests or not is_mean(self.third_utility):
+            return 0
         return self.model.parts(mixed, len(self.data.test_labels))
 
     def seen(self, models: Float[Array, "R P"], part: Array, parts: int) -> Float[Array, "R Q"]:
@@ -253,6 +316,7 @@ class Learner:
                 self.data.test_labels,
                 apply=self.model.apply,
                 third_utility=self.third_utility,
+                real=self.counted,
             )
 
 

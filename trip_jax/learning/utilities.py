@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Int32
+from jaxtyping import Bool, Float, Int32, Shaped
 
+from trip_jax.learning.metrics import METRICS, metric_of
 from trip_jax.settings import choice, require
+from trip_jax.settings.own_code import names_code, short_name
 
 OfExamples = Callable[
     [Float[Array, "N classes"], Int32[Array, " N"], Float[Array, " N"]], Float[Array, " N"]
@@ -59,10 +61,26 @@ def terms(utility: str) -> tuple[str, ...]:
     return tuple(utility.split("+"))
 
 
+def shown(utility: str) -> str:
+    """A utility as results name it: functions of own files without the folders before them."""
+    return "+".join(map(short_name, terms(utility)))
+
+
+def is_mean(utility: str) -> bool:
+    """Whether it is a mean over examples, so that it adds up over parts of a test set."""
+    return all(name in OF_EXAMPLES for name in terms(utility))
+
+
+def without_gradient(utility: str) -> list[str]:
+    """The terms that have no gradient here: accuracy, and what is no mean over examples."""
+    return [name for name in terms(utility) if name == "accuracy" or name not in OF_EXAMPLES]
+
+
 def require_utility(setting: str, utility: str) -> None:
-    """Refuse a name that is neither a utility nor a mixture of utilities."""
+    """Refuse a name that is neither a utility nor a mixture of utilities; own files are not run."""
     for name in terms(utility):
-        choice(setting, name, tuple(OF_EXAMPLES))
+        if not names_code(name):
+            choice(setting, name, (*OF_EXAMPLES, *METRICS))
     twice = len(set(terms(utility))) < len(terms(utility))
     require(not twice, f"{setting}={utility} names a utility twice: leave it out once.")
 
@@ -70,6 +88,32 @@ def require_utility(setting: str, utility: str) -> None:
 def columns(utility: str) -> tuple[str, str, str]:
     """What the last axis of utility arrays stands for in runs of this `contribution.utility`."""
     return (*UTILITIES[:2], UTILITIES[2] if utility in UTILITIES else utility)
+
+
+def of_test_set(
+    utility: str, log_p: Array, labels: Array, true: Array, real: Array | None
+) -> Float[Array, ""]:
+    """A utility or mixture of a whole test set.
+
+    Args:
+        real: [N] bool, which rows are examples; None: all.
+    """
+    there = jnp.ones(len(labels), bool) if real is None else real
+
+    def term(name: str) -> Array:
+        if name in OF_EXAMPLES:
+            return mean_of(OF_EXAMPLES[name](log_p, labels, true), real)
+        return metric_of(name)(log_p, labels, there)
+
+    values = [term(name) for name in terms(utility)]
+    return sum(values[1:], values[0]) / len(values)
+
+
+def mean_of(values: Shaped[Array, " N"], real: Bool[Array, " N"] | None) -> Float[Array, ""]:
+    """The mean over the rows that are examples; None: all are."""
+    if real is None:
+        return values.mean()
+    return jnp.where(real, values, 0).sum() / real.sum()
 
 
 def of_examples(utility: str, *found: Array) -> Array:

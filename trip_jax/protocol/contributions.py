@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trip_jax.learning.utilities import require_utility, terms
+from trip_jax.learning.utilities import require_utility, without_gradient
 from trip_jax.protocol.methods.cgsv import CGSV
 from trip_jax.protocol.methods.dice import DICE
 from trip_jax.protocol.methods.facts import TRIP
@@ -122,8 +122,9 @@ class Contribution(Brief):
         """
         method = METHODS[self.method]
         require(
-            not method.costs.needs_gradients or "accuracy" not in terms(self.utility),
-            f"contribution.method={self.method} needs gradients, and accuracy has none: set "
+            not method.costs.needs_gradients or not without_gradient(self.utility),
+            f"contribution.method={self.method} needs gradients, and "
+            f"{' and '.join(without_gradient(self.utility))} has none: set "
             "contribution.utility=loss, probability or margin.",
         )
         return method.build(self)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trip_jax.data.partition import Partition
-from trip_jax.runs.meaning import about, about_method, method, reported_by, units
+from trip_jax.learning.utilities import shown
+from trip_jax.runs.meaning import OWN, TEST, about, about_method, method, reported_by, units
 from trip_jax.runs.told_by import ToldBy
 from trip_jax.runs.variables import COORDINATES, VARIABLES
 from trip_jax.runs.view import ResultView, local
@@ -30,7 +31,7 @@ def to_dataset(result: Result, federation: Partition, title: str) -> "xarray.Dat
     data = xarray.Dataset(
         attrs={
             "title": title,
-            "contribution_utility": result.contribution.utility,
+            "contribution_utility": shown(result.contribution.utility),
             "contribution_method": told.name,
             "normalization": told.normalization,
             "semivalue": told.semivalue,
@@ -44,6 +45,8 @@ def to_dataset(result: Result, federation: Partition, title: str) -> "xarray.Dat
         for one in declared:
             if (values := one.values(view)) is not None:
                 where[one.name.format_map(view.words)] = one.named(values, view.words)
+    if federation.data.tests is not None:
+        data.attrs[TEST] = OWN
     if (privacy := result.guarantee) is not None:
         data.attrs |= {"privacy_epsilon": privacy.epsilon, "privacy_delta": privacy.delta}
     if view.n_rounds * view.n**2 <= MAX_BY_CONTRIBUTOR:

@@ -25,12 +25,13 @@ from trip_jax.runs.lock import locked
 from trip_jax.runs.meaning import in_a_sentence
 from trip_jax.runs.own_files import remove_files
 from trip_jax.runs.prepare import describe, prepare
-from trip_jax.runs.provenance import json_hash, result_settings
+from trip_jax.runs.provenance import files_hash, json_hash, result_settings
 from trip_jax.runs.reading import is_over, load_run
 from trip_jax.runs.resume import FILES, FOLDER, ROUNDS, UPDATES, RunCheckpoints, anyone, shared
 from trip_jax.runs.round_log import RoundLog, numbers_of
 from trip_jax.runs.schema import config_of_run
 from trip_jax.runs.scores import describe_scores, score_table
+from trip_jax.settings import require
 from trip_jax.settings.declared import instance, path_of
 from trip_jax.settings.errors import Diverged, Interrupted, InvalidSetting
 from trip_jax.settings.plurals import counted
@@ -180,6 +181,14 @@ def _over(config: Config, folder: Path) -> dict[str, Any] | None:
     over = load_run(folder)
     then = config_of_run(folder, over.summary).calibrated()
     refuse_changes(folder, result_settings(then), result_settings(config.calibrated()))
+    was = over.summary.get("files_sha256")
+    was = was if isinstance(was, dict) else {}
+    for setting, found in files_hash(config).items():
+        require(
+            found == was.get(setting, found),
+            f"{folder} holds a run with another file in {setting.partition('=')[0]}, which has "
+            "changed since: choose another directory, or give the file of then.",
+        )
     if over.summary["status"] == "stopped":
         raise InvalidSetting(over.summary["message"])
     _clear(folder)
@@ -265,6 +274,7 @@ def _run_alone_or_first(
             message=str(stopped or ""),
             config=asdict(config.calibrated()),
             settings_sha256=json_hash(result_settings(config)),
+            **({"files_sha256": files} if (files := files_hash(config)) else {}),
             seed=config.seed,
             resumed_after_round=done or None,
             seconds_loading_data=seconds_loading_data,

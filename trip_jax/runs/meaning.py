@@ -10,11 +10,22 @@ GAINS = {
     "loss": "decrease of test loss in nats",
     "probability": "probability of the true class",
     "margin": "margin of the true class's probability",
+    "f1": "macro F1 score of the test set",
+    "auc": "area under the ROC curve of the test set",
+    "perplexity": "decrease of test perplexity",
 }
 NUMBER, NAT = "1", "nat"  # a number without unit, and that of a loss
 
 RULE = "rule "
 """How the name of a method begins that is no registered one, but a rule of the user's own."""
+TEST, OWN = "test", "own"
+"""The attribute of results.nc that says that clients were judged on test sets of their own."""
+
+OF_OWN_TESTS = (
+    "Each client's models are judged on test examples of its own. Contributions to one client "
+    "compare with each other; those to different clients are measured on different examples, and "
+    "a score is their mean."
+)
 
 MISSING = (
     "Equation 4 of the paper, as printed, lacks the factor 1/m, where m counts the clients whose "
@@ -42,7 +53,7 @@ def gain(attributes: Mapping[str, Any]) -> str:
 def _gain(utility: str, unit: Unit) -> str:
     if unit.words != GAIN.words:
         return unit.words
-    *first, last = (GAINS[name] for name in utility.split("+"))
+    *first, last = (GAINS.get(name, name) for name in utility.split("+"))
     return f"the mean of {', '.join(first)} and {last}" if first else last
 
 
@@ -50,6 +61,8 @@ def of_models(utility: str) -> str:
     """What the third utility of a run says of a client's model."""
     if utility == "probability":
         return "mean probability that the client's model gives to the true class"
+    if utility == "perplexity":
+        return "negative perplexity of the client's model on the test set"
     return f"{utility} of the client's model on the test set"
 
 
@@ -173,4 +186,5 @@ def explain(attributes: Mapping[str, Any]) -> list[str]:
         "mean of its contributions to all clients' models, and its share is in per cent of all "
         "clients' scores."
     )
-    return [contribution, scale, share]
+    own = [OF_OWN_TESTS] * (attributes.get(TEST) == OWN)
+    return [contribution, scale, share, *own]

@@ -8,11 +8,12 @@ import numpy as np
 
 from trip_jax.config import Adversary, Config
 from trip_jax.data.partition import Partition, distribute
-from trip_jax.data.sources import load_dataset
+from trip_jax.data.sources import DatasetConfig, load_dataset
 from trip_jax.learning.devices import available
 from trip_jax.learning.model import Model
 from trip_jax.learning.training import Training
 from trip_jax.protocol.methods.facts import TRIP
+from trip_jax.settings.own_code import short_name
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology, from_config
@@ -64,12 +65,24 @@ def lay_out(config: Config) -> Parts:
     """
     dataset = load_dataset(config.dataset, config.seed)
     model = config.model.build(dataset.train_images.shape[1:], dataset.n_classes)
-    federation = distribute(dataset, config.n_clients, config.distribution, config.seed)
+    federation = distribute(
+        dataset,
+        config.n_clients,
+        config.distribution,
+        config.seed,
+        test=config.dataset.test,
+        test_share=config.dataset.test_share,
+    )
     rounds, sizes, seed = config.training.rounds, np.asarray(federation.data.sizes), config.seed
     topology = from_config(config.topology, sizes, rounds=rounds, seed=seed)
     who, drop = config.participation, config.topology.drop
     topology = config.schedule.over(topology, who, rounds, sizes, drop=drop, seed=seed)
     return Parts(model, federation, topology)
+
+
+def _called(dataset: DatasetConfig) -> str:
+    """A data set as titles call it: by its name, or by its file."""
+    return shown(dataset.path) if dataset.path else short_name(dataset.name)
 
 
 def describe(config: Config) -> str:
@@ -78,7 +91,7 @@ def describe(config: Config) -> str:
     size = config.dataset.train_size
     examples = f" ({counted(size, 'example')})" if size else ""
     parts = [
-        f"{config.dataset.name}{examples}",
+        f"{_called(config.dataset)}{examples}",
         config.distribution.kind,
         counted(config.n_clients, "client"),
         " ".join([config.topology.kind, *map(shown, config.topology.files)]),
@@ -96,6 +109,8 @@ def describe(config: Config) -> str:
     usual = Config().kinds.items()
     others = [one for one in config.kinds.items() if one not in usual]
     parts += [f"{section} {kind}" for section, kind in others if section not in ALWAYS_TOLD]
+    if config.dataset.test == "own":
+        parts.append("own test sets")
     defences = [name for name in ("c1", "c2") if getattr(config.defence, name)]
     if defences:
         parts.append(f"defence {' and '.join(defences)}")

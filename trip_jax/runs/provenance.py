@@ -12,6 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from trip_jax.config import Config
+from trip_jax.learning.utilities import terms
+from trip_jax.settings.own_code import own_file
 from trip_jax.simulation import Simulation
 from trip_jax.simulation.history import Result
 
@@ -88,6 +91,22 @@ def inputs_hash(simulation: Simulation) -> str:
     """SHA-256 of the data, the graphs and the initial model, and of what clients are called."""
     found = arrays_hash((simulation.data, simulation.topology, simulation.learner.model.theta))
     return json_hash([found, simulation.names]) if simulation.names else found
+
+
+def files_hash(config: Config) -> dict[str, str]:
+    """SHA-256 of the files that settings name for examples and the user's own code, by setting.
+
+    What is not there is left out.
+    """
+    named = {"dataset.path": config.dataset.path, "dataset": own_file(config.dataset.name)}
+    for term in terms(config.contribution.utility):
+        named[f"contribution.utility={term}"] = own_file(term)
+    found = {}
+    for setting, path in named.items():
+        if path and Path(path).is_file():
+            with Path(path).open("rb") as file:
+                found[setting] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
 
 
 def versions() -> dict[str, str]:

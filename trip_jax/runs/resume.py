@@ -14,7 +14,7 @@ from trip_jax.config import Config
 from trip_jax.protocol.state import Record, State
 from trip_jax.runs.checkpoints import Arrays, Checkpoints
 from trip_jax.runs.fitting import completed, fits
-from trip_jax.runs.provenance import inputs_hash, result_settings
+from trip_jax.runs.provenance import files_hash, inputs_hash, json_hash, result_settings
 from trip_jax.simulation import Simulation, rounds
 from trip_jax.simulation.history import Snapshot, Timing
 from trip_jax.simulation.rounds import FiledRounds
@@ -40,7 +40,9 @@ class RunCheckpoints:
         self._collected = simulation.placement.collected
         self._simulation = simulation
         settings = result_settings(config.calibrated())
-        about = {"settings": settings, "inputs": inputs_hash(simulation)}
+        inputs, files = inputs_hash(simulation), files_hash(config)
+        inputs = json_hash([inputs, files]) if files else inputs
+        about = {"settings": settings, "inputs": inputs}
         self._rounds = folder / ROUNDS
         self._checkpoints = Checkpoints(folder / FOLDER, about, config.checkpoint.keep)
         self._every = config.checkpoint.every

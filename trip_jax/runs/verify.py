@@ -12,11 +12,12 @@ from trip_jax.learning.distributed import Distributed
 from trip_jax.runs.dataset import to_dataset
 from trip_jax.runs.directory import describe_device
 from trip_jax.runs.prepare import prepare
-from trip_jax.runs.provenance import git_revision, versions
+from trip_jax.runs.provenance import git_revision, result_settings, versions
 from trip_jax.runs.reading import load_run
 from trip_jax.runs.resume import RunCheckpoints
 from trip_jax.runs.schema import config_of_run
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.own_code import refuse_own_code
 from trip_jax.simulation.history import Snapshot
 from trip_jax.simulation.observer import Observer
 
@@ -56,6 +57,7 @@ def verify(folder: Path) -> Verdict:
     """
     kept = load_run(folder)
     then = config_of_run(folder, kept.summary)
+    refuse_own_code(folder, result_settings(then))
     if "devices" not in kept.summary:
         raise InvalidSetting(f"{folder} is of an older version, which did not write what it takes.")
     if kept.summary["status"] == "interrupted":

@@ -7,7 +7,7 @@ import numpy as np
 
 from trip_jax.data.partition import Partition
 from trip_jax.learning.evaluation import THIRD
-from trip_jax.learning.utilities import columns
+from trip_jax.learning.utilities import columns, shown
 from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.methods.facts import GAIN, TRIP
 from trip_jax.runs.meaning import NAT, NUMBER, about_method, called, of_models, units
@@ -35,7 +35,7 @@ class ResultView:
         reporter = told.about.reports_as or told.name
         reported = about_method(reporter).unit if told.about.reports_as else told.about.unit
         each = f"{NAT} for the loss, {NUMBER} for the others"
-        third_utility = columns(utility)[THIRD]
+        third_utility = shown(columns(utility)[THIRD])
         self.words = {
             "level": federation.level_name,
             "third utility": third_utility,
@@ -71,7 +71,7 @@ class ResultView:
         return np.arange(self.n)
 
     def utilities(self) -> list[str]:
-        return list(columns(self.result.contribution.utility))
+        return [shown(one) for one in columns(self.result.contribution.utility)]
 
     def names(self) -> np.ndarray | None:
         return np.array(self.result.names, object) if self.result.names else None

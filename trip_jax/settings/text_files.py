@@ -30,13 +30,14 @@ def lines_of(setting: str, path: str) -> Iterator[tuple[str, str]]:
             yield f"Line {number} of {setting}={path}", line
 
 
-def require_file(where: str, path: Path) -> None:
+def require_file(where: str, path: Path, largest: int = LARGEST_FILE) -> None:
     """Refuse pipes and devices, whose reading may never end, and files that fill the memory.
 
     What is not there is left to who opens it.
 
     Args:
         where: what names the file, as the message's subject.
+        largest: bytes that it may have.
 
     Raises:
         InvalidSetting: it is one of these.
@@ -44,6 +45,6 @@ def require_file(where: str, path: Path) -> None:
     is_file = os.path.isfile(path)
     strange = os.path.exists(path) and not is_file and not os.path.isdir(path)
     require(not strange, f"{where} is a pipe or a device: name a file.")
-    large = is_file and path.stat().st_size > LARGEST_FILE
-    mib = LARGEST_FILE // 2**20
-    require(not large, f"{where} is larger than {mib} MiB: leave out what is not needed.")
+    large = is_file and path.stat().st_size > largest
+    mib = largest // 2**20
+    require(not large, f"{where} is larger than {mib:,} MiB: leave out what is not needed.")

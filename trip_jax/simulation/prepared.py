@@ -201,9 +201,9 @@ class Prepared:
         files = self.federation.topology.files
         return replace(self.schedule.topology, names=self.names, files=files)
 
-    def evaluate(self, models: Array) -> Array:
-        """Utilities [R, 3] of models [R, P] on the shared test set."""
-        return _evaluate(self.learner, models)
+    def evaluate(self, models: Array, clients: Array | None = None) -> Array:
+        """Utilities [R, 3] of models [R, P] on the test set; arguments as in `Learner.evaluate`."""
+        return _evaluate(self.learner, models, clients)
 
     def start(self) -> State:
         """theta^(0) for everyone, evaluated once; phi^(0) = 0."""
@@ -295,7 +295,8 @@ def _learner(federation: Federation, mesh: Mesh) -> Learner:
     rounds = 1 if training.rate is None else training.rounds
     examples = as_seen(data.images[:1])
     flat = federation.model.in_shapes(examples.shape[1:], examples.dtype, replicated(mesh))
-    client_batch, coalition_batch = default_batches(mesh, flat, data.test_images)
+    judged = data.test_images if data.tests is None else data.test_images[data.tests[0]]
+    client_batch, coalition_batch = default_batches(mesh, flat, judged)
     return Learner(
         flat,
         jax.device_put(data, replicated(mesh)),
@@ -334,6 +335,13 @@ def _shapes_of_results(program: Any, *_: Any) -> Any:
     return program.out_info
 
 
+def _of_everyone(learner: Learner, theta: Array, n: int) -> Array:
+    """The utilities [n, 3] of one model to n clients."""
+    if learner.own_tests:
+        return learner.evaluate(jnp.tile(theta, (n, 1)))
+    return jnp.tile(learner.evaluate(theta[None]), (n, 1))
+
+
 _evaluate = jax.jit(Learner.evaluate)
 
 
@@ -351,7 +359,7 @@ def _start(
     models = jnp.tile(theta, (n_rows, 1))
     state = State(
         models=models,
-        utility=jnp.tile(learner.evaluate(theta[None]), (n, 1)),
+        utility=_of_everyone(learner, theta, n),
         phi=jnp.zeros((n, n)) if keeps_phi else None,
         key=key,
         round=jnp.int32(0),

@@ -7,6 +7,7 @@ from trip_jax.attribution.replay import samples
 from trip_jax.protocol.aggregation import WeightedMean
 from trip_jax.protocol.attacks import Attack
 from trip_jax.protocol.broadcast import Broadcast
+from trip_jax.protocol.defences import FilterByAccuracy
 from trip_jax.protocol.methods.facts import Sees
 from trip_jax.protocol.methods.whole_run import Beside, Keeping, WholeRun
 from trip_jax.protocol.reporting import require_for_broadcast
@@ -49,6 +50,8 @@ def require_that_fits(
             "a topology with more neighbours.",
         )
     told = rules.contribute
+    if federation.data.tests is not None:
+        _require_own_judges(federation, rules, shards_models)
     method = f"contribution.method={settings.contribution.method}"
     if shards_models:
         plain = follows_the_graph(rules) and topology.wave is None
@@ -99,3 +102,34 @@ def require_that_fits(
     honest = settings.adversary.kind == "none" and not (defence.c1 or defence.c2)
     require(honest, f"{method} is of honest federations: leave out adversary and defence.")
     require(jax.process_count() == 1, f"{method} concludes in one process: leave out distributed.")
+
+
+def _require_own_judges(federation: Federation, rules: Rules, shards_models: bool) -> None:
+    """Refuse what compares or tells utilities on one test set, where each client has its own."""
+    settings, told = federation.settings, rules.contribute
+    alone = told.method if isinstance(told, Keeping) else told
+    of_models = isinstance(alone, WholeRun) and alone.sees is not Sees.REPORTS
+    for is_so, who, mend in (
+        (
+            isinstance(rules.filter, FilterByAccuracy),
+            "defence.c1 compares accuracies of several clients",
+            "leave out C1",
+        ),
+        (
+            settings.adversary.kind != "none" and settings.adversary.fake == "evasive",
+            "adversary.fake=evasive compares accuracies of several clients",
+            "choose another fake",
+        ),
+        (
+            of_models,
+            f"contribution.method={settings.contribution.method} tells what models are worth to "
+            "whoever concludes the run",
+            "choose another method, such as trip",
+        ),
+        (shards_models, "shard_models=true keeps one test set", "set shard_models=false"),
+    ):
+        require(
+            not is_so,
+            f"{who}, and with dataset.test=own each client has a test set of its own: set "
+            f"dataset.test=shared, or {mend}.",
+        )

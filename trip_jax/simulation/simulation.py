@@ -208,7 +208,8 @@ class Simulation(Prepared):
         timings = list(past.timings) if past else []
         records = self._records(past, planned, rounds)
         state = self.start()
-        initial = np.asarray(state.utility)[0]
+        initial = np.asarray(state.utility)
+        initial = initial.mean(axis=0) if self.learner.own_tests else initial[0]
         require(
             bool(np.isfinite(initial).all()),
             "The model starts with a loss that is not finite, before any training: look at what "

@@ -364,7 +364,8 @@ def _next_round(
 def _evaluate(learner: Learner, models: Float[Array, "k h P"]) -> Float[Array, "k h 3"]:
     def work(models, data):
         rows = models.reshape(-1, models.shape[-1])
-        return learner.on(data).evaluate_rows(rows).reshape(*models.shape[:2], -1)
+        whose = jnp.tile(jnp.arange(models.shape[1]), len(models)) if learner.own_tests else None
+        return learner.on(data).evaluate_rows(rows, whose).reshape(*models.shape[:2], -1)
 
     return sharded_map(learner.mesh, work, models, learner.data)
 

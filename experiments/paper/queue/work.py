@@ -66,7 +66,7 @@ def training(config: Config, rounds: float) -> Work:
 
 def evaluation(config: Config, models: float) -> Work:
     """So many models on the test set."""
-    return Work(evaluation=models * config.dataset.test_size * forward(config))
+    return Work(evaluation=models * (config.dataset.test_size or 0) * forward(config))
 
 
 def coalitions(config: Config) -> int:

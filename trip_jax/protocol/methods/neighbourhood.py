@@ -77,9 +77,10 @@ class ByNeighbourhood(Method):
                 none = jnp.zeros_like(filtered)
                 given = shares, trained, received, before[i], none, members == i, t
                 mixed_before, mixed = coalition_models(mix, ends, *given)
-                utility = local.evaluate_rows(mixed[None])[0]
+                judge = local.judging(i)
+                utility = judge.evaluate_rows(mixed[None])[0]
                 near = Neighbourhood(shares, received, trained, mixed_before, mixed, utility)
-                found = jnp.where(near.present[:, None], self.of(near, local), 0)
+                found = jnp.where(near.present[:, None], self.of(near, judge), 0)
                 return jnp.broadcast_to(found, (len(members), len(utility))), utility
 
             return cast(tuple[Array, Array], lax.map(client, rows, batch_size=1))

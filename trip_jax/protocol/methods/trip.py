@@ -13,7 +13,6 @@ which sees no model.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import ClassVar, cast
 
 import jax
@@ -119,14 +118,21 @@ def coalition_utilities(
         def add(k, total):
             part = k * n_devices + d
             seen = inbox.seen(lambda models: local.seen(models, part, parts))
-            look = partial(local.evaluate_seen, part=part, parts=parts)
+
+            def look(mixed, _):
+                return local.evaluate_seen(mixed, part=part, parts=parts)
+
             return total + of_chunks(seen, here, rows, masks, mix, look).reshape(-1, N_UTILITIES)
 
         nothing = jnp.zeros((len(rows.client), N_UTILITIES))
         return lax.fori_loop(0, parts // n_devices, add, nothing)
 
     def of_rows(d, inbox, here, rows, masks, data):
-        look = learner.on(data).evaluate_rows
+        local = learner.on(data)
+
+        def look(mixed, clients):
+            return local.evaluate_rows(mixed, clients if local.own_tests else None)
+
         return of_chunks(inbox, here, rows, masks, mix, look, d, n_devices)
 
     given = inbox, here, rows, masks, learner.data
@@ -147,7 +153,7 @@ def of_chunks(
     rows: CoalitionRows,
     masks: Bool[Array, "R M"],
     mix: AnyRule,
-    evaluate: Callable[[Float[Array, "c Q"]], Float[Array, "c U"]],
+    evaluate: Callable[[Float[Array, "c Q"], Int[Array, " c"]], Float[Array, "c U"]],
     d: Array | int = 0,
     n_devices: int = 1,
 ) -> Float[Array, "chunks chunk U"]:
@@ -155,7 +161,7 @@ def of_chunks(
 
     Args:
         inbox: models, or what examples see of them.
-        evaluate: their mixtures.
+        evaluate: their mixtures, and the clients that these are of.
     """
     sent, shares = inbox.sent, here.shares
     own_trained = inbox.own_trained
@@ -179,7 +185,7 @@ def of_chunks(
         start = (k * n_devices + d) * rows.chunk
         blocks = start + jnp.arange(0, rows.chunk, rows.block)
         mixed = jax.vmap(mixtures)(blocks).reshape(rows.chunk, -1)
-        return table.at[k].set(evaluate(mixed))
+        return table.at[k].set(evaluate(mixed, rows.client[start + jnp.arange(rows.chunk)]))
 
     n_chunks = (rows.n_rows + rows.chunk - 1) // rows.chunk
     mine = (n_chunks - d + n_devices - 1) // n_devices

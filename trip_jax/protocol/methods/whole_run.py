@@ -44,7 +44,7 @@ class Silent(Method):
         nearby = here.neighbourhoods
         models = aggregate(mix, inbox.sent.trained, nearby, inbox.own_trained)
         nothing = jnp.zeros((*nearby.mask.shape, N_UTILITIES))
-        return Contributions(nothing, nothing, learner.evaluate(models))
+        return Contributions(nothing, nothing, learner.evaluate(models, here.numbers))
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,11 @@ def require_fedavg(simulation: Simulation) -> None:
     require_all_present(simulation, "FedAvg")
     require_fresh_optimizers(simulation)
     require(
+        not simulation.learner.own_tests,
+        "FedAvg's server judges by a test set of its own, and here each client has one: give a "
+        "simulation with dataset.test=shared.",
+    )
+    require(
         not isinstance(simulation.rules.adversary, Attack),
         f"FedAvg is of honest clients: leave out adversary={simulation.adversary.kind}.",
     )
