@@ -29,11 +29,12 @@ from experiments.harness.report import with_spread
 from experiments.harness.statistics import interval_over_seeds, with_interval
 from experiments.paper.attributions import NULLS
 from experiments.paper.cells import Cell, CellStudy
-from experiments.paper.measures import TRIP, yardsticks
+from experiments.paper.measures import TRIP
 from experiments.paper.method_figures import draw_yardsticks
 from experiments.paper.verdicts import yardstick_sections
+from trip_jax.judge.yardsticks import yardsticks
 from trip_jax.learning.evaluation import ACCURACY
-from trip_jax.runs.figures import add_legend
+from trip_jax.runs.figure_style import add_legend
 from trip_jax.settings import require
 from trip_jax.topology.asynchrony import TICKS
 from trip_jax.truth.metrics import cosine_distance

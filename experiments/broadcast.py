@@ -27,7 +27,7 @@ from trip_jax.protocol.defences import AdoptAll
 from trip_jax.protocol.flooding import Links
 from trip_jax.runs.agreement import summarised
 from trip_jax.runs.costs import packet_bytes
-from trip_jax.runs.figures import add_legend
+from trip_jax.runs.figure_style import add_legend
 from trip_jax.topology import Topology, TopologyConfig, from_config
 
 SETTINGS = (

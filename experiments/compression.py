@@ -31,11 +31,12 @@ from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import Arrays
 from experiments.paper.attributions import NULLS
 from experiments.paper.cells import Cell, CellStudy
-from experiments.paper.measures import yardstick_rows, yardsticks
+from experiments.paper.measures import yardstick_rows
 from experiments.paper.method_figures import draw_yardsticks
 from experiments.paper.verdicts import HEADINGS, yardstick_sections
 from trip_jax import ChannelConfig, Simulation, State
 from trip_jax.config import Adversary, Config, Defence
+from trip_jax.judge.yardsticks import yardsticks
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import aggregate
@@ -45,7 +46,7 @@ from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.round import Round, Timetable
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Learned, Memory
-from trip_jax.runs.figures import add_legend
+from trip_jax.runs.figure_style import add_legend
 from trip_jax.runs.prepare import lay_out, prepare
 from trip_jax.settings.errors import Diverged
 from trip_jax.truth.metrics import cosine_distance

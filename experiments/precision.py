@@ -27,7 +27,7 @@ from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import compose_config
 from experiments.harness.report import Report
-from experiments.paper.measures import yardsticks
+from trip_jax.judge.yardsticks import yardsticks
 from trip_jax.learning.devices import available
 from trip_jax.learning.precision import PRECISIONS, require_precision
 from trip_jax.protocol.algorithm import step

@@ -26,10 +26,11 @@ from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.paper.attributions import NULLS, Attributed
 from experiments.paper.cells import COALITIONS, CellStudy
-from experiments.paper.measures import TRIP, yardsticks
+from experiments.paper.measures import TRIP
 from experiments.topologies import BEYOND_THE_PAPER
 from trip_jax.attribution import Journal
 from trip_jax.attribution.predictions import by_predictions
+from trip_jax.judge.yardsticks import yardsticks
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.learning.learner import Learner
 

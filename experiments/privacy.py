@@ -27,12 +27,13 @@ from experiments.harness.kept_runs import Arrays
 from experiments.harness.statistics import interval_over_seeds
 from experiments.paper.attributions import BEST, NULLS, Attributed
 from experiments.paper.cells import Cell, CellStudy
-from experiments.paper.measures import TRIP, yardsticks
+from experiments.paper.measures import TRIP
 from experiments.paper.method_figures import draw_yardsticks
 from experiments.paper.verdicts import yardstick_sections
 from trip_jax.config import Adversary, Defence
+from trip_jax.judge.yardsticks import yardsticks
 from trip_jax.learning.evaluation import ACCURACY
-from trip_jax.runs.figures import add_legend
+from trip_jax.runs.figure_style import add_legend
 from trip_jax.truth.metrics import cosine_distance
 
 METHODS = (TRIP, BEST, *NULLS)

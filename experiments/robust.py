@@ -23,7 +23,7 @@ from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import Arrays
 from experiments.paper.cells import COALITIONS, Cell, CellStudy
-from experiments.paper.measures import yardsticks
+from trip_jax.judge.yardsticks import yardsticks
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.aggregation import AGGREGATIONS
 from trip_jax.protocol.attacks import ATTACKS

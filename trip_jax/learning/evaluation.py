@@ -8,13 +8,8 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, Int32, Real
 
 from trip_jax.data.federation import as_seen
-from trip_jax.learning.utilities import (
-    UTILITIES,
-    is_mean,
-    mean_of,
-    of_examples,
-    of_test_set,
-)
+from trip_jax.learning.utilities import UTILITIES as UTILITIES
+from trip_jax.learning.utilities import is_mean, mean_of, of_examples, of_test_set
 
 ACCURACY, LOSS, THIRD = range(3)
 N_UTILITIES = len(UTILITIES)
