@@ -21,7 +21,7 @@ from trip_jax.judge.leaderboard import page
 from trip_jax.judge.methods import ALIASES, method_of, names
 from trip_jax.judge.table import ROWS, Table
 from trip_jax.judge.work import CellProgress, ask, slug
-from trip_node.cli.lines import say
+from trip_node.settings.lines import say
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "leaderboard.md"
 

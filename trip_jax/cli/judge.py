@@ -23,7 +23,7 @@ from trip_jax.runs.own_files import is_marked, is_table, refuse_links, refuse_ot
 from trip_jax.settings import require
 from trip_jax.settings.declared import path_of
 from trip_jax.settings.errors import Interrupted
-from trip_node.cli.lines import say
+from trip_node.settings.lines import say
 
 PAGE, TABLE, CITE, CELLS = "verdict.html", "verdict.csv", "cite.bib", "cells"
 
