@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jaxtyping import Float
 
 from trip_jax.learning.learner import Learner
@@ -103,22 +104,21 @@ class Adversary:
         return "adversary.clients, which say who lies" if self.clients else None
 
     def aimed(self, n: int, seed: int, names: Sequence[str] | None = None) -> "Adversary":
-        """These settings with the number of the victim among n clients, if they name any.
+        """These settings with the number of the victim among n clients, where there is one.
 
         Raises:
-            InvalidSetting: there is no such client, or it lies itself.
+            InvalidSetting: there is no such client, it lies itself, or nobody is honest.
         """
-        if self.kind == "none":
+        if self.kind != "d3" or "victim" not in CLAIMS.reads(self.claim):
             return self
         liars = choose_liars(self, n, seed, names)
+        honest = np.setdiff1d(np.arange(n), liars)
+        require(len(honest) > 0, "adversary.claim=sabotage needs a victim, and all clients lie.")
         if self.victim is None:
-            honest = np.setdiff1d(np.arange(n), liars)
-            return replace(self, victim=int(honest[0]) if len(honest) else 0)
+            return replace(self, victim=int(honest[0]))
         victim = _number("adversary.victim", self.victim, n, names)
-        require(
-            victim not in liars,
-            f"adversary.victim={self.victim} lies itself: name another client.",
-        )
+        lies = f"adversary.victim={self.victim} lies itself: name an honest client."
+        require(victim in honest, lies)
         return replace(self, victim=victim)
 
     def lie(self, v_threshold: float, normalization: str) -> Lie:
@@ -250,11 +250,14 @@ LIES("d2", reads=OF_D2)(
     )
 )
 LIES("d1d2", reads=OF_D1 + OF_D2)(lambda *given: Both(LIES["d1"](*given), LIES["d2"](*given)))
-LIES("d3", reads=OF_D3)(
-    lambda settings, v_threshold, divided: FalsePredictions(
-        settings.claim, settings.logits, int(settings.victim or 0), settings.collude
-    )
-)
+
+
+@LIES("d3", reads=OF_D3)
+def _false_predictions(settings: Adversary, v_threshold: float, divided: bool) -> Lie:
+    victim = settings.victim if isinstance(settings.victim, int) else 0  # where nobody looks at it
+    return FalsePredictions(settings.claim, settings.logits, victim, settings.collude)
+
+
 LIES("garbage", reads=())(lambda settings, v_threshold, divided: Garbage())
 
 

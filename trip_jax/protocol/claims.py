@@ -59,7 +59,7 @@ def known(
     return Known(centred, mixing, here.lying, victim, size, tolerance)
 
 
-@CLAIMS("praise", reads=("logits",))
+@CLAIMS("praise", reads=("logits", "collude"))
 def praise(true: Said, known: Known) -> Said:
     """Training taught the liar's model more: logits of true classes are higher after it."""
     return _with(true, trained=true.trained + known.size * known.right)

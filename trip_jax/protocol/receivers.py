@@ -19,7 +19,6 @@ from jax import Array, lax
 from jaxtyping import Bool, Float
 
 from trip_jax.protocol.claims import Said
-from trip_jax.protocol.messages import Inbox
 from trip_jax.protocol.methods.facts import Amount, Costs
 from trip_jax.protocol.round import Round
 
@@ -48,13 +47,14 @@ class Check(Protocol):
     costs: ClassVar[Costs]
 
     def __call__(
-        self, claimed: Said, trained: Float[Array, "n Q"], inbox: Inbox, here: Round
+        self, claimed: Said, trained: Float[Array, "n Q"], here: Round, unsent: Bool[Array, " n"]
     ) -> Float[Array, "n Q"]:
         """The logits of models after training that are taken; NaN of a model that nobody received.
 
         Args:
             claimed: what clients say, and what liars say as receivers.
             trained: the logits of models as they were received.
+            unsent: whose models did not arrive.
         """
 
 
@@ -66,7 +66,7 @@ class TakeAll:
     bounds = False
     costs = Costs(evaluations=0)
 
-    def __call__(self, claimed: Said, trained: Array, inbox: Inbox, here: Round) -> Array:
+    def __call__(self, claimed: Said, trained: Array, here: Round, unsent: Array) -> Array:
         return claimed.trained
 
 
@@ -88,9 +88,9 @@ class ByReceivers:
         n_bytes=Amount(f"{4 * NUMBERS} (m - 1)", lambda sizes: 4 * NUMBERS * (sizes.m - 1)),
     )
 
-    def __call__(self, claimed: Said, trained: Array, inbox: Inbox, here: Round) -> Array:
+    def __call__(self, claimed: Said, trained: Array, here: Round, unsent: Array) -> Array:
         nearby = here.neighbourhoods
-        received = nearby.mask & ~nearby.itself & ~nearby.lost(inbox.sent.unsent)
+        received = nearby.mask & ~nearby.itself & ~nearby.lost(unsent)
         lying, n = here.lying[:, None], here.n_clients
 
         def count(who: Bool[Array, "n M"]) -> Array:

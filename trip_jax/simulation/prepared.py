@@ -276,7 +276,7 @@ def _learner(federation: Federation, mesh: Mesh) -> Learner:
         contribution.coalition_batch or coalition_batch,
         columns(contribution.utility)[2],
         equal=bool(np.ptp(np.asarray(data.sizes)) == 0),
-        mechanism=settings.privacy.build(training.rounds),
+        mechanism=settings.privacy.build(training.rounds, federation.n),
     )
 
 

@@ -3,6 +3,7 @@
 import jax
 
 from trip_jax.attribution.replay import samples
+from trip_jax.learning.privacy import RECORDS
 from trip_jax.protocol.adversaries import FalsePredictions
 from trip_jax.protocol.aggregation import WeightedMean
 from trip_jax.protocol.broadcast import Broadcast
@@ -62,6 +63,12 @@ def require_that_fits(
             f"{wanted} is about messages that are mixed in the round in which they are sent: set "
             "schedule=synchronous, or leave it out.",
         )
+    noised = settings.privacy.kind == RECORDS
+    require(
+        not noised or (by_predictions and not defence.receivers),
+        f"privacy={RECORDS} noises what clients say of the test set, which receivers then can't "
+        "check: set contribution.method=predictions and defence.receivers=false.",
+    )
     if not isinstance(told, Beside):
         return
     if isinstance(told, WholeRun) and told.budget is not None:

@@ -12,12 +12,14 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from trip_jax.attribution import Attribution, Journal, by_predictions, confirmed, predictions
 from trip_jax.attribution.predictions import centred, first_logits, reported
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
+from trip_jax.learning.privacy import NoisyRecords
 from trip_jax.protocol.adversaries import Honest, Lie
 from trip_jax.protocol.aggregation import Rule, aggregate
 from trip_jax.protocol.claims import Said
@@ -27,6 +29,9 @@ from trip_jax.protocol.methods.from_models import Replay
 from trip_jax.protocol.receivers import Check, TakeAll
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import Contributions
+
+NOISING = 4
+"""The number of keys, as `Round.keys_beside` takes it, by which clients noise what they say."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +66,26 @@ class Predictions(Replay):
         models = aggregate(mix, sent.trained, nearby, inbox.own_trained)
         now = own.trained[: here.n_clients]  # beside which messages of earlier waves may stand
         trained, following = (learner.logits(one) for one in (now, models))
-        true = Said(of_trained := centred(trained), centred(following), of_trained)
-        claimed = self.lie.say(true, here, learner, self.check.tolerance)
-        kept = reported(self.check(claimed, of_trained, inbox, here), claimed.following)
+        kept = self.told(centred(trained), centred(following), here, learner, sent.unsent)
         nothing = jnp.zeros((*nearby.mask.shape, N_UTILITIES))
         return Contributions(nothing, nothing, learner.judged(following), kept)
+
+    def told(
+        self,
+        trained: Float[Array, "n Q"],
+        following: Float[Array, "n Q"],
+        here: Round,
+        learner: Learner,
+        unsent: Bool[Array, " R"],
+    ) -> Float[Array, "n Q2"]:
+        """What the coordinator keeps of a round, of clients whose models say this in truth."""
+        if isinstance(noisy := learner.mechanism, NoisyRecords):
+            said = jnp.concatenate([trained, following], axis=1)
+            said = noisy.record(said, here.keys_beside(NOISING))
+            trained, following = jnp.split(said, 2, axis=1)
+        true = Said(trained, following, trained)
+        claimed = self.lie.say(true, here, learner, self.check.tolerance)
+        return reported(self.check(claimed, trained, here, unsent), claimed.following)
 
     def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
         if self.check.bounds:
