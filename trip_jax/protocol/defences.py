@@ -151,7 +151,7 @@ class Defence:
 
     def check(self) -> Check:
         """The rule by which predictions are checked: by receivers, or not."""
-        return (ByReceivers if self.receivers else TakeAll)(self.tolerance)
+        return ByReceivers(self.tolerance) if self.receivers else TakeAll(self.tolerance)
 
     def audit(self) -> Audit:
         """The rule by which the coordinator corrects reports: C2 or none.

@@ -10,8 +10,9 @@ Projections keep distances: of two records whose projections are within `ROUNDIN
 length the difference is about as small a part of the records.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -32,8 +33,7 @@ PROJECTING = 3
 """The number of keys, as `Round.keys_beside` takes it, by which a round's projections are drawn."""
 
 
-@runtime_checkable
-class Check(Protocol):
+class Check(ABC):
     """What a coordinator takes for the predictions of a round; hashable.
 
     Attributes:
@@ -46,6 +46,7 @@ class Check(Protocol):
     bounds: ClassVar[bool]
     costs: ClassVar[Costs]
 
+    @abstractmethod
     def __call__(
         self, claimed: Said, trained: Float[Array, "n Q"], here: Round, unsent: Bool[Array, " n"]
     ) -> Float[Array, "n Q"]:
@@ -59,7 +60,7 @@ class Check(Protocol):
 
 
 @dataclass(frozen=True)
-class TakeAll:
+class TakeAll(Check):
     """The check of a federation without one: claims are taken as they are."""
 
     tolerance: float
@@ -71,7 +72,7 @@ class TakeAll:
 
 
 @dataclass(frozen=True)
-class ByReceivers:
+class ByReceivers(Check):
     """A claim stands unless more than half of those who received the model agree on another.
 
     Costs are those of a receiver; a record of 2 Q bytes more for each claim that does not stand.
