@@ -108,7 +108,7 @@ class LyingCell:
         assert isinstance(by, Predictions)
         learner, arrived = federation.learner, jnp.zeros(federation.n, bool)
         told = []
-        for t, said in enumerate(true.updates):
+        for t, said in enumerate(np.asarray(true.updates)):
             here = federation.schedule.at(jnp.int32(t))
             trained, following = jnp.split(jnp.asarray(said, jnp.float32), 2, axis=1)
             told.append(np.asarray(by.taken(trained, following, here, learner, arrived)))

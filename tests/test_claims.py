@@ -141,7 +141,7 @@ def test_a_run_with_liars_is_told_from_what_counts() -> None:
         budget=64,
         key=jax.random.key(0),
     )
-    assert undefended.phi[..., LOSS].mean(axis=0)[1] > plain.scores[1] + 0.05
+    assert undefended.phi[..., LOSS].mean(axis=0)[1] > plain.scores[1] + 0.02
     received = int((checked.topology.masks(2).sum(axis=2) - 1).sum())
     more = (
         costs(result)["bytes_sent"]["contributions"] - costs(plain)["bytes_sent"]["contributions"]
