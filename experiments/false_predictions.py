@@ -9,8 +9,8 @@ by TRIP-Shapley, where liars send untrained models before training (D1), raise t
 themselves (alone, or confirmed by each other), tell less of what they know before training (openly,
 or as much as the check lets pass) or sabotage the first honest client (D3), with and without the
 check by receivers. D1 and D2 do not reach predictions: nobody sends models before training, or
-reports. A gain is the difference of a score to that where nobody lies or defends, in mean scores of
-a client by that method. What is kept: as experiments.methods.
+reports. A gain is the difference of a score to that where nobody lies under the same defence, in
+mean scores of a client by that method. What is kept: as experiments.methods.
 """
 
 from collections.abc import Iterator, Sequence
@@ -129,17 +129,18 @@ def measured(cell: LyingCell) -> Iterator[dict[str, Any]]:
     is_liar = np.isin(np.arange(cell.cell.config.n_clients), liars)
     victim = int(np.flatnonzero(~is_liar)[0])
     for method, lies in LIES.items():
-        honest = cell.scores(method, HONEST, False)
+        unit = cell.scores(method, HONEST, False).mean()
         for lie, defended in product(lies, (False, True)):
-            change = (cell.scores(method, lie, defended) - honest) / honest.mean()
+            against = cell.scores(method, HONEST, defended and lie != HONEST)
+            change = (cell.scores(method, lie, defended) - against) / unit
             yield {
                 "method": method,
                 "lie": lie,
                 "defended": defended,
                 "gain": change[is_liar].mean(),
                 "honest_change": change[~is_liar].mean(),
-                "largest_honest_change": abs(change[~is_liar]).max(),
                 "victim_change": change[victim],
+                "largest_change": abs(change).max(),
             }
 
 
@@ -164,23 +165,27 @@ def false_predictions(arguments: Sequence[str]) -> None:
 def sections(frame: pandas.DataFrame) -> Iterator[str]:
     """A table a graph: what every lie brings, undefended and defended."""
     yield (
-        "Gains of liars, and changes of the victim's and of honest clients' scores, in mean scores "
-        "of a client by the same method where nobody lies or defends; 95 % intervals over seeds. "
-        f"Defended: C1 and C2 for {TRIP}, the check by receivers for predictions."
+        "What a lie changes of the mean score of liars, of honest clients and of the victim, "
+        "against the same defence where nobody lies, in mean scores of a client by that method; "
+        f"95 % intervals over seeds. Defended: C1 and C2 for {TRIP}, the check by receivers for "
+        "predictions. Where nobody lies: what the defence itself changes, and most of any client."
     )
     for (kind, topology), own in frame.groupby(["distribution", "topology"], sort=False):
         yield f"## {kind}, {topology}"
-        lines = [["method", "lie", "gain undefended", "gain defended", "victim, defended"]]
-        lines[0].append("honest clients, defended")
+        lines = [["method", "lie", "liars, undefended", "liars, defended"]]
+        lines[0] += ["honest, undefended", "honest, defended", "victim, undefended"]
+        lines[0] += ["victim, defended", "most of a client, defended"]
         for (method, lie), rows in own.groupby(["method", "lie"], sort=False):
             by = dict(iter(rows.groupby("defended")))
-            told = [by[False].gain, by[True].gain, by[True].victim_change, by[True].honest_change]
-            lines.append([str(method), str(lie), *map(_with_interval, told)])
+            changes = ("gain", "honest_change", "victim_change")
+            told = [_with_interval(by[on][name]) for name in changes for on in (False, True)]
+            most = f"{by[True].largest_change.max():.3f}"
+            lines.append([str(method), str(lie), *told, most])
         yield report.markdown(lines)
 
 
 def _with_interval(values: pandas.Series) -> str:
-    return with_interval(values.mean(), interval_over_seeds(values.to_numpy()))
+    return with_interval(values.mean(), interval_over_seeds(values.to_numpy()), digits=3)
 
 
 if __name__ == "__main__":

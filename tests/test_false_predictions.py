@@ -13,13 +13,14 @@ def test_a_table_has_a_row_for_every_lie_of_a_method() -> None:
     rows = [
         {"distribution": "iid", "topology": "star", "seed": seed, "method": "predictions"}
         | {"lie": lie, "defended": defended, "gain": 0.5 * (not defended) + 0.1 * seed}
-        | {"honest_change": 0.0, "victim_change": -0.25}
+        | {"honest_change": 0.0, "victim_change": -0.25, "largest_change": 0.125}
         for seed, lie, defended in product((0, 1), ("honest", "D3, praise"), (False, True))
     ]
     text = "\n".join(sections(pandas.DataFrame(rows)))
     assert "## iid, star" in text
     row = next(line for line in text.splitlines() if line.startswith("| predictions | D3, praise"))
-    assert "| +0.5500 (" in row and "| +0.0500 (" in row and "| -0.2500 (" in row
+    assert "| +0.550 (" in row and "| +0.050 (" in row and "| -0.250 (" in row
+    assert row.endswith("| 0.125 |")
 
 
 def test_the_command_tells_every_lie(tmp_path: Path, thorough: bool) -> None:
