@@ -171,7 +171,7 @@ def _private(settings: Privacy) -> Any:
 
 
 def _defended(settings: Defence) -> Any:
-    return settings.filter(), settings.audit(), settings.check()
+    return settings.filter(), settings.audit(), settings.receivers and settings.check()
 
 
 def _scheduled(settings: Clocks) -> str:
