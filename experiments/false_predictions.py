@@ -185,6 +185,8 @@ def sections(frame: pandas.DataFrame) -> Iterator[str]:
 
 
 def _with_interval(values: pandas.Series) -> str:
+    if len(values) == 1:
+        return f"{values.mean():+.3f}"
     return with_interval(values.mean(), interval_over_seeds(values.to_numpy()), digits=3)
 
 
