@@ -201,7 +201,7 @@ def areas(
 
 
 def _means_over_k(rows: pandas.DataFrame) -> np.ndarray:
-    """The mean of each row over k, its columns."""
+    """The mean of each row over k, its columns, by trapezoids: k = 0, where all agree, counts."""
     k = rows.columns.to_numpy()
     return np.trapezoid(rows.to_numpy(), k) / (k[-1] - k[0])
 

@@ -38,9 +38,9 @@ from trip_jax.learning.model import Model
 from trip_jax.learning.models import mlp
 from trip_jax.learning.privacy import NOISE, Gaussian
 from trip_jax.learning.training import epoch_order, round_keys
-from trip_jax.protocol.adversaries import FAKES
 from trip_jax.protocol.algorithm import step
 from trip_jax.protocol.compression import Compressed, LowRank, Quantised, RandomK, TopK
+from trip_jax.protocol.fakes import FAKES
 from trip_jax.protocol.state import Record, State
 from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.runs import figures

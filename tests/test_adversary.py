@@ -18,10 +18,10 @@ from trip_jax.protocol.adversaries import (
     Garbage,
     Honest,
     Lie,
-    evade,
 )
 from trip_jax.protocol.channels import Lossless
 from trip_jax.protocol.compression import Compressed, TopK
+from trip_jax.protocol.fakes import evade
 from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.round import Liars, Round
 

@@ -15,10 +15,11 @@ from trip_jax.cli.effects import switches
 from trip_jax.config import Config
 from trip_jax.data.sources import DATASETS
 from trip_jax.learning.privacy import Privacy
-from trip_jax.protocol.adversaries import FAKES, Adversary, choose_liars
+from trip_jax.protocol.adversaries import Adversary, choose_liars
 from trip_jax.protocol.aggregation import AGGREGATIONS, Aggregation, WeightedMean
 from trip_jax.protocol.defences import Defence
 from trip_jax.protocol.exchange import CHANNELS, ChannelConfig
+from trip_jax.protocol.fakes import FAKES
 from trip_jax.runs.checkpoints import refuse_changes
 from trip_jax.runs.provenance import arrays_hash, result_settings
 from trip_jax.runs.schema import config_of_values
@@ -170,7 +171,7 @@ def _private(settings: Privacy) -> Any:
 
 
 def _defended(settings: Defence) -> Any:
-    return settings.filter(), settings.audit()
+    return settings.filter(), settings.audit(), settings.receivers and settings.check()
 
 
 def _scheduled(settings: Clocks) -> str:
@@ -201,7 +202,7 @@ WHAT_COMES: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
         _liars,
         {
             **{"fake": "noise", "amount": 0.3, "lower_others": True, "collude": True},
-            "strength": 3.0,
+            **{"claim": "modest", "logits": 5.0, "victim": 3, "strength": 3.0},
         },
     ),
     "aggregation": (
@@ -210,7 +211,10 @@ WHAT_COMES: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
     ),
     "defence": (
         _defended,
-        {"v_threshold": 0.3, "penalty": 0.5, "distance": 0.7, "thresholding": "hard"},
+        {
+            **{"v_threshold": 0.3, "penalty": 0.5, "distance": 0.7, "thresholding": "hard"},
+            "tolerance": 0.3,
+        },
     ),
     "participation": (
         lambda settings: str(settings.present(9, 5, 0)),
@@ -242,7 +246,7 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
 def every_kind() -> Iterator[tuple[str, str, Any]]:
     for name in WHAT_COMES:
         for chooser, choices in choosers(SECTIONS[name]).items():
-            if chooser in ("kind", "method", "c1", "c2"):
+            if chooser in ("kind", "method", "c1", "c2", "receivers"):
                 yield from ((name, chooser, kind) for kind in choices)
 
 
@@ -266,7 +270,7 @@ def test_what_a_kind_says_that_it_reads_is_true(
     before, tried = come(settings), 0
     for field, value in others.items():
         read = field in choosers(settings)[chooser].reads(kind)
-        if chooser in ("c1", "c2") and not readers(settings, field).get(chooser):
+        if chooser in ("c1", "c2", "receivers") and not readers(settings, field).get(chooser):
             continue  # of the other switch
         try:
             changes = {field: value}

@@ -304,7 +304,7 @@ def test_what_is_not_finite_is_refused(federation: Simulation, start: np.ndarray
 
 
 def test_reports_beyond_float16_are_its_largest() -> None:
-    told = reported(np.full((1, 2, 2), [1e6, -1e6]), np.zeros((1, 2, 2)))
+    told = reported(np.array([[1e6, -1e6] * 2]), np.zeros((1, 4)))
     assert told.dtype == np.float16
     np.testing.assert_array_equal(told[0], [65504, -65504, 65504, -65504, 0, 0, 0, 0])
 
@@ -332,8 +332,8 @@ def test_many_secants_give_the_directions_of_few() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"adversary": Adversary("d2", clients=(1,))}, "honest federations"),
-        ({"defence": Defence(c1=True)}, "honest federations"),
+        ({"adversary": Adversary("d2", clients=(1,))}, "no lies but those of adversary=d3"),
+        ({"defence": Defence(c1=True)}, "leave out adversary and the defences C1 and C2"),
         ({"channel": "top_k"}, "channel=none"),
         ({"trust": "own"}, "trust=none"),
         ({"budget": 3}, "contribution.budget=3 is too small for m=6"),

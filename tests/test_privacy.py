@@ -252,5 +252,5 @@ def test_a_lacking_accountant_is_one_sentence(
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     outcome = command(*TINY, "privacy=dp")
     assert outcome.code == 2 and "pip install 'trip-jax[privacy]'" in outcome.error
-    with pytest.raises(InvalidSetting, match="privacy=dp needs a package"):
+    with pytest.raises(InvalidSetting, match="Differential privacy needs a package"):
         tiny(privacy="dp")

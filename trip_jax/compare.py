@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     ):
         refuse_others(path, is_own, "choose another --out")
     comparison = Comparison.of(args.folders)
-    from trip_jax.runs.figures import draw
+    from trip_jax.runs.figure_style import draw
     from trip_jax.runs.pages.comparison_figure import figure_of
 
     comparison.table().to_csv(table, index=False, float_format="%.6g")

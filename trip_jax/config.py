@@ -123,7 +123,7 @@ class Config(Brief):
             f"participation={self.participation.kind}, or set schedule=synchronous.",
         )
         seed_of(self.seed)
-        assert self.drawing
+        drawing_of(self.figures, self.figure_columns, self.figure_titles)  # refuses others
         if self.dataset.client is not None:
             object.__setattr__(self, "distribution", Distribution("natural"))
 

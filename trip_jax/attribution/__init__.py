@@ -7,6 +7,7 @@ would have become.
 """
 
 from trip_jax.attribution.cascade import by_cascade
+from trip_jax.attribution.confirmed import confirmed
 from trip_jax.attribution.journal import Journal, traced
 from trip_jax.attribution.nulls import (
     equal,
@@ -31,6 +32,7 @@ __all__ = [
     "by_reconstruction",
     "by_ripple",
     "by_surrogate",
+    "confirmed",
     "equal",
     "mean_of_units",
     "traced",

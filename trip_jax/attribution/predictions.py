@@ -91,7 +91,7 @@ def by_predictions(journal: Journal, learner: Learner, **options: Any) -> Attrib
     Raises:
         InvalidSetting: as `run_of`, or a budget that is too small.
     """
-    run = run_of(journal, np.asarray(centred(learner.logits(jnp.asarray(journal.start[None])))[0]))
+    run = run_of(journal, first_logits(journal, learner))
     finished, on_part = options.pop("finished", None), options.pop("on_part", None)
     utilities_of = partial(played, run, learner, finished=finished, on_part=on_part)
     return of_coalitions(utilities_of, len(journal.steps), **options)
@@ -103,12 +103,20 @@ def centred(logits: Float[Array, "*R D classes"]) -> Float[Array, "*R Q"]:
     return less.reshape(*logits.shape[:-2], -1)
 
 
-def reported(trained: Float[Array, "n D classes"], following: Float[Array, "n D classes"]) -> Array:
+def first_logits(journal: Journal, learner: Learner) -> Float[np.ndarray, " Q"]:
+    """F^0, the logits of the model from which all begin, centred."""
+    return np.asarray(centred(learner.logits(jnp.asarray(journal.start[None])))[0])
+
+
+def reported(trained: Float[Array, "n Q"], following: Float[Array, "n Q"]) -> Array:
     """What clients send in a round [n, 2 Q]: logits of theta_j^(t+1/2), then of theta_j^(t+1).
 
     In float16, in which numbers beyond its range are its largest.
+
+    Args:
+        trained, following: these logits, centred.
     """
-    told = jnp.concatenate([centred(trained), centred(following)], axis=-1)
+    told = jnp.concatenate([trained, following], axis=-1)
     largest = jnp.finfo(jnp.float16).max
     return jnp.clip(told, -largest, largest).astype(jnp.float16)
 

@@ -147,7 +147,7 @@ def _at_the_borders(one: Trained) -> Executed:
         "Methods of 2n + 2 re-executions need a truth that has them: leave out samples, or choose "
         "other methods with method=.",
     )
-    return few, utilities[np.array(found)]
+    return Executed(few, utilities[np.array(found)])
 
 
 WITH_GAINS = Costs(evaluations=2, n_bytes=MODELS_AND_REPORT)

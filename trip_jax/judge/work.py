@@ -165,7 +165,7 @@ class CellProgress:
         self._began, self._said = time.monotonic(), -np.inf
 
     def __call__(self, k: int, cell: Cell) -> None:
-        from trip_jax.runs.progress import duration
+        from trip_jax.simulation.progress import duration
 
         now = time.monotonic()
         if now < self._said + self.SECONDS_A_LINE:

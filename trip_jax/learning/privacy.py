@@ -12,6 +12,17 @@ whose epsilon is exact (Balle and Wang, ICML 2018). Every client adds noise of i
 others do: the guarantee is local, and holds against all of them and the coordinator together.
 Models that are mixed, compressed or evaluated on the shared test set, contributions, reports, lies
 and defences are all made from what has left, and spend nothing more.
+
+`dp_predictions` noises instead what clients say of the shared test set, and leaves models alone:
+
+    record = min(1, C / |Y|) Y + sigma C N(0, I)
+
+with Y the logits of theta_j^(t+1/2) and of theta_j^(t+1). Protected is again a client's whole data
+set, but only from who sees the records of all clients and nothing else, such as a coordinator:
+neighbours see models. Models are exchanged as they are, so any record of any client may depend on
+the data; each moves by at most 2 C, all n T of them together by 2 C sqrt(n T). Training reads no
+record, so all of them are one Gaussian mechanism of noise sigma / (2 sqrt(n T)). What is computed
+from records spends nothing more.
 """
 
 from collections.abc import Callable
@@ -107,6 +118,32 @@ class Gaussian:
         return Guarantee(float(epsilon), delta, self.noise)
 
 
+@struct.dataclass
+class NoisyRecords(AsTrained):
+    """Models are sent as they were trained; what clients say of the test set is noised."""
+
+    clip: Any  # [] C
+    noise: Any  # [] sigma
+
+    def record(self, said: Float[Array, "n Q2"], keys: Key[Array, " n"]) -> Float[Array, "n Q2"]:
+        """What clients tell of logits, of their two models in a round, row by row."""
+
+        def one(said: Float[Array, " Q2"], key: Key[Array, ""]) -> Float[Array, " Q2"]:
+            length = jnp.linalg.norm(said)
+            clipped = said * jnp.minimum(1, self.clip / jnp.where(length > 0, length, 1))
+            return clipped + self.clip * self.noise * jax.random.normal(key, said.shape)
+
+        return jax.vmap(one)(said, keys)
+
+    def guarantee(self, rounds: int, delta: float) -> Guarantee:
+        """Of all clients' records together.
+
+        Args:
+            rounds: n T, the records of all clients and rounds.
+        """
+        return Gaussian(self.clip, self.noise).guarantee(rounds, delta)
+
+
 def noise_of(epsilon: float, delta: float, rounds: int) -> float:
     """The noise, as a multiple of the clipping norm, with which so many rounds spend epsilon."""
     with np.errstate(divide="ignore"):
@@ -118,11 +155,14 @@ def _accountant() -> Any:
         import dp_accounting  # half a second that nobody else waits for
     except ImportError as error:
         raise InvalidSetting(
-            f"privacy=dp needs a package that can't be imported ({error}): "
+            f"Differential privacy needs a package that can't be imported ({error}): "
             "pip install 'trip-jax[privacy]'."
         ) from error
     return dp_accounting
 
+
+RECORDS = "dp_predictions"
+"""The kind of privacy that noises what clients say of the test set, in place of their models."""
 
 PRIVACIES: Kinds[Callable[["Privacy", int], Mechanism]] = Kinds("privacy.kind")
 """`(settings, rounds of the run)` -> `Mechanism`."""
@@ -133,9 +173,9 @@ class Privacy(Brief):
     """The settings that say what of a client's training leaves the client."""
 
     kind: str = chosen_from(PRIVACIES, "none")
-    # L2 norm that an update has at most
+    # L2 norm that an update, or a record of predictions, has at most
     clip: float = read_by_kind(1.0)
-    # standard deviation of what every parameter gets, in clips
+    # standard deviation of what every parameter, or logit, gets, in clips
     noise: float = read_by_kind(1.0, lambda own: own._told_by_epsilon())
     # or what all rounds spend, whatever the noise
     epsilon: float | None = read_by_kind(None)
@@ -155,22 +195,40 @@ class Privacy(Brief):
     def _told_by_epsilon(self) -> str | None:
         return f"privacy.epsilon={self.epsilon}, which finds it" if self.epsilon else None
 
-    def build(self, rounds: int) -> Mechanism:
-        """The mechanism by which clients alter what they trained, for a run of so many rounds.
+    def releases(self, rounds: int, n: int) -> int:
+        """What a client's data may move in so many rounds: updates, or all n clients' records."""
+        return rounds * n if self.kind == RECORDS else rounds
+
+    def build(self, rounds: int, n: int = 1) -> Mechanism:
+        """The mechanism by which clients alter what leaves them, for a run of so many rounds.
+
+        Args:
+            n: the number of clients.
 
         Raises:
             InvalidSetting: the accountant is not installed.
         """
-        return PRIVACIES[self.kind](self, rounds)
+        return PRIVACIES[self.kind](self, self.releases(rounds, n))
 
 
 PRIVACIES("none", reads=())(lambda settings, rounds: AsTrained())
 
 
-@PRIVACIES("dp", reads=("clip", "noise", "epsilon", "delta"))
+OF_NOISE = ("clip", "noise", "epsilon", "delta")
+
+
+@PRIVACIES("dp", reads=OF_NOISE)
 def _gaussian(settings: Privacy, rounds: int) -> Gaussian:
+    return Gaussian(settings.clip, _noise(settings, rounds))
+
+
+@PRIVACIES(RECORDS, reads=OF_NOISE)
+def _noisy_records(settings: Privacy, rounds: int) -> NoisyRecords:
+    return NoisyRecords(settings.clip, _noise(settings, rounds))
+
+
+def _noise(settings: Privacy, releases: int) -> float:
     _accountant()  # needed in the end at the latest
-    noise = settings.noise
-    if settings.epsilon is not None:
-        noise = noise_of(settings.epsilon, settings.delta, rounds)
-    return Gaussian(settings.clip, noise)
+    if settings.epsilon is None:
+        return settings.noise
+    return noise_of(settings.epsilon, settings.delta, releases)

@@ -1,21 +1,22 @@
-"""Liars: fake pre-training models (D1), false contribution vectors (D2), and garbage for both.
+"""Liars: fake models before training (D1), false reports (D2) or predictions (D3), and garbage.
 
 Those who attack what others learn are in attacks.py.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
-from jaxtyping import Float, Key
+from jax import Array
+from jaxtyping import Float
 
-from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
+from trip_jax.protocol import claims
 from trip_jax.protocol.attacks import ATTACKS, Attack, LabelFlips
+from trip_jax.protocol.claims import CLAIMS, Said
+from trip_jax.protocol.fakes import FAKES
 from trip_jax.protocol.lie import Lie
 from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.round import Round
@@ -27,15 +28,6 @@ from trip_jax.settings.names import number_of
 
 LIES: Kinds[Callable[["Adversary", float, bool], Lie]] = Kinds("adversary.kind")
 """From the settings, C1's threshold, and whether contributions are divided by m."""
-
-Models: TypeAlias = Float[Array, "F P"]
-Keys: TypeAlias = Key[Array, " F"]
-Floor: TypeAlias = Float[Array, " F"]
-Fake = Callable[[Models, Keys, Floor, Learner], Models]
-"""A function (true models, a key for each liar, the lowest accuracy that C1 accepts where the
-receiver's model is as good as the liar's, the learner) -> fake models."""
-
-FAKES: Kinds[Fake] = Kinds("adversary.fake")
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,24 +48,50 @@ class Adversary(Brief):
     amount: float = read_by_kind(0.1)
     # D2: take as much from every other entry
     lower_others: bool = read_by_kind(False)
-    # D2: treat the entries of other liars as one's own
+    # D2: treat the entries of other liars as one's own; D3: confirm what other liars claim
     collude: bool = read_by_kind(False)
     # attacks on learning: in the unit of each; None: its own
     strength: float | None = read_by_kind(None)
+    # D3: what is false of predictions
+    claim: str = chosen_from(CLAIMS, "praise", Effect(by_kind=True))
+    # D3: by how much, on true classes
+    logits: float = read_by_kind(3.0)
+    # D3: the client that is sabotaged, by number or name; None: the first that is honest
+    victim: int | str | None = read_by_kind(None)
 
     def __post_init__(self) -> None:
         check_types("adversary", self)
         choice("adversary.kind", self.kind, tuple(LIES))
         choice("adversary.fake", self.fake, tuple(FAKES))
         fraction("adversary.fraction", self.fraction)
+        choice("adversary.claim", self.claim, tuple(CLAIMS))
         at_least("adversary.amount", self.amount, 0)
         at_least("adversary.strength", self.strength, 0)
+        at_least("adversary.logits", self.logits, 0)
 
     def _nobody(self) -> str | None:
         return "adversary=none" if self.kind == "none" else None
 
     def _listed(self) -> str | None:
         return "adversary.clients, which say who lies" if self.clients else None
+
+    def aimed(self, n: int, seed: int, names: Sequence[str] | None = None) -> "Adversary":
+        """These settings with the number of the victim among n clients, where there is one.
+
+        Raises:
+            InvalidSetting: there is no such client, it lies itself, or nobody is honest.
+        """
+        if self.kind != "d3" or "victim" not in CLAIMS.reads(self.claim):
+            return self
+        liars = choose_liars(self, n, seed, names)
+        honest = np.setdiff1d(np.arange(n), liars)
+        require(len(honest) > 0, "adversary.claim=sabotage needs a victim, and all clients lie.")
+        if self.victim is None:
+            return replace(self, victim=int(honest[0]))
+        victim = _number("adversary.victim", self.victim, n, names)
+        lies = f"adversary.victim={self.victim} lies itself: name an honest client."
+        require(victim in honest, lies)
+        return replace(self, victim=victim)
 
     def lie(self, v_threshold: float, normalization: str) -> Lie:
         """What liars do under these settings.
@@ -134,6 +152,23 @@ class FalseReports(Honest):
 
 
 @dataclass(frozen=True)
+class FalsePredictions(Honest):
+    """D3: liars claim that their models say of the test set what they do not say."""
+
+    claim: str
+    logits: float
+    victim: int
+    collude: bool
+
+    def say(self, true: Said, this_round: Round, learner: Learner, tolerance: float) -> Said:
+        labels, lying = learner.data.test_labels, this_round.lying
+        told = self.logits, tolerance, self.victim
+        known = claims.known(this_round, labels, true.trained.shape[1] // len(labels), *told)
+        claimed = claims.of_liars(CLAIMS[self.claim](true, known), true, lying)
+        return claims.confirmed(claimed, lying) if self.collude else claimed
+
+
+@dataclass(frozen=True)
 class Both(Lie):
     """One lie about models, another about contributions."""
 
@@ -174,6 +209,7 @@ class Garbage(Lie):
 
 
 OF_D1, OF_D2 = ("fake",), ("amount", "lower_others", "collude")
+OF_D3 = ("claim", "logits", "victim", "collude")
 """Settings that only these lies read; who lies is of every kind."""
 
 LIES("none", reads=())(lambda settings, v_threshold, divided: Honest())
@@ -186,6 +222,14 @@ LIES("d2", reads=OF_D2)(
     )
 )
 LIES("d1d2", reads=OF_D1 + OF_D2)(lambda *given: Both(LIES["d1"](*given), LIES["d2"](*given)))
+
+
+@LIES("d3", reads=OF_D3)
+def _false_predictions(settings: Adversary, v_threshold: float, divided: bool) -> Lie:
+    victim = settings.victim if isinstance(settings.victim, int) else 0  # where nobody looks at it
+    return FalsePredictions(settings.claim, settings.logits, victim, settings.collude)
+
+
 LIES("garbage", reads=())(lambda settings, v_threshold, divided: Garbage())
 LIES("label_flips", reads=())(lambda settings, v_threshold, divided: LabelFlips())
 
@@ -200,51 +244,6 @@ def _register(name: str, attack: type[Attack]) -> None:
 
 for _name, _attack in ATTACKS.items():
     _register(_name, _attack)
-
-
-@FAKES("reinitialised", reads=())
-def reinitialised(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """The fake model has parameters that were drawn afresh, as before any training."""
-    return jax.vmap(learner.model.draw)(keys)
-
-
-@FAKES("noise", reads=())
-def noise(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """The fake model is Gaussian, with the mean and deviation of the true model's parameters."""
-    mean, deviation = true.mean(axis=1, keepdims=True), true.std(axis=1, keepdims=True)
-    return mean + deviation * jax.vmap(lambda key: jax.random.normal(key, true.shape[1:]))(keys)
-
-
-@FAKES("sign_flipped", reads=())
-def sign_flipped(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """The fake model has the true parameters with their signs turned round."""
-    return -true
-
-
-@FAKES("evasive", reads=("defence.v_threshold",))
-def evasive(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
-    """The fake model is an untrained one, mixed with the true one until C1 lets it pass."""
-    fakes = reinitialised(true, keys, tolerated, learner)
-    return evade(true, fakes, tolerated, lambda models: learner.evaluate(models)[:, ACCURACY])
-
-
-def evade(true: Models, fakes: Models, floor: Floor, accuracy: Callable[[Array], Array]) -> Models:
-    """Mixtures of true and fake models, with the largest part of the fake that C1 lets pass.
-
-    Args:
-        true: the liars' true pre-training models; they are returned where no mixture passes.
-        fakes: the models that are mixed with them, in eighths.
-        floor: the lowest accuracy that passes.
-        accuracy: measures the accuracy of models [8, P].
-    """
-    shares = jnp.arange(1, 9) / 8
-
-    def one(liar: tuple[Array, Array, Array]) -> Array:
-        true, fake, floor = liar
-        passes = accuracy(true + shares[:, None] * (fake - true)) >= floor
-        return true + jnp.max(jnp.where(passes, shares, 0)) * (fake - true)
-
-    return lax.map(one, (true, fakes, floor))
 
 
 def choose_liars(
@@ -267,20 +266,15 @@ def choose_liars(
         )
         return np.array([], int)
     if adversary.clients:
-        called = names or ()
-        return np.unique(
-            [
-                number_of(
-                    "adversary.clients",
-                    str(one),
-                    n,
-                    names if isinstance(one, str) or str(one) in called else None,
-                )
-                for one in adversary.clients
-            ]
-        )
+        return np.unique([_number("adversary.clients", one, n, names) for one in adversary.clients])
     mend = "raise it, name adversary.clients, or set adversary=none"
     return drawn_liars("adversary.fraction", adversary.fraction, n, seed, mend)
+
+
+def _number(setting: str, client: int | str, n: int, names: Sequence[str] | None) -> int:
+    """The number of a client; an integer stands for the client of that name if there is one."""
+    by_name = isinstance(client, str) or str(client) in (names or ())
+    return number_of(setting, str(client), n, names if by_name else None)
 
 
 def drawn_liars(

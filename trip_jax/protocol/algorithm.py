@@ -15,8 +15,8 @@ from jax import Array
 
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol import coordinator, mailbox
-from trip_jax.protocol.adversaries import Lie
 from trip_jax.protocol.delivery import exchange
+from trip_jax.protocol.lie import Lie
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.round import Round, Timetable, where
 from trip_jax.protocol.rules import Rules

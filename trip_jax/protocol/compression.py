@@ -112,7 +112,11 @@ class TopK:
 
 @dataclass(frozen=True)
 class RandomK:
-    """Sends entries at random places, which receivers draw from the same seed."""
+    """Sends entries at random places, which receivers draw from the same seed.
+
+    Entries are not divided by the share, so that without error feedback a vector arrives shortened
+    to the share of itself on average. With it, what was left out is sent later.
+    """
 
     share: float  # of all entries, that is sent
 

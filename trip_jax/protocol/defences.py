@@ -1,4 +1,7 @@
-"""Defences: C1 filters received pre-training models, C2 corrects outlying reports."""
+"""Defences: C1 filters received pre-training models, C2 corrects outlying reports.
+
+Predictions are checked by those who receive the models (receivers.py).
+"""
 
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
@@ -10,6 +13,7 @@ from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.outliers import DetectOutliers
+from trip_jax.protocol.receivers import ByReceivers, Check, TakeAll
 from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.protocol.round import Round
 from trip_jax.settings import at_least, require
@@ -83,7 +87,10 @@ conf/defence says how they were found."""
 
 @dataclass(frozen=True, repr=False)
 class Defence(Brief):
-    """C1 filters pre-training models, C2 corrects outlying contribution vectors; as settings."""
+    """C1 filters pre-training models, C2 corrects outlying reports; as settings.
+
+    Neither touches predictions, which receivers of the models check.
+    """
 
     c1: bool = switch(reads=("v_threshold",))
     c2: bool = switch(reads=("penalty", "distance", "thresholding"))
@@ -94,10 +101,15 @@ class Defence(Brief):
     # C2: tolerated L2 distance to the reference; None: calibrated
     distance: float | None = read_by_kind(None)
     thresholding: str = read_by_kind("soft")
+    # what models say is taken from those who received them
+    receivers: bool = switch(reads=("tolerance",))
+    # of a next model's logits to the mixture of those received, in spreads of the mixed
+    tolerance: float = read_by_kind(0.2)
 
     def __post_init__(self) -> None:
         check_types("defence", self)
         at_least("defence.v_threshold", self.v_threshold, 0)
+        at_least("defence.tolerance", self.tolerance, 0)
         check_c2(self)
 
     def calibrated(
@@ -137,6 +149,10 @@ class Defence(Brief):
     def filter(self) -> Filter:
         """The rule by which receivers refuse pre-training models: C1 or none."""
         return FilterByAccuracy(self.v_threshold) if self.c1 else AcceptAll()
+
+    def check(self) -> Check:
+        """The rule by which predictions are checked: by receivers, or not."""
+        return ByReceivers(self.tolerance) if self.receivers else TakeAll(self.tolerance)
 
     def audit(self) -> Audit:
         """The rule by which the coordinator corrects reports: C2 or none.

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.learner import Learner
+from trip_jax.protocol.claims import Said
 from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.round import Round
 
@@ -47,3 +48,11 @@ class Lie:
     def report(self, lcv: Float[Array, "n M"], this_round: Round) -> Float[Array, "n M"]:
         """What clients report who found the contributions `lcv`."""
         return lcv
+
+    def say(self, true: Said, this_round: Round, learner: Learner, tolerance: float) -> Said:
+        """What clients say that models say of the test set, if `true` is what they do.
+
+        Args:
+            tolerance: of the check by receivers, as `Defence.tolerance`.
+        """
+        return true

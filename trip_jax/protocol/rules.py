@@ -5,11 +5,12 @@ from typing import Any
 
 import jax
 
-from trip_jax.protocol.adversaries import Honest, Lie, require_lie
+from trip_jax.protocol.adversaries import Honest, require_lie
 from trip_jax.protocol.aggregation import AnyRule
 from trip_jax.protocol.channels import Channel, Lossless
 from trip_jax.protocol.contributions import Method
 from trip_jax.protocol.defences import AcceptAll, Audit, Filter
+from trip_jax.protocol.lie import Lie
 from trip_jax.protocol.robust import Robust
 from trip_jax.protocol.weighing import AsScheduled, Weighing
 from trip_jax.settings import require

@@ -8,6 +8,7 @@ from jaxtyping import Int
 
 from trip_jax.node.report import SIGNATURE_BYTES, Report
 from trip_jax.protocol.channels import BYTES
+from trip_jax.protocol.methods.facts import Sizes
 from trip_jax.protocol.methods.whole_run import Silent, WholeRun, sees_models
 from trip_jax.simulation.history import Result, Timing
 from trip_jax.topology import Topology
@@ -55,6 +56,8 @@ def costs(result: Result) -> dict[str, Any]:
     predictions = 0
     if isinstance(method, WholeRun) and method.keeps_updates and not sees_models(method):
         predictions = method.bytes_kept * math.prod(result.records.kept.shape)
+        checked = result.federation.settings.defence.check().costs.amount("n_bytes")
+        predictions += int(sum(checked.of(Sizes(int(m), n, 0)) for m in members.flat))
     silent = isinstance(method, WholeRun) and isinstance(method.method, Silent)
     timing = Timing.total(result.timings)
     train = timing.training / (n * rounds)

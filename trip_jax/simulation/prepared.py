@@ -307,7 +307,7 @@ def _learner(federation: Federation, mesh: Mesh) -> Learner:
         contribution.coalition_batch or coalition_batch,
         columns(contribution.utility)[2],
         equal=bool(np.ptp(np.asarray(data.sizes)) == 0),
-        mechanism=settings.privacy.build(training.rounds),
+        mechanism=settings.privacy.build(training.rounds, federation.n),
         given=settings.optimizer,
     )
 
@@ -316,13 +316,15 @@ def _rules(federation: Federation, learner: Learner) -> Rules:
     """The rules that the settings name, and those given in their place."""
     settings, defence = federation.settings, federation.defence
     told = settings.contribution
+    adversary = settings.adversary.aimed(federation.n, settings.seed, federation.names)
+    lie = adversary.lie(settings.defence.v_threshold, told.scaling)
     rules: dict[str, Any] = {
         "weigh": settings.trust.build(),
-        "adversary": settings.adversary.lie(settings.defence.v_threshold, told.scaling),
+        "adversary": lie,
         "channel": settings.channel.build(),
         "filter": defence.filter(),
         "aggregate": settings.aggregation.build(),
-        "contribute": told.build(),
+        "contribute": told.build().facing(lie, defence.check()),
         "utility": columns(told.utility).index(told.utility),
         "audit": defence.audit(),
     } | dict(settings.rules)

@@ -4,6 +4,8 @@ import jax
 import numpy as np
 
 from trip_jax.attribution.replay import samples
+from trip_jax.learning.privacy import RECORDS
+from trip_jax.protocol.adversaries import FalsePredictions
 from trip_jax.protocol.aggregation import WeightedMean
 from trip_jax.protocol.attacks import Attack
 from trip_jax.protocol.broadcast import Broadcast
@@ -16,6 +18,8 @@ from trip_jax.protocol.rules import Rules, follows_the_graph, require_plain_exch
 from trip_jax.protocol.weighing import ByPhi
 from trip_jax.settings import require
 from trip_jax.simulation.federation import Federation
+
+RECEIVERS = "defence.receivers=true"
 
 
 def require_that_fits(
@@ -71,6 +75,26 @@ def require_that_fits(
             "shard_models=true divides models and no optimiser states: set "
             "training.optimizer_state=fresh, or shard_models=false.",
         )
+    kind, defence = settings.adversary.kind, federation.defence
+    lies = isinstance(rules.adversary, FalsePredictions)
+    by_predictions = getattr(told, "sees", None) is Sees.PREDICTIONS
+    for given, wanted in ((lies, f"adversary={kind}"), (defence.receivers, RECEIVERS)):
+        require(
+            not given or by_predictions,
+            f"{wanted} is about what models say of the test set: set "
+            f"contribution.method=predictions, or leave it out with {method}.",
+        )
+        require(
+            not given or topology.wave is None,
+            f"{wanted} is about messages that are mixed in the round in which they are sent: set "
+            "schedule=synchronous, or leave it out.",
+        )
+    noised = settings.privacy.kind == RECORDS
+    require(
+        not noised or (by_predictions and not defence.receivers),
+        f"privacy={RECORDS} noises what clients say of the test set, which receivers then can't "
+        "check: set contribution.method=predictions and defence.receivers=false.",
+    )
     if not isinstance(told, Beside):
         return
     if isinstance(told, WholeRun) and told.budget is not None:
@@ -98,9 +122,14 @@ def require_that_fits(
         topology.wave is None or topology.present is None or not of_models,
         f"{method} follows clients from round to round: set schedule=synchronous.",
     )
-    defence = federation.defence
-    honest = settings.adversary.kind == "none" and not (defence.c1 or defence.c2)
-    require(honest, f"{method} is of honest federations: leave out adversary and defence.")
+    honest = kind == "none" or lies
+    require(
+        honest and not (defence.c1 or defence.c2),
+        f"{method} meets no lies but those of adversary=d3 about predictions: leave out adversary "
+        "and the defences C1 and C2."
+        if by_predictions
+        else f"{method} is of honest federations: leave out adversary and defence.",
+    )
     require(jax.process_count() == 1, f"{method} concludes in one process: leave out distributed.")
 
 

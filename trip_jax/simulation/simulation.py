@@ -21,7 +21,7 @@ from trip_jax.learning.mesh import mesh_of
 from trip_jax.learning.model import Model
 from trip_jax.learning.models import ModelConfig, as_model
 from trip_jax.learning.precision import require_precision
-from trip_jax.learning.privacy import Guarantee, Privacy
+from trip_jax.learning.privacy import RECORDS, Guarantee, Privacy
 from trip_jax.learning.training import Training
 from trip_jax.protocol import algorithm
 from trip_jax.protocol.adversaries import Adversary
@@ -305,9 +305,11 @@ class Simulation(Prepared):
 
     def _guarantee(self, rounds: int) -> Guarantee | None:
         """The privacy guarantee, after so many rounds, of the client that took part in most."""
-        present = self.topology.present
+        present, privacy = self.topology.present, self.federation.settings.privacy
         most = rounds if present is None else int(present[:rounds].sum(axis=0).max())
-        return self.learner.mechanism.guarantee(most, self.federation.settings.privacy.delta)
+        if privacy.kind == RECORDS:  # also of who is away, as what it trained lives on in others
+            most = privacy.releases(rounds, self.n)
+        return self.learner.mechanism.guarantee(most, privacy.delta)
 
     def _without_coordinator(self, records: Record) -> Outcome:
         """The contributions that clients find by themselves, without a coordinator."""

@@ -12,12 +12,11 @@ control variate. Whether it is near changes the error alone, not what is estimat
 from collections.abc import Callable
 from functools import partial
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
 from trip_jax.attribution import Journal
-from trip_jax.attribution.predictions import centred, played, run_of
+from trip_jax.attribution.predictions import first_logits, played, run_of
 from trip_jax.attribution.replay import final_utilities
 from trip_jax.attribution.surrogate import fitted_response
 from trip_jax.protocol.contributions import Contribution
@@ -48,5 +47,4 @@ def replay_of(simulation: Simulation, method: str) -> Replay:
     journal = Journal.of(honest.run(progress=False).records, honest.topology, learner)
     if method == "surrogate":
         return partial(final_utilities, journal, learner, fitted_response(journal))
-    start = np.asarray(centred(learner.logits(jnp.asarray(journal.start[None])))[0])
-    return partial(played, run_of(journal, start), learner)
+    return partial(played, run_of(journal, first_logits(journal, learner)), learner)

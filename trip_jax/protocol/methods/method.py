@@ -61,6 +61,15 @@ class Method(ABC):
         )
         return cls(**{name: getattr(settings, name) for name in names})
 
+    def facing(self, lie: Any, check: Any) -> "Method":
+        """The method where liars lie so about predictions, and these are checked so.
+
+        Args:
+            lie: a `Lie`.
+            check: a `Check`.
+        """
+        return self
+
     @classmethod
     def about(cls) -> About:
         """What readers of a run's numbers need to know of the method."""
