@@ -62,6 +62,7 @@ for name, value in (
     ("jax_persistent_cache_min_compile_time_secs", 0),
     ("jax_persistent_cache_min_entry_size_bytes", -1),
     ("jax_disable_most_optimizations", True),
+    ("jax_traceback_in_locations_limit", 0),  # programs do not say which lines they come from
 ):
     jax.config.update(name, value)
     os.environ[name.upper()] = str(value)
@@ -219,8 +220,10 @@ TINY = (
     "model.hidden=[8]",
     "training.rounds=1",
     "training.local_epochs=1",
+    "devices=1",
 )
-"""The smallest federation of the command line."""
+"""The smallest federation of the command line, on one device: programs for several take longer to
+compile."""
 
 
 @pytest.fixture
@@ -282,9 +285,17 @@ def command(
 
 
 def python(folder: Path, *arguments: str) -> Outcome:
-    """Python in a process of its own."""
+    """Python in a process of its own, which shares compiled programs with this one.
+
+    JAX tells programs apart by the number of devices that there are, too.
+    """
     process = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={"JAX_NUM_CPU_DEVICES": str(len(jax.devices())), **os.environ},
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     return Outcome(process.returncode, process.stdout, process.stderr)
 

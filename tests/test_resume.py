@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 from dataclasses import replace
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from trip_jax.settings.errors import Interrupted
 from trip_jax.simulation.history import Result, Snapshot
 from trip_jax.simulation.rounds import FiledRounds
 
-RUN = (*TINY, "training.rounds=6", "adversary=d1d2", "defence=both", "n_clients=4", "devices=1")
+RUN = (*TINY, "training.rounds=6", "adversary=d1d2", "defence=both", "n_clients=4")
 """One run for many tests, of other files, too: they share its programs."""
 SAVED = (*RUN, "checkpoint.every=2")
 
@@ -38,9 +39,12 @@ SAVED = (*RUN, "checkpoint.every=2")
 pytestmark = pytest.mark.usefixtures("quick_figures")
 
 
+read_once = cache(trip_jax.load_run)
+
+
 def assert_same(found: Path, expected: Path) -> None:
     """Results are the same, bit for bit; but for seconds, so are the rounds' lines and scores."""
-    one, other = (trip_jax.load_run(folder) for folder in (found, expected))
+    one, other = trip_jax.load_run(found), read_once(expected)
     xarray.testing.assert_identical(one.data, other.data)
     columns = [name for name in one.rounds if not name.startswith("seconds")]
     assert one.rounds[columns].equals(other.rounds[columns])
