@@ -149,7 +149,7 @@ def two_processes(folder: Path, *more: str, interrupted: bool = False) -> list[i
             while not (folder / "0" / "checkpoints" / "2").exists() and time.monotonic() < until:
                 time.sleep(0.01)
             processes[1].terminate()
-        return [process.wait(timeout=100) for process in processes]
+        return [process.wait(timeout=300) for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -92,10 +92,14 @@ def signalling(patch: pytest.MonkeyPatch, number: int, at: int, method: str = "r
             "defence": Defence(c1=True, c2=True),
             "contribution": Contribution(estimator="permutation", budget=28),
         },
-        {"contribution": Contribution(method="surrogate"), "privacy": "dp"},
+        rarely({"contribution": Contribution(method="surrogate"), "privacy": "dp"}),
         rarely({"contribution": Contribution(method="predictions")}),
         {"channel": ChannelConfig("top_k", learning=True), "trust": "own"},
-        {"channel": "top_k", "present": np.eye(3, 6, dtype=bool)[:, ::-1] | (np.arange(6) < 3)},
+        {
+            "channel": "top_k",
+            "privacy": "dp",
+            "present": np.eye(3, 6, dtype=bool)[:, ::-1] | (np.arange(6) < 3),
+        },
     ],
 )
 def test_going_on_from_any_round_gives_the_same(settings: dict[str, Any], tmp_path: Path) -> None:

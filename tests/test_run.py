@@ -489,7 +489,10 @@ BAD = {
         "clients are 0..2",
     ),
     "too_few_devices": ("devices=99", "devices=99", "JAX has"),
-    "no_cluster": ("distributed.coordinator=auto", "distributed.coordinator=auto does not work"),
+    "no_cluster": (
+        "devices=all distributed.coordinator=auto",
+        "distributed.coordinator=auto does not work",
+    ),
     "pooled_away": ("model=cnn model.channels=[4,4,4,4]", "model.channels"),
 }
 
