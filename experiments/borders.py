@@ -1,17 +1,19 @@
 """How near ground truths from fewer coalitions come to those from all, and whether errors hold.
 
     python -m experiments.borders [scale=cpu] [dataset=digits] [model=mlp] [seed=0,1]
-        [distribution=iid,...] [topology=regular,star,...] [budgets=74,128] [draws=20] [out=DIR]
-        [SETTING=VALUE ...]
+        [distribution=iid,...] [topology=regular,star,...] [budgets=64,128] [draws=20]
+        [corrected=none,predictions,surrogate] [out=DIR] [SETTING=VALUE ...]
 
 Truths of cells in which all coalitions are executed are estimated again from some of these: from
-small and large ones (`borders=2`), and from drawn ones by other estimators with so many
-coalitions. Error: root mean square over that of the values. Distance: the mean cosine distance
-between a client's estimated and exact values, which is what an estimated truth adds to tables by
-itself. Coverage: of 1.96 standard errors. Cells and what is kept: as experiments.methods.
+small and large ones (`borders=1`, `borders=2`), and from drawn ones by other estimators with so
+many coalitions; each also corrected by the replay of a method, as `decentralised_truth` can. Error:
+root mean square over that of the values. Distance: the mean cosine distance between a client's
+estimated and exact values, which is what an estimated truth adds to tables by itself. Coverage: of
+1.96 standard errors. Cells and what is kept: as experiments.methods.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -19,30 +21,41 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas
+from matplotlib.figure import Figure
 
 from experiments.coverage import NORMAL, sampled
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import Arrays
-from experiments.paper.cells import COALITIONS, CellStudy
+from experiments.paper.cells import COALITIONS, Cell, CellStudy
 from experiments.paper.paper_values import DISTRIBUTIONS
 from trip_jax.learning.evaluation import UTILITIES
+from trip_jax.runs.figures import MUTED, add_legend
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.shapley import game_values
 from trip_jax.shapley.borders import border_coalitions, border_values
 from trip_jax.shapley.sampling import require_budget
 from trip_jax.truth.metrics import cosine_distance
+from trip_jax.truth.replayed import REPLAYS, replay_of
 from trip_jax.truth.shapley_value import are_all
 
+Games = np.ndarray  # [2^n, n, 3], coalitions by their numbers
+
 DRAWN_BY = ("kernelshap", "stratified")
-BORDERS = 2
+BORDERS = (1, 2)
 MEASURES = ("error", "distance", "coverage")
+ALONE = "none"
+"""No replay: executions alone."""
+FIGURE = "Estimated truths, also corrected by a replay"
+LINES = {ALONE: "-", "predictions": "--", "surrogate": ":"}
 
 
 def borders(arguments: Sequence[str]) -> None:
     """Estimate the truths that were asked for again; write the report."""
     study = asked(arguments)
-    budgets = study.request.numbers("budgets", *((40,) if study.smoke else (74, 128)))
+    budgets = study.request.numbers("budgets", *((40,) if study.smoke else (64, 74, 128)))
     draws = study.request.number("draws", 20, least=1)
+    replays = study.request.among("corrected", (ALONE, *REPLAYS))
     for dataset, model in study.reports():
         rows: list[dict[str, Any]] = []
         for where in product(study.seeds, study.distributions, study.topologies):
@@ -52,11 +65,16 @@ def borders(arguments: Sequence[str]) -> None:
             _require_fewer_than_all(cell.config.n_clients, budgets)
             print(f"{', '.join(map(str, where))}", flush=True)
             named = dict(zip(("seed", "distribution", "topology"), where, strict=True))
-            rows += [named | row for row in _judged(cell.decentralised(), budgets, draws)]
+            truth = cell.decentralised()
+            for replay in replays:
+                replayed = _replayed(cell, replay)
+                found = _judged(truth, replayed, budgets, draws)
+                rows += [named | {"corrected": replay} | row for row in found]
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model, f"{draws} draws")
         written = study.report(dataset, model)
         text = written.write(frame, "Truths from fewer coalitions", title, *_sections(frame))
+        written.draw(partial(draw, frame, title))
         print(f"{text}\nresults in {study.folder}")
 
 
@@ -66,36 +84,56 @@ def asked(arguments: Sequence[str]) -> CellStudy:
         name: f"All coalitions are executed here: leave out {name}={{value}}."
         for name in COALITIONS
     }
-    own = ("budgets", "draws")
+    own = ("budgets", "draws", "corrected")
     return CellStudy("borders", arguments, DISTRIBUTIONS, ("regular", "star"), own, fixed)
 
 
 def _require_fewer_than_all(n: int, budgets: Sequence[int]) -> None:
-    if are_all(n, borders=BORDERS):
-        raise InvalidSetting(f"borders={BORDERS} leaves out none of n_clients={n}: set it to 6.")
+    most = max(BORDERS)
+    if are_all(n, borders=most):
+        raise InvalidSetting(f"borders={most} leaves out none of n_clients={n}: set it to 6.")
     for estimator, budget in product(DRAWN_BY, budgets):
         require_budget(budget, n, estimator, "budgets")
         if budget >= 2**n:
             raise InvalidSetting(f"budgets={budget} must lie below the {2**n} coalitions of all.")
 
 
-def _judged(truth: Arrays, budgets: Sequence[int], draws: int) -> Iterator[dict[str, Any]]:
+def _replayed(cell: Cell, method: str) -> Games:
+    """What a method's replay says of all coalitions, by their numbers; zero of none."""
+    n = cell.config.n_clients
+    if method == ALONE:
+        return np.zeros((2**n, n, len(UTILITIES)))
+
+    def compute() -> Arrays:
+        inside = np.arange(2**n)[:, None] >> np.arange(n) & 1
+        return {"utilities": replay_of(cell.simulation, method)(inside.astype(bool))}
+
+    return cell.computed(f"replay_{method}", compute)["utilities"]
+
+
+def _judged(
+    truth: Arrays, replayed: Games, budgets: Sequence[int], draws: int
+) -> Iterator[dict[str, Any]]:
     """A row for each estimator, budget and utility."""
     n = truth["inside"].shape[1]
     number = 1 << np.arange(n)
-    table = np.zeros_like(truth["utilities"])  # [2^n, n, 3], coalitions by their numbers
-    table[truth["inside"] @ number] = truth["utilities"] - truth["utilities"][0]
+    table = np.zeros_like(replayed)  # what the replay errs by
+    table[truth["inside"] @ number] = truth["utilities"]
+    table -= replayed
+    table -= table[0]
+    known = game_values(replayed)
     exact = truth["values"].swapaxes(0, 1)  # of player j to receiver i: [j, i, 3]
-    inside = border_coalitions(n, BORDERS)
-    values, errors = border_values(inside, table[inside @ number])
-    for row in _measured(values[None], errors[None], exact):
-        yield {"estimator": f"borders={BORDERS}", "coalitions": len(inside)} | row
+    for most in BORDERS:
+        inside = border_coalitions(n, most)
+        values, errors = border_values(inside, table[inside @ number])
+        for row in _measured(known + values[None], errors[None], exact):
+            yield {"estimator": f"borders={most}", "coalitions": len(inside)} | row
     games = jnp.asarray(table.reshape(len(table), -1), jnp.float32)
     keys = jax.random.split(jax.random.key(2026), draws)
     for estimator, budget in product(DRAWN_BY, budgets):
         found = sampled(games, keys, estimator=estimator, budget=budget)
         values, errors = (np.asarray(one).reshape(draws, *exact.shape) for one in found)
-        for row in _measured(values, errors, exact):
+        for row in _measured(known + values, errors, exact):
             yield {"estimator": estimator, "coalitions": budget} | row
 
 
@@ -124,8 +162,8 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
     )
     for utility, rows in frame.groupby("utility", sort=False):
         head = [one for name in MEASURES for one in (name, "worst")]
-        lines = [["estimator", "coalitions", *head]]
-        for key, own in rows.groupby(["estimator", "coalitions"], sort=False):
+        lines = [["estimator", "corrected", "coalitions", *head]]
+        for key, own in rows.groupby(["estimator", "corrected", "coalitions"], sort=False):
             worst = [own.error.max(), own.distance.max(), own.coverage.min()]
             means = [own[name].mean() for name in MEASURES]
             both = [one for pair in zip(means, worst, strict=True) for one in pair]
@@ -134,6 +172,27 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
             lines.append([*map(str, key), *cells])
         yield f"## By {utility}"
         yield report.markdown(lines)
+
+
+def draw(frame: pandas.DataFrame, title: str) -> Figure:
+    """The mean distance to the exact values against how many coalitions are executed."""
+    utilities = list(frame.utility.unique())
+    figure, panels = report.panels(FIGURE, title, 3.2, len(utilities))
+    looks = dict(zip((DRAWN_BY[0], "borders"), report.LOOKS, strict=False))
+    by_choice = ["estimator", "corrected", "coalitions"]
+    for axes, utility in zip(panels, utilities, strict=True):
+        means = frame[frame.utility == utility].groupby(by_choice, as_index=False).distance.mean()
+        for (chosen, (colour, marker)), (replay, line) in product(looks.items(), LINES.items()):
+            is_one = means.estimator.str.startswith(chosen) & (means.corrected == replay)
+            own = means[is_one].sort_values("coalitions")
+            label = chosen if replay == ALONE else f"{chosen}, {replay}"
+            look: dict[str, Any] = {"ms": 3, "lw": 1, "color": colour, "label": label}
+            axes.plot(own.coalitions, own.distance, line + marker, **look)
+        axes.axhline(0.01, color=MUTED, lw=0.5)
+        axes.set(xscale="log", yscale="log", xlabel=f"executions, by {utility}")
+    panels[0].set_ylabel("cosine distance to the exact values")
+    add_legend(panels[0], ncols=2)
+    return figure
 
 
 if __name__ == "__main__":

@@ -2,15 +2,16 @@
 
     python -m experiments.methods [scale=cpu] [dataset=digits] [model=mlp] [seed=0,1,2,3,4]
         [distribution=iid,...] [topology=regular,star,...] [utility=accuracy,loss] [out=DIR]
-        [method=predictions,surrogate,...] [SETTING=VALUE ...]
+        [method=predictions,surrogate,...] [samples=512] [corrected=surrogate] [SETTING=VALUE ...]
 
 All cells are distributions x topologies x seeds; their ground truths are those of vs_shapley and
 topologies where settings agree, and finished cells are kept. A report judges a method by every
 cell: the mean over clients of the cosine distance, as in the paper, and beside it yardsticks that
-punish flat vectors. A method wins a cell where it is nearer to the truth than every null, and than
-TRIP-Shapley, by more than chance: the mean of paired differences over seeds is below zero by more
-than its 95 % interval. Constants of a method that were chosen on some seeds are to be judged on
-others. method= chooses which are compared beside nulls and TRIP-Shapley.
+punish flat vectors. It tells in how many cells a method is nearer to the truth than every null, and
+than TRIP-Shapley, and by how much, with intervals that hold for all methods together. Constants of
+a method that were chosen on some seeds are to be judged on others. method= chooses which are
+compared beside nulls and TRIP-Shapley. `samples` and `corrected` estimate ground truths, as for
+experiments.vs_shapley.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,17 +27,19 @@ from matplotlib.figure import Figure
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.paper.attributions import METHODS, NULLS, RIVALS_OF_COST, Attributed
-from experiments.paper.cells import COALITIONS, CellStudy
+from experiments.paper.cells import COALITIONS, CORRECTED, CellStudy
+from experiments.paper.drawn_truths import by_sampling
 from experiments.paper.measures import TRIP, yardsticks
 from experiments.paper.method_figures import draw_by_method, draw_yardsticks
 from experiments.paper.paper_values import DISTRIBUTIONS
-from experiments.paper.verdicts import by_cell, summary
+from experiments.paper.verdicts import LESS, by_cell, summary
 from experiments.topologies import BEYOND_THE_PAPER
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.figures import MUTED, add_legend
 
 GRAPHS = ("regular", "star", "line", "watts_strogatz", *BEYOND_THE_PAPER)
 CELL = ["distribution", "topology"]
+APART = "distance between two estimates of the truth"
 RIVALS = {"nulls": NULLS, "TRIP": (TRIP,)}
 
 
@@ -45,7 +48,11 @@ class MethodStudy(CellStudy):
 
     def __init__(self, arguments: Sequence[str]):
         super().__init__(
-            "methods", arguments, DISTRIBUTIONS, GRAPHS, ("utility", "method", *COALITIONS)
+            "methods",
+            arguments,
+            DISTRIBUTIONS,
+            GRAPHS,
+            ("utility", "method", *COALITIONS, CORRECTED),
         )
         self.utilities = self.request.among("utility", UTILITIES, "accuracy", "loss")
         every = [
@@ -71,9 +78,11 @@ def methods(arguments: Sequence[str]) -> None:
             where = {"distribution": distribution, "topology": topology, "seed": seed}
             rows += [where | row for row in measured(Attributed(cell), utilities, study.methods)]
         frame = pandas.DataFrame(rows)
-        title = study.about(dataset, model)
+        title = study.about(dataset, model, *cell.executed)
         written = study.report(dataset, model)
         sections = [part for utility in utilities for part in _sections(frame, utility)]
+        if cell.executed:
+            sections.insert(0, _errors_of_truths(frame, utilities))
         text = written.write(frame, "Methods against the Shapley value", title, *sections)
         written.draw(partial(draw, frame, utilities[0], title))
         first = frame[frame.utility == utilities[0]]
@@ -86,16 +95,27 @@ def measured(
     one: Attributed, utilities: Sequence[str], methods: Sequence[str] = tuple(METHODS)
 ) -> Iterator[dict[str, Any]]:
     """A row for every method and utility, judged by the truth of the same utility."""
-    truth = one.cell.decentralised()["values"]
+    truth = one.cell.decentralised()
     for method, utility in product(methods, utilities):
         k = UTILITIES.index(utility)
-        phi, value = one.phi(method)[..., k], truth[..., k]
+        phi, value = one.phi(method)[..., k], truth["values"][..., k]
         yield {
             "utility": utility,
             "method": method,
             **yardsticks(phi, value),
             "evaluations": one.evaluations(method),
+            APART: by_sampling(value, truth["standard_error"][..., k]),
         }
+
+
+def _errors_of_truths(frame: pandas.DataFrame, utilities: Sequence[str]) -> str:
+    """How far the executions that were left out could move a distance."""
+    found = frame.groupby("utility")[APART].mean()
+    each = " and ".join(f"{found[utility]:.4f} by {utility}" for utility in utilities)
+    return (
+        "Ground truths are estimated from some of the coalitions. Two such estimates of one truth, "
+        f"of other coalitions, would be {each} from each other."
+    )
 
 
 def _sections(frame: pandas.DataFrame, utility: str) -> list[str]:
@@ -106,9 +126,8 @@ def _sections(frame: pandas.DataFrame, utility: str) -> list[str]:
         "Means over all cells and seeds: cosine distance as in the paper, correlations within a "
         "row, the relative error of the whole matrix at the best common scale, and the coefficient "
         f"of variation within a row, the truth's being {own['variation of the truth'].mean():.2f}. "
-        "Wins are cells in which a method is nearer to the truth than the best null, and than "
-        "TRIP-Shapley, by paired differences over seeds whose 95 % interval lies below zero; "
-        "ahead are those where the mean difference does.",
+        "Ahead are cells in which a method is nearer to the truth than every null, and than "
+        f"TRIP-Shapley, mean over seeds. {LESS.format('rival')}",
         report.markdown(summary(own, CELL, RIVALS)),
         "Cosine distance by cell, mean ± standard deviation over seeds:",
         report.markdown(by_cell(own, CELL)),

@@ -34,7 +34,7 @@ from experiments.paper.drawn_truths import by_sampling
 from experiments.paper.measures import yardsticks
 from experiments.paper.method_figures import draw_by_method
 from experiments.paper.paper_values import DISTRIBUTIONS
-from experiments.paper.verdicts import HEADINGS, summary
+from experiments.paper.verdicts import HEADINGS, LESS, summary
 from experiments.topologies import BEYOND_THE_PAPER
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.figures import MUTED, add_legend
@@ -209,7 +209,7 @@ def _sections(frame: pandas.DataFrame, utility: str) -> Iterator[str]:
         "All yardsticks against the Shapley value of the same run, means over cells and orders ± "
         "standard deviation over seeds; its variation is "
         f"{orders['own variation of the truth'].mean():.2f}. Nearer than every null are the cells "
-        "ahead; wins, which need two seeds, are more than chance:"
+        f"ahead. {LESS.format('null')}"
     )
     against_truth = orders.assign(**{name: orders[f"own {name}"] for name in HEADINGS})
     against_truth = against_truth[against_truth.method != TRUTH]

@@ -2,7 +2,7 @@
 
     python -m experiments.vs_shapley [scale=cpu] [dataset=fashion_mnist,cifar10] [model=cnn]
         [distribution=iid,sizes] [seed=0,1,2] [normalization=paper] [utility=accuracy]
-        [borders=2] [samples=512] [out=DIR] [SETTING=VALUE ...]
+        [borders=2] [samples=512] [corrected=predictions] [out=DIR] [SETTING=VALUE ...]
 
 Our best method and nulls, which look at no coalition, are further rows. A small cosine distance
 says little: below stand yardsticks that punish flat vectors, and who is nearer to the truth than
@@ -14,7 +14,8 @@ larger steps); scale=smoke is a test. Finished cells are
 kept in DIR/cells and not run again; interrupted, the same command goes on where it was. Further
 settings are those of `python -m trip_jax.run` (training.learning_rate=0.05); n_clients above 12
 needs `samples`, how many coalitions are drawn for the Shapley values. `borders=2` executes those of
-at most two clients and those that lack at most two: 74 of eight clients' 256.
+at most two clients and those that lack at most two: 74 of eight clients' 256. With either of them,
+`corrected=predictions` or `corrected=surrogate` replays the other coalitions by that method.
 """
 
 from collections.abc import Sequence

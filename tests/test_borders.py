@@ -86,7 +86,9 @@ def test_truths_of_cells_are_estimated_again(tmp_path: Path) -> None:
     borders(["scale=smoke", *few, f"out={tmp_path}"])
     (rows,) = tmp_path.glob("borders*.csv")
     frame = pandas.read_csv(rows)
+    assert set(frame.corrected) == {"none", "predictions", "surrogate"}
     assert dict(frame.groupby("estimator").coalitions.first()) == {
+        "borders=1": 14,
         "borders=2": 44,
         "kernelshap": 40,
         "stratified": 40,

@@ -19,6 +19,7 @@ import numpy as np
 import pandas
 import pytest
 from PIL import Image
+from scipy import stats
 
 from experiments.benchmark import benchmark
 from experiments.harness import kept_runs
@@ -26,6 +27,7 @@ from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import Arrays, compose_config, read, write
 from experiments.harness.progress import ExecutionProgress
 from experiments.harness.report import Report
+from experiments.harness.statistics import with_interval
 from experiments.harness.study import setting_of
 from experiments.methods import MethodStudy, methods
 from experiments.paper import cells, tables
@@ -35,7 +37,7 @@ from experiments.paper.drawn_truths import rows_over_draws
 from experiments.paper.measures import NULLS_OF_FEDAVG, TRIP, trip_rows, yardsticks
 from experiments.paper.paper_values import DISTRIBUTIONS, TABLE_1, TABLE_2, TOPOLOGIES
 from experiments.paper.tables import draw_distances, draw_scatter
-from experiments.paper.verdicts import HEADINGS, summary, verdict
+from experiments.paper.verdicts import HEADINGS, differences, summary, verdict
 from experiments.retraining_speed import retraining_speed
 from experiments.topologies import BEYOND_THE_PAPER, topologies
 from experiments.vs_shapley import vs_shapley
@@ -129,15 +131,17 @@ def test_table_1_is_written_with_its_scale_beside_every_number(
     assert yard.count("the truth's variation is") == 3  # utilities
     first, _ = yard.split("By loss")
     head, _, *lines = [line.strip("| ").split(" | ") for line in first.splitlines() if "|" in line]
-    assert head == ["method", *HEADINGS.values(), "ahead of nulls", "wins over nulls"]
+    assert head == ["method", *HEADINGS.values(), "ahead of nulls", "less nulls"]
     accuracy = frame[(frame.utility == "accuracy") & (frame.truth == "accuracy")]
     accuracy = accuracy[accuracy.normalization != "efficient"]
     distance = accuracy.pivot(index="vs_shapley", columns="method", values="distance")
     assert [line[0] for line in lines[:6]] == ["TRIP-Shapley", "surrogate", *NULLS]
-    for method, mean, *_, ahead, wins in lines:
+    for method, mean, *_, ahead, less in lines:
         nulls = NULLS_OF_FEDAVG if method in of_fedavg else list(NULLS)
-        nearer = distance.drop(columns=method).reindex(columns=nulls).min(axis=1) > distance[method]
-        assert (ahead, wins) == (f"{nearer.sum()}/{len(columns)}", "–"), method
+        nearest = distance.drop(columns=method).reindex(columns=nulls).min(axis=1)
+        apart = distance[method] - nearest
+        assert ahead == f"{(apart < 0).sum()}/{len(columns)}", method
+        assert less == f"{apart.mean():+.4f}".replace("+nan", "–"), method
         assert mean == f"{distance[method].mean():.3f}".replace("nan", "–")
     assert frame.paper.isna().all()  # the paper has no digits
     for ending in (".png", "_scatter.png", "_yardsticks.png"):
@@ -207,17 +211,29 @@ def test_who_is_nearer_than_the_nulls_and_who_by_chance() -> None:
         for here in [distances[method] if column == "a" else [0.5, 0.5, 0.5]]
     )
     found = verdict(frame, ["column"], {"nulls": NULLS}).set_index(["column", "method"])
-    ahead, wins = found["ahead of nulls"], found["wins over nulls"]
+    ahead = found["ahead of nulls"]
     assert set(ahead.a[ahead.a].index) == {"surely", "by chance", "equal"}
-    assert set(wins.a[wins.a].index) == {"surely", "equal"}
-    assert not ahead.b.any() and not wins.b.any()  # all the same
+    assert not ahead.b.any()  # all the same
+
+    less = {method: differences(frame, ["column"], method, NULLS) for method in distances}
+    np.testing.assert_allclose(less["surely"], -0.1)  # 0.2 nearer in one of two columns
+    np.testing.assert_allclose(less["by chance"], [-0.1, 0.095, -0.015])
+    np.testing.assert_allclose(less["equal"], -0.05)
+    np.testing.assert_array_equal(less["a tie but for rounding"], 0)
+    np.testing.assert_array_equal(less["silent"], 0)  # of the other column alone
 
     frame[list(HEADINGS)[1:]] = 0.25
-    head, first, *_ = summary(frame, ["column"], {"nulls": NULLS})
-    assert first[:3] == ["surely", "0.305 ± 0.005", "0.25 ± 0.00"]
-    assert dict(zip(head, first, strict=True))["wins over nulls"] == "1/2"
+    head, *lines = summary(frame, ["column"], {"nulls": NULLS})
+    by_method = {line[0]: dict(zip(head, line, strict=True)) for line in lines}
+    assert lines[0][:3] == ["surely", "0.305 ± 0.005", "0.25 ± 0.00"]
+    assert by_method["surely"]["less nulls"] == "-0.1000 (-0.1000 to -0.1000)"
+    # Seven methods: each of seven intervals at a level of 1 - .05 / 7.
+    half = stats.t.ppf(1 - 0.05 / 14, 2) * stats.sem([-0.1, 0.095, -0.015])
+    assert by_method["by chance"]["less nulls"] == with_interval(
+        -0.02 / 3, (-0.02 / 3 - half, -0.02 / 3 + half)
+    )
     (_, alone, *_) = summary(frame[frame.seed == 0], ["column"], {"nulls": NULLS})
-    assert alone[1] == "0.300" and alone[-2:] == ["1/2", "–"]
+    assert alone[1] == "0.300" and alone[-2:] == ["1/2", "-0.1000"]
 
 
 def test_what_an_estimated_truth_leaves_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +291,7 @@ def test_methods_are_judged_in_the_cells_of_the_tables(
     distances = cosine_distance(cell.trip.phi.values, cell.decentralised()["values"][..., 0])
     assert trip.distance.item() == pytest.approx(distances.mean(), rel=1e-3, abs=1e-6)
     text = report.file(".md").read_text()
-    assert "## By accuracy" in text and "## By loss" in text and "| wins over TRIP |" in text
+    assert "## By accuracy" in text and "## By loss" in text and "| less TRIP |" in text
     if thorough:
         with Image.open(report.file(".png")) as figure:
             assert figure.info["Description"] == report.command

@@ -321,6 +321,10 @@ def test_results_of_two_machines_are_joined(tmp_path: Path) -> None:
     for folder, name in ((one, "cell-1"), (tmp_path / "other", "cell-2")):
         (folder / "tables" / "cells" / name).mkdir(parents=True)
         (folder / "tables" / "cells" / name / "decentralised.npz").write_text(name)
+    added = tmp_path / "other" / "tables" / "cells" / "cell-1" / "trip" / "results.nc"
+    added.parent.mkdir(parents=True)
+    added.write_text("run")  # a part of a federation that the other machine alone has
+    (one / "tables" / "cells" / "cell-1" / "trip").mkdir()
     other = state(tmp_path / "other", 0.7, machine="second", part="more")
     state(other, 0.50001, machine="second")  # the same unit, but for rounding
     out = tmp_path / "out"
@@ -332,6 +336,7 @@ def test_results_of_two_machines_are_joined(tmp_path: Path) -> None:
     ]
     kept = sorted(path.read_text() for path in out.glob("tables/cells/*/*.npz"))
     assert kept == ["cell-1", "cell-2"]
+    assert (out / added.relative_to(other)).read_text() == "run"
     before = (out / "paper.csv").read_bytes()
     merge([str(one), str(out), f"out={out}"])  # what is joined already changes nothing
     assert (out / "paper.csv").read_bytes() == before

@@ -8,7 +8,7 @@ from trip_jax.cli.command import Parser, command
 from trip_jax.runs.own_files import is_marked, is_table, refuse_others
 from trip_jax.runs.pages.comparison import Comparison
 from trip_jax.settings.errors import InvalidSetting
-from trip_node.cli.lines import say
+from trip_node.settings.lines import say
 
 
 @command

@@ -7,7 +7,7 @@ from pathlib import Path
 from trip_jax.cli.command import Parser, command
 from trip_jax.runs.directory import write_report
 from trip_jax.runs.reading import load_run
-from trip_node.cli.lines import say
+from trip_node.settings.lines import say
 
 
 @command

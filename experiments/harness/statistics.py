@@ -11,17 +11,21 @@ LEVEL = 0.95
 RESAMPLES = 9_999
 
 
-def interval_over_seeds(values: np.ndarray) -> tuple[float, float]:
-    """Student's interval for the mean of one value a seed; not a number for a single seed."""
+def interval_over_seeds(values: np.ndarray, comparisons: int = 1) -> tuple[float, float]:
+    """Student's interval for the mean of one value a seed; not a number for a single seed.
+
+    Args:
+        comparisons: intervals that are to hold their means together (Bonferroni's inequality).
+    """
     if len(values) < 2:
         return nan, nan
-    half = student(len(values)) * stats.sem(values)
+    half = student(len(values), comparisons) * stats.sem(values)
     return float(values.mean() - half), float(values.mean() + half)
 
 
-def student(count: int) -> float:
-    """How many standard errors, estimated from so many values, the interval extends."""
-    return float(stats.t.ppf((1 + LEVEL) / 2, count - 1))
+def student(count: int, comparisons: int = 1) -> float:
+    """How many standard errors, estimated from so many values, each of the intervals extends."""
+    return float(stats.t.isf((1 - LEVEL) / 2 / comparisons, count - 1))
 
 
 def with_interval(value: float, interval: tuple[float, float], digits: int = 4) -> str:

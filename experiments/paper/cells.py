@@ -21,16 +21,19 @@ from trip_jax.runs.progress import duration
 from trip_jax.runs.reading import is_over
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.truth.centralized.fedavg import Models, coalition_utilities, fedavg
+from trip_jax.truth.replayed import REPLAYS
 from trip_jax.truth.shapley_value import (
     GroundTruth,
     are_all,
     centralised_truth,
     decentralised_truth,
+    refuse_no_effect,
     require_coalitions,
 )
 
 MAX_TABULATED = 16  # clients
 COALITIONS = ("samples", "borders")  # settings that choose those of ground truths
+CORRECTED = "corrected"  # the setting that names a replay of those that are not executed
 
 CPU: Mapping[tuple[str, str], Settings] = {
     ("fashion_mnist", "cnn"): ("dataset.train_size=1280",),
@@ -72,10 +75,12 @@ class Cell(KeptRun):
         name: what the cell is called in its run's title.
         samples, borders: which coalitions are executed for the ground truths, as for
             `require_coalitions`; all if None.
+        corrected: the method whose replay tells of the other coalitions, as for
+            `decentralised_truth`.
         beyond: as for `KeptRun`.
 
     Raises:
-        InvalidSetting: too many coalitions.
+        InvalidSetting: too many coalitions, or a replay where all are executed.
     """
 
     def __init__(
@@ -85,25 +90,44 @@ class Cell(KeptRun):
         name: str,
         samples: int | None = None,
         borders: int | None = None,
+        corrected: str | None = None,
         **beyond: Any,
     ):
         require_coalitions(config.n_clients, samples=samples, borders=borders)
         if are_all(config.n_clients, samples, borders):
+            refuse_no_effect(corrected)
             samples = borders = None
+        if corrected is not None:
+            beyond[CORRECTED] = corrected
         if config.adversary.kind != "none" or config.defence.c1 or config.defence.c2:
             raise InvalidSetting(
                 "Ground truths are of honest federations: leave out adversary and defence."
             )
         super().__init__(folder, config, name, samples=samples, borders=borders, **beyond)
-        self.samples, self.borders = samples, borders
+        self.samples, self.borders, self.corrected = samples, borders, corrected
+
+    @property
+    def executed(self) -> list[str]:
+        """Which coalitions the ground truths are of, for titles; nothing where it is all."""
+        parts = []
+        if self.samples is not None:
+            parts.append(f"Shapley values from {self.samples:,} sampled coalitions")
+        if self.borders is not None:
+            most = f"{self.borders} clients at most, or all but {self.borders}"
+            parts.append(f"Shapley values from coalitions of {most}")
+        if self.corrected is not None:
+            parts.append(f"corrected by the replay of {self.corrected}")
+        return parts
 
     def decentralised(self) -> Arrays:
         """The Shapley values [n, n, 3] of the federation, by re-execution."""
-        return self.computed("decentralised", lambda: self._reexecuted(decentralised_truth))
+        truth_of = partial(decentralised_truth, corrected=self.corrected)
+        return self.computed("decentralised", lambda: self._reexecuted("decentralised", truth_of))
 
     def centralised(self) -> Arrays:
         """The Shapley values [1, n, 3] of FedAvg among the same clients, by re-execution."""
-        return self.computed("centralised", lambda: self._reexecuted(centralised_truth))
+        truth_of = centralised_truth
+        return self.computed("centralised", lambda: self._reexecuted("centralised", truth_of))
 
     def fedavg_tables(self) -> Arrays:
         """Utilities of all coalition models of FedAvg's rounds, `rounds` [T, 2^n, 3], and of the
@@ -124,8 +148,7 @@ class Cell(KeptRun):
                 f"n_clients={self.config.n_clients} to {MAX_TABULATED} or less."
             )
 
-    def _reexecuted(self, truth_of: Callable[..., GroundTruth]) -> Arrays:
-        part = truth_of.__name__.removesuffix("_truth")
+    def _reexecuted(self, part: str, truth_of: Callable[..., GroundTruth]) -> Arrays:
         checkpoints = self.checkpoints(part)
         kept = checkpoints.newest()[0] or {"finished": None, "seconds": np.zeros(())}
         seconds = _seconds(kept["seconds"])
@@ -212,7 +235,7 @@ class CellStudy(Study):
         arguments: Sequence[str],
         distributions: Sequence[str] = ("iid",),
         topologies: Sequence[str] = ("regular",),
-        names: Collection[str] = ("normalization", "utility", *COALITIONS),
+        names: Collection[str] = ("normalization", "utility", *COALITIONS, CORRECTED),
         fixed: dict[str, str] | None = None,
     ):
         names = ("distribution", "topology", *names)
@@ -222,9 +245,11 @@ class CellStudy(Study):
             if len(values) == 1:
                 request.one(name, values[0])
         # Which coalitions are executed: all where neither is given.
-        self.coalitions = {
+        self.coalitions: dict[str, Any] = {
             name: request.numbers(name)[0] for name in COALITIONS if request.one(name, "")
         }
+        if request.one(CORRECTED, ""):
+            (self.coalitions[CORRECTED],) = request.among(CORRECTED, REPLAYS)
         self.distributions = request.several("distribution", *distributions)
         self.topologies = request.several("topology", *topologies)
         self.normalizations = request.among("normalization", ("paper", "efficient"))

@@ -27,7 +27,7 @@ from experiments.paper.measures import (
     trip_rows,
 )
 from experiments.paper.method_figures import draw_yardsticks
-from experiments.paper.verdicts import summary
+from experiments.paper.verdicts import LESS, summary
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.figures import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
 from trip_jax.truth.metrics import cosine_distance
@@ -110,12 +110,7 @@ class Table:
             examples += f" to {cost.examples.max():,}"
         scale, seeds = self.study.said(model)
         what = f"{dataset}, {model}, {self.setting}, {scale}: {examples} training examples in all"
-        parts = [what, seeds, *self.study.settings(dataset, model)]
-        if one.samples is not None:
-            parts.append(f"Shapley values from {one.samples:,} sampled coalitions")
-        if one.borders is not None:
-            most = f"{one.borders} clients at most, or all but {one.borders}"
-            parts.append(f"Shapley values from coalitions of {most}")
+        parts = [what, seeds, *self.study.settings(dataset, model), *one.executed]
         return ", ".join(parts)
 
     def _sections(
@@ -179,9 +174,7 @@ class Table:
             "over seeds: cosine distance, Pearson's coefficient (the cosine of centred rows) and "
             "Spearman's within a row, the relative error of all rows at the best common scale, and "
             "the coefficient of variation within a row. Ahead of nulls are columns in which the "
-            "mean cosine distance is below that of every other null; wins, which need two seeds, "
-            "are those where the mean paired difference from each is below zero by more than its "
-            "95 % interval."
+            f"mean cosine distance is below that of every other null. {LESS.format('null')}"
         )
         methods = list(dict.fromkeys(own[own.truth_of == FEDAVG].method))
         if methods:

@@ -7,7 +7,7 @@ import pandas
 
 from experiments.harness import report
 from experiments.harness.report import number, spread, with_spread
-from experiments.harness.statistics import interval_over_seeds
+from experiments.harness.statistics import interval_over_seeds, with_interval
 
 HEADINGS = {
     "distance": "distance",
@@ -21,15 +21,20 @@ HEADINGS = {
 ROUNDING = 1e-6
 """Distances of the same run that differ by less are the same."""
 
+LESS = (
+    "Less is the distance minus that of the cell's nearest {}, mean over cells. Its 95 % intervals "
+    "are over seeds, and hold for all of the table together (Bonferroni)."
+)
+"""What the columns of differences say."""
+
 Rivals = Mapping[str, Sequence[str]]  # methods, by what they are called together
 
 
 def verdict(frame: pandas.DataFrame, cell: list[str], rivals: Rivals) -> pandas.DataFrame:
     """A row for every cell and method: whether it is nearer to the truth than its rivals.
 
-    It is ahead where its distance, mean over seeds, is below that of each rival. It wins where this
-    is more than chance: each mean of paired differences over seeds is below zero by more than its
-    95 % interval. A rival that has no distance is none, and a method that has none is not nearer.
+    It is ahead where its distance, mean over seeds, is below that of each rival. A rival that has
+    no distance is none, and a method that has none is not nearer.
 
     Args:
         frame: a row for every cell, method and seed, and its `distance`.
@@ -41,33 +46,54 @@ def verdict(frame: pandas.DataFrame, cell: list[str], rivals: Rivals) -> pandas.
         for method in distance:
             row = dict(zip(cell, which, strict=True)) | {"method": method}
             for name, methods in rivals.items():
-                others = [distance[one].dropna() for one in methods if one in distance.columns]
-                apart = [
-                    (distance[method] - other)[other.index].to_numpy()
-                    for other in others
-                    if len(other) and other.name != method
-                ]
-                less = [np.where(abs(one) < ROUNDING, 0, one) for one in apart]
-                ahead = bool(less) and all(one.mean() < 0 for one in less)
-                row[f"ahead of {name}"] = ahead
-                row[f"wins over {name}"] = ahead and all(
-                    interval_over_seeds(one)[1] < 0 for one in less
-                )
+                apart = _apart(distance, str(method), methods)
+                row[f"ahead of {name}"] = not apart.empty and bool((apart.mean() < 0).all())
             found.append(row)
     return pandas.DataFrame(found)
 
 
-def summary(frame: pandas.DataFrame, cell: list[str], rivals: Rivals) -> list[list[str]]:
-    """A line for every method, after their head: yardsticks, means over cells with their spread
-    over seeds, and in how many cells it is nearer to the truth than its rivals.
+def differences(
+    frame: pandas.DataFrame, cell: list[str], method: str, rivals: Sequence[str]
+) -> pandas.Series:
+    """By seed, a method's distance less that of the rival nearest to the truth, mean over cells.
+
+    The nearest rival of a cell is that of the least distance, mean over seeds. Cells in which the
+    method or all rivals have no distance do not count.
 
     Args:
-        frame, cell, rivals: as for `verdict`; wins need two seeds.
+        frame, cell: as for `verdict`.
+    """
+    found = []
+    for _, rows in frame.groupby(cell, sort=False):
+        distance = rows.pivot(index="seed", columns="method", values="distance")
+        apart = _apart(distance, method, rivals)
+        if not apart.empty:
+            nearest = distance[apart.columns].mean().idxmin()
+            found.append(apart[nearest])
+    return pandas.concat(found, axis=1).mean(axis=1) if found else pandas.Series(dtype=float)
+
+
+def _apart(distance: pandas.DataFrame, method: str, rivals: Sequence[str]) -> pandas.DataFrame:
+    """Distances by seed less those of each rival that has them."""
+    others = [one for one in rivals if one in distance and one != method]
+    there = [one for one in others if not distance[one].isna().all()]
+    apart = distance[there].rsub(distance[method], axis=0)
+    return apart.where(apart.abs() >= ROUNDING, 0).where(apart.notna())
+
+
+def summary(frame: pandas.DataFrame, cell: list[str], rivals: Rivals) -> list[list[str]]:
+    """A line for every method, after their head: yardsticks, means over cells with their spread
+    over seeds, in how many cells it is nearer to the truth than its rivals, and by how much.
+
+    Args:
+        frame, cell, rivals: as for `verdict`; intervals need two seeds.
     """
     verdicts = verdict(frame, cell, rivals)
-    counted = list(verdicts.columns.drop([*cell, "method"]))
-    lines = [["method", *HEADINGS.values(), *counted]]
-    for method, rows in frame.groupby("method", sort=False):
+    methods = list(dict.fromkeys(frame.method))
+    head = [part for name in rivals for part in (f"ahead of {name}", f"less {name}")]
+    lines = [["method", *HEADINGS.values(), *head]]
+    for method in methods:
+        rows = frame[frame.method == method]
         by_cell, by_seed = rows.groupby(cell), rows.groupby("seed")
         means = []
         for name in HEADINGS:
@@ -75,12 +101,21 @@ def summary(frame: pandas.DataFrame, cell: list[str], rivals: Rivals) -> list[li
             mean = number(by_cell[name].mean().mean(), digits)
             means.append(mean + spread(by_seed[name].mean(), digits))
         of_method = verdicts[verdicts.method == method]
-        counts = [
-            "–" if name.startswith("wins") and len(by_seed) < 2 else f"{here.sum()}/{len(here)}"
-            for name, here in of_method[counted].items()
-        ]
+        counts = []
+        for name, others in rivals.items():
+            here = of_method[f"ahead of {name}"]
+            apart = differences(frame, cell, method, others).dropna().to_numpy()
+            interval = interval_over_seeds(apart, comparisons=len(methods) * len(rivals))
+            counts += [f"{here.sum()}/{len(here)}", _said(apart, interval)]
         lines.append([str(method), *means, *counts])
     return lines
+
+
+def _said(apart: np.ndarray, interval: tuple[float, float]) -> str:
+    if len(apart) == 0:
+        return "–"
+    mean = float(apart.mean())
+    return f"{mean:+.4f}" if np.isnan(interval).any() else with_interval(mean, interval)
 
 
 def by_cell(frame: pandas.DataFrame, cell: list[str]) -> Iterator[list[str]]:
@@ -107,8 +142,7 @@ def yardstick_sections(
         "correlations within a row, the relative error of all rows at the best common scale, and "
         "the coefficient of variation within a row, the truth's being "
         f"{frame['variation of the truth'].mean():.2f}. Ahead of nulls are cells in which the mean "
-        "distance is below that of every other null; wins, which need two seeds, those where each "
-        "mean paired difference is below zero by more than its 95 % interval."
+        f"distance is below that of every other null. {LESS.format('null')}"
     )
     yield report.markdown(summary(frame, cell, {"nulls": nulls}))
     yield "Cosine distance by cell, mean ± standard deviation over seeds:"

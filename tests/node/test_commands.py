@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from trip_node.cli.lines import say
 from trip_node.cli.main import USAGE, main
 from trip_node.cli.streams import settle
 from trip_node.deployment.table_file import read_table
 from trip_node.settings.errors import InvalidSetting, Notice
+from trip_node.settings.lines import say
 
 LINES = ["round,client,member,weight,lcv", "1,a,a,1,0.5", "1,b,b,1,0.25", "1,b,a,1,0.5"]
 Captured = pytest.CaptureFixture[str]

@@ -31,7 +31,7 @@ from trip_jax.runs.started import note_start, start_of
 from trip_jax.runs.sweep import FAILED, FAILURE, read_job, write_table
 from trip_jax.settings.errors import Interrupted, InvalidSetting
 from trip_jax.simulation.observer import Observer
-from trip_node.cli.lines import say
+from trip_node.settings.lines import say
 
 USAGE = """\
 trip-jax run [+experiment=NAME] [GROUP=CHOICE ...] [SETTING=VALUE ...] [-m]

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from trip_jax.runs.progress import columns
 from trip_jax.runs.scores import percent
 from trip_jax.runs.sweep import FAILED, OF_SCORE, TABLE, write_table
-from trip_node.cli.lines import say
+from trip_node.settings.lines import say
 
 if TYPE_CHECKING:
     import pandas

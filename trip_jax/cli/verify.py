@@ -5,7 +5,7 @@ from pathlib import Path
 
 from trip_jax.cli.command import Parser, command
 from trip_jax.runs.verify import verify
-from trip_node.cli.lines import say
+from trip_node.settings.lines import say
 
 
 @command

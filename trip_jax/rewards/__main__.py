@@ -26,8 +26,8 @@ from trip_jax.runs.schema import config_of_run
 from trip_jax.settings import choice, require
 from trip_jax.settings.errors import InvalidSetting
 from trip_node.cli import rewards as of_scores
-from trip_node.cli.lines import say
 from trip_node.cli.rewards import COLUMNS, FILE, RESULTS, SCORES, paid_out, parser_of
+from trip_node.settings.lines import say
 from trip_node.settings.own_files import is_table, refuse_others
 
 

@@ -39,7 +39,7 @@ from trip_jax.simulation import Simulation
 from trip_jax.simulation.history import Snapshot
 from trip_jax.simulation.observer import Observer, as_observer
 from trip_jax.tracking import TRACKERS, Tracked, Tracker
-from trip_node.cli.lines import say
+from trip_node.settings.lines import say
 
 
 def run(

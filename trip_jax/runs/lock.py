@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trip_jax.runs.own_files import refuse_links
 from trip_jax.settings.errors import InvalidSetting
-from trip_node.cli.lines import say
+from trip_node.settings.lines import say
 
 LOCK = ".lock"
 

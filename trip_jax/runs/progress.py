@@ -10,7 +10,7 @@ import numpy as np
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.state import Record
 from trip_jax.simulation.history import Timing
-from trip_node.cli.lines import columns, in_lines, say
+from trip_node.settings.lines import columns, in_lines, say
 
 __all__ = ["RoundProgress", "bar_format", "columns", "duration", "in_lines"]
 

@@ -18,7 +18,7 @@ from trip_jax.runs.provenance import inputs_hash, result_settings
 from trip_jax.simulation import Simulation, rounds
 from trip_jax.simulation.history import Snapshot, Timing
 from trip_jax.simulation.rounds import FiledRounds
-from trip_node.cli.lines import say
+from trip_node.settings.lines import say
 
 SECONDS_BETWEEN = 60.0  # checkpoints, unless checkpoint.every says it in rounds
 FOLDER = "checkpoints"

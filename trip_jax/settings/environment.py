@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from trip_jax.settings.errors import InvalidSetting
-from trip_node.cli.lines import say
+from trip_node.settings.lines import say
 
 READERS = ("jax", "flax", "jaxtyping")
 """These libraries; their variables begin with their names."""

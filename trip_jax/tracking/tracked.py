@@ -8,7 +8,7 @@ from typing import Any
 
 from trip_jax.settings.credentials import masked
 from trip_jax.tracking.tracker import Tracker
-from trip_node.cli.lines import say
+from trip_node.settings.lines import say
 
 
 class Tracked:

@@ -86,10 +86,7 @@ def decentralised_truth(
     chosen = {name: options[name] for name in ("samples", "borders") if name in options}
     require_coalitions(simulation.n, options.get("max_coalitions", MOST), **chosen)
     if are_all(simulation.n, **chosen):
-        raise InvalidSetting(
-            f"corrected={corrected} has no effect where all coalitions are executed: leave it out, "
-            "or give samples or borders."
-        )
+        refuse_no_effect(corrected)
     return _truth(simulation, process, replay=replay_of(simulation, corrected), **options)
 
 
@@ -155,6 +152,15 @@ def require_coalitions(
         raise InvalidSetting(
             f"n_clients={n} has {executed:,} coalitions to execute again, above "
             f"max_coalitions={max_coalitions:,}: lower n_clients or {way_out}."
+        )
+
+
+def refuse_no_effect(corrected: str | None) -> None:
+    """Refuse a replay of coalitions that are executed themselves."""
+    if corrected is not None:
+        raise InvalidSetting(
+            f"corrected={corrected} has no effect where all coalitions are executed: leave it out, "
+            "or give samples or borders."
         )
 
 

@@ -95,10 +95,19 @@ def _refuse_differences(folders: Sequence[Path], one: Record, other: Record) -> 
 
 
 def _copy_federations(folder: Path, out: Path) -> None:
-    """What single experiments go on from; a federation that `out` has stays as it is."""
+    """Copy what single experiments go on from.
+
+    Each file or folder of a federation, such as its run or one of its truths, is copied whole, and
+    only where `out` lacks it.
+    """
     for kept in KEPT:
-        source = folder / kept
-        for federation in sorted(source.iterdir()) if source.is_dir() else ():
-            target = out / kept / federation.name
-            if not target.exists() and not federation.is_symlink():
-                shutil.copytree(federation, target, symlinks=True)
+        for part in sorted((folder / kept).glob("*/*")):
+            target = out / kept / part.parent.name / part.name
+            linked = part.is_symlink() or part.parent.is_symlink()
+            if linked or target.is_file() or (target.is_dir() and any(target.iterdir())):
+                continue
+            if part.is_dir():
+                shutil.copytree(part, target, symlinks=True, dirs_exist_ok=True)
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(part, target)

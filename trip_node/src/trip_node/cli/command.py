@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, NoReturn
 
-from trip_node.cli.lines import in_lines, say
 from trip_node.cli.streams import lost, settle
 from trip_node.settings.errors import InvalidSetting
+from trip_node.settings.lines import in_lines, say
 
 Main = Callable[..., int | None]
 

@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 
 from trip_node.cli.command import Parser, command
-from trip_node.cli.lines import say
 from trip_node.cli.predictions import (
     from_predictions,
     is_served,
@@ -45,6 +44,7 @@ from trip_node.protocol.reports import Verdict
 from trip_node.settings.capacity import require_capacity
 from trip_node.settings.declared import path_of
 from trip_node.settings.errors import InvalidSetting
+from trip_node.settings.lines import say
 from trip_node.settings.plurals import counted
 
 

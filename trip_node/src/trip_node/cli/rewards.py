@@ -8,11 +8,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from trip_node.cli.command import Parser, command
-from trip_node.cli.lines import say
 from trip_node.node.csv_lines import csv_lines
 from trip_node.rewards import DEFAULT, PAYMENTS, in_cents, payments
 from trip_node.settings import choice, require
 from trip_node.settings.errors import InvalidSetting
+from trip_node.settings.lines import say
 from trip_node.settings.own_files import is_table, refuse_others
 
 FILE = "rewards.csv"

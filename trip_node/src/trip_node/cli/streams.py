@@ -9,8 +9,8 @@ import warnings
 from contextlib import suppress
 from typing import Any
 
-from trip_node.cli.lines import say
 from trip_node.settings.errors import Notice
+from trip_node.settings.lines import say
 
 
 class Stream:

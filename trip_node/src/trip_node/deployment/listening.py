@@ -10,7 +10,6 @@ import uvicorn
 from filelock import FileLock, Timeout
 from starlette.applications import Starlette
 
-from trip_node.cli.lines import say
 from trip_node.deployment.application import application
 from trip_node.deployment.connections import BACKLOG, PatientProtocol, most_connections
 from trip_node.deployment.ledger import Ledger
@@ -22,6 +21,7 @@ from trip_node.protocol.defences import C2Settings
 from trip_node.settings import above_zero
 from trip_node.settings.capacity import require_capacity
 from trip_node.settings.errors import InvalidSetting
+from trip_node.settings.lines import say
 
 LEDGER = "reports.sqlite"
 
