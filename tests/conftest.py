@@ -62,7 +62,6 @@ for name, value in (
     ("jax_persistent_cache_min_compile_time_secs", 0),
     ("jax_persistent_cache_min_entry_size_bytes", -1),
     ("jax_disable_most_optimizations", True),
-    ("jax_traceback_in_locations_limit", 0),  # programs do not say which lines they come from
 ):
     jax.config.update(name, value)
     os.environ[name.upper()] = str(value)
