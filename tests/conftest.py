@@ -75,6 +75,9 @@ QUICK_TO_COMPILE = (
 )
 """XLA's older emitters take half the time to compile, and one thread the least."""
 
+MAX_MAPPINGS = 40_000
+"""Beyond so many, compiled programs are dropped after a file: the next one may need the rest."""
+
 settings.register_profile("usual", max_examples=25, deadline=None)
 settings.register_profile("thorough", max_examples=500, deadline=None)
 
@@ -172,6 +175,15 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
     return copy_of
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_mappings() -> Iterator[None]:
+    """Each program takes 8 to 40 of the 65,530 memory mappings that Linux grants a process."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MAX_MAPPINGS:
+        jax.clear_caches()
+
+
 @pytest.fixture
 def kept_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """No program is forgotten within a test that counts them.
@@ -205,8 +217,12 @@ def quick_figures() -> Iterator[None]:
 
 @pytest.fixture
 def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    unrender(monkeypatch)
+
+
+def unrender(patch: pytest.MonkeyPatch) -> None:
     """Experiments draw figures and do not write them, which takes longest."""
-    monkeypatch.setattr("experiments.harness.report.Report.save", lambda *_: None)
+    patch.setattr("experiments.harness.report.Report.save", lambda *_: None)
 
 
 TINY = (
@@ -219,8 +235,10 @@ TINY = (
     "model.hidden=[8]",
     "training.rounds=1",
     "training.local_epochs=1",
+    "devices=1",
 )
-"""The smallest federation of the command line."""
+"""The smallest federation of the command line, on one device: programs for several take longer to
+compile."""
 
 
 @pytest.fixture
@@ -282,9 +300,17 @@ def command(
 
 
 def python(folder: Path, *arguments: str) -> Outcome:
-    """Python in a process of its own."""
+    """Python in a process of its own, which shares compiled programs with this one.
+
+    JAX tells programs apart by the number of devices that there are, too.
+    """
     process = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={"JAX_NUM_CPU_DEVICES": str(len(jax.devices())), **os.environ},
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     return Outcome(process.returncode, process.stdout, process.stderr)
 
@@ -303,15 +329,23 @@ def config_of(*overrides: str) -> Config:
     return config_from(composed(*overrides))
 
 
+def tiny_config(*overrides: str) -> Config:
+    """What the command line makes of the tiny federation with these settings.
+
+    Hydra composes the same choices of groups once.
+    """
+    choices = [one for one in overrides if "." not in one.partition("=")[0]]
+    values = [one.lstrip("+") for one in overrides if one not in choices]
+    return config_from(OmegaConf.merge(composed(*TINY, *choices), OmegaConf.from_dotlist(values)))
+
+
 def refusal(*overrides: str) -> str:
     """The sentence by which the command line refuses the tiny federation with these settings.
 
-    Hydra composes the same choices of groups once; `command` shows what a refused command leaves.
+    `command` shows what a refused command leaves.
     """
-    choices = [one for one in overrides if "." not in one.partition("=")[0]]
-    values = OmegaConf.from_dotlist([one for one in overrides if one not in choices])
     try:
-        config = config_from(OmegaConf.merge(composed(*TINY, *choices), values))
+        config = tiny_config(*overrides)
         refuse_idle(config, overrides, in_sweep=False)
         prepare(config)
     except USER_ERRORS as error:

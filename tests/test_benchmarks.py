@@ -17,6 +17,7 @@ from experiments.step import step
 from trip_jax.settings.errors import Interrupted, InvalidSetting
 
 
+@pytest.mark.thorough
 def test_forms_of_the_cnn_are_timed_and_the_one_taken_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("quick_figures")
 
 @pytest.fixture(scope="module")
 def whole(once: Once) -> Path:
-    return once("plain_environment", lambda folder: run(config_of(*TINY, "devices=1"), folder))
+    return once("over", lambda folder: run(config_of(*TINY), folder))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ HOSTILE = {
     "JAX_DEFAULT_MATMUL_PRECISION": "bfloat16",
     "JAX_NUM_CPU_DEVICES": "0",
 }
-RUN = f"{sys.executable} -m trip_jax.run {' '.join(map(repr, TINY))} devices=1 hydra.run.dir=run"
+RUN = f"{sys.executable} -m trip_jax.run {' '.join(map(repr, TINY))} hydra.run.dir=run"
 
 
 def shell(folder: Path, line: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -255,5 +255,5 @@ def test_results_are_there_before_what_shows_them(
         raise OSError(errno.ENOSPC, "No space left on device", "a.png")
 
     monkeypatch.setattr("trip_jax.runs.figures.draw_all", fail)
-    assert "No space left" in command(*TINY, "devices=1", "hydra.run.dir=run").error
+    assert "No space left" in command(*TINY, "hydra.run.dir=run").error
     assert load_run(tmp_path / "run").summary["status"] == "finished"

@@ -65,6 +65,22 @@ def test_a_semivalue(plain: Result) -> None:
     assert lcv.any() and not np.allclose(lcv, plain.records.lcv[0, ..., LOSS])
 
 
+def test_an_object_of_a_user_drops_the_programs_that_may_hold_the_older_of_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of this package drops none."""
+    dropped: list[str] = []
+    name = "of_the_last"
+    monkeypatch.setattr(jax, "clear_caches", lambda: dropped.append(name))
+    LISTENERS.append(forget_namesake)
+    SEMIVALUES(name)(SEMIVALUES["shapley"])
+    assert not dropped
+    for factor in (1, 2):
+        SEMIVALUES(name)(lambda m, s, factor=factor: float(factor * (s == m - 1)))
+        assert len(dropped) == factor and SEMIVALUES[name](3, 2) == factor
+
+
+@pytest.mark.thorough
 def test_a_name_goes_to_the_newer_object() -> None:
     """Also in a notebook whose cell is run once more: nothing compiled remembers the older one."""
     LISTENERS.append(forget_namesake)

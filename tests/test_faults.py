@@ -19,7 +19,7 @@ from trip_jax.runs.launch import run
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and mounts are POSIX's")
 
-RUN = (*TINY, "training.rounds=25", "checkpoint.every=1", "n_clients=5", "devices=1")
+RUN = (*TINY, "training.rounds=25", "checkpoint.every=1", "n_clients=5")
 SHORT = (*RUN, "training.rounds=5")
 LONGEST = 120.0  # seconds of a run, with much to spare
 

@@ -126,7 +126,8 @@ def test_a_command_is_a_run_or_a_sentence(
     ready = finished = 0
     for seed in range(2000 if thorough else 20):
         chance = random.Random(seed)
-        arguments = [*TINY, *(drawn(chance) if seed else ())]  # the first is plain, and runs whole
+        # The first is plain, and runs whole.
+        arguments = [*TINY, *(["devices=all", *drawn(chance)] if seed else [])]
         # The data sets and experiments that are not here end in a sentence of their own.
         rare = not seed or (thorough and chance.random() < 0.1)
         whole = rare and not any("track=" in one for one in arguments)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from tests.conftest import TINY, Command, config_of, rarely
+from tests.conftest import TINY, Command, config_of, rarely, tiny_config
 from trip_jax.cli.effects import refuse_idle, switches
 from trip_jax.config import Config
 from trip_jax.runs.prepare import lay_out
@@ -65,7 +65,7 @@ def test_a_setting_that_changes_nothing_is_refused(arguments: str) -> None:
     given = arguments.split()
     name = given[-1].lstrip("+").partition("=")[0]
     with pytest.raises(InvalidSetting, match=escape(f"{name} has no effect with")) as caught:
-        refuse_idle(config_of(*TINY, *given), given, in_sweep=False)
+        refuse_idle(tiny_config(*given), given, in_sweep=False)
     assert IDLE[arguments] in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -90,7 +90,7 @@ def test_a_command_refuses_a_setting_that_changes_nothing(command: Command) -> N
     ],
 )
 def test_a_setting_that_changes_something_is_taken(arguments: str) -> None:
-    refuse_idle(config_of(*TINY, *arguments.split()), arguments.split(), in_sweep=False)
+    refuse_idle(tiny_config(*arguments.split()), arguments.split(), in_sweep=False)
 
 
 def test_a_sweep_may_leave_a_setting_to_its_other_jobs() -> None:

@@ -30,7 +30,7 @@ from experiments.harness.kept_runs import KeptRun, compose_config, read
 from experiments.harness.statistics import bootstrap, interval_over_seeds, pearson, spearman
 from experiments.paper import rescoring
 from experiments.paper.small_world import SmallWorldStudy
-from tests.conftest import Once, rarely
+from tests.conftest import Once, rarely, unrender
 from trip_jax import Adversary, Defence
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.evaluation import ACCURACY
@@ -66,7 +66,13 @@ def told_lies(thorough: bool) -> tuple[str, ...]:
 @pytest.fixture(scope="module")
 def lied(once: Once, told_lies: tuple[str, ...]) -> Path:
     arguments = [*LIES, f"lie={','.join(told_lies)}"]
-    return once("lied", lambda out: dishonest([*arguments, f"out={out}"]))
+
+    def fill(out: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            unrender(patch)
+            dishonest([*arguments, f"out={out}"])
+
+    return once("lied", fill)
 
 
 def first_run(folder: Path) -> KeptRun:

@@ -137,6 +137,16 @@ def test_memory_that_is_not_enough_is_said_in_a_sentence(
         run(config_of(*TINY), tmp_path)
 
 
+def test_too_many_programs_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped: list[int] = []
+    monkeypatch.setattr(jax, "clear_caches", lambda: dropped.append(programs.MAX_PROGRAMS))
+    for most in (10**6, 0):
+        monkeypatch.setattr(programs, "MAX_PROGRAMS", most)
+        tiny()
+    assert dropped == [0]
+
+
+@pytest.mark.thorough
 def test_programs_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     traced: list[jax.Array] = []
     program = jax.jit(lambda x: traced.append(x))

@@ -60,7 +60,7 @@ def built_without(
     ("graphs", "weights", "removals"),
     [
         (GRAPH, "data_size", [[1, 4], [2, 5]]),
-        (GRAPH, "uniform", [[1, 4], [0, 1]]),
+        rarely(GRAPH, "uniform", [[1, 4], [0, 1]]),
         rarely(GRAPH, "data_size", [[3], [0, 2, 4]]),
         rarely(GRAPH, "metropolis", [[1, 4], [0, 2, 4]]),
         rarely(TIME_VARYING, "data_size", [[1, 4]]),

@@ -136,6 +136,7 @@ def test_the_grand_coalition_with_a_server_is_fedavg_itself() -> None:
     assert_same_utilities(truth.utilities[-1], utility)
 
 
+@pytest.mark.thorough
 def test_batches_of_clients_change_only_rounding() -> None:
     _, one = decentralised()
     many = decentralised_truth(small(training=Training(**{**TRAINING.__dict__, "client_batch": 3})))

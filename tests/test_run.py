@@ -8,6 +8,7 @@ import re
 import struct
 import sys
 import termios
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +22,7 @@ from omegaconf import OmegaConf
 
 import trip_jax
 import trip_jax.cli.run
-from tests.conftest import TINY, Command, Once, Outcome, config_of, python, rarely
+from tests.conftest import TINY, Command, Once, Outcome, config_of, python, rarely, refusal
 from tests.test_resume import RUN
 from trip_jax.config import Config
 from trip_jax.learning.evaluation import ACCURACY
@@ -488,7 +489,10 @@ BAD = {
         "clients are 0..2",
     ),
     "too_few_devices": ("devices=99", "devices=99", "JAX has"),
-    "no_cluster": ("distributed.coordinator=auto", "distributed.coordinator=auto does not work"),
+    "no_cluster": (
+        "devices=all distributed.coordinator=auto",
+        "distributed.coordinator=auto does not work",
+    ),
     "pooled_away": ("model=cnn model.channels=[4,4,4,4]", "model.channels"),
 }
 
@@ -499,9 +503,32 @@ ALIKE = {
     *("graphml_page", "file_pieces", "probability", "labels", "test_size", "fraction_of_round"),
 }
 """Of which another is found in the same way."""
+COMPOSED = list(BAD)[list(BAD).index("no_clients") :]
+"""What is found when all settings are composed."""
+AS_COMMANDS = ("no_clients", "odd", "absent", "clients", "no_dataset", "liar")
+AS_COMMANDS += ("too_few_devices", "no_cluster")
+SENTENCES = [case for case in COMPOSED if case not in AS_COMMANDS]
+"""Of which others show what a command leaves behind."""
 
 
-@pytest.mark.parametrize("case", [rarely(case) if case in ALIKE else case for case in BAD])
+def cases(some: Iterable[str]) -> list[Any]:
+    return [rarely(case) if case in ALIKE else case for case in some]
+
+
+@pytest.mark.parametrize("case", cases(SENTENCES))
+def test_settings_that_cannot_work_are_refused_in_one_sentence(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in GRAPHS.items():
+        (tmp_path / name).write_text(text)
+    arguments, *words = BAD[case]
+    said = refusal(*arguments.split())
+    for word in words:
+        assert word in said
+
+
+@pytest.mark.parametrize("case", cases(case for case in BAD if case not in SENTENCES))
 def test_bad_input_is_one_sentence(case: str, command: Command, tmp_path: Path) -> None:
     for name, text in GRAPHS.items():
         (tmp_path / name).write_text(text)
@@ -617,11 +644,11 @@ def test_jobs_beside_each_other_are_those_of_single_runs(
 ) -> None:
     if not thorough:
         pytest.skip("starts three processes: make test-all")
-    sweep = ["-m", *TINY, "seed=0,1", "devices=1", "hydra.sweep.dir=sweep"]
+    sweep = ["-m", *TINY, "seed=0,1", "hydra.sweep.dir=sweep"]
     sweep += ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
     outcome = python(tmp_path, "-m", "trip_jax.run", *sweep)
     assert outcome.code == 0 and outcome.err == ""
-    assert command(*TINY, "seed=1", "devices=1", "hydra.run.dir=alone").code == 0
+    assert command(*TINY, "seed=1", "hydra.run.dir=alone").code == 0
     assert trip_jax.load_sweep(tmp_path / "sweep").seed.values.tolist() == [0, 1]
     assert len((tmp_path / "sweep" / "sweep.csv").read_text().splitlines()) == 3
     assert outcome.out.splitlines()[-1] == "beside each other: trip-jax compare sweep/*/"

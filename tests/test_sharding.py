@@ -199,7 +199,8 @@ def test_a_device_holds_one_part_of_many_and_is_sent_no_more_for_that(
     assert held == [512, 256, 128, 64, 32] and all(np.array(sent) <= most), sent
 
 
-@pytest.mark.parametrize("n_devices", [2, rarely(4)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("n_devices", [2, 4])
 def test_bytes_of_a_device_fall_as_one_by_their_number(n_devices: int) -> None:
     """Of the programs that hold models, where these are nearly all that there is."""
 

@@ -26,7 +26,7 @@ USUAL = Training(rounds=2, local_epochs=2, batch_size=4, learning_rate=0.2, mome
 @pytest.mark.parametrize(
     ("kind", "fake", "defence"),
     [
-        ("d1", "noise", Defence(c1=True)),
+        rarely("d1", "noise", Defence(c1=True)),
         ("d1d2", "sign_flipped", Defence(c1=True, c2=True)),
         rarely("d1", "reinitialised", Defence()),
         rarely("d2", "reinitialised", Defence(c2=True)),

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import jax
 import networkx as nx
 import numpy as np
 import pytest
@@ -96,6 +97,11 @@ def test_redrawn_graphs_change_every_r_rounds() -> None:
         assert len(topology.graphs.mask) == 3
         graphs = [adjacency(topology, t).tolist() for t in range(5)]
         assert graphs[0] == graphs[1] != graphs[2] == graphs[3] != graphs[4]
+
+
+def test_programs_of_one_graph_do_not_depend_on_the_number_of_rounds() -> None:
+    short, long = (jax.tree.structure(drawn(rounds=rounds, kind="star")) for rounds in (1, 6))
+    assert short == long
 
 
 def test_a_list_of_graphs_takes_turns() -> None:

@@ -55,6 +55,7 @@ def build(to: Path, source: Path, project: Path) -> None:
 def site(once: Once, wheel: Path, node_wheel: Path) -> Path:
     """The wheels' contents installed on their own."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    command.append("--no-compile")  # most modules are not imported
 
     def install(folder: Path) -> None:
         subprocess.run([*command, "--target", str(folder), str(wheel), str(node_wheel)], check=True)

@@ -210,7 +210,7 @@ def from_config(config: TopologyConfig, sizes: np.ndarray, *, rounds: int, seed:
         graphs, names = [_draw(config, n, seed, k) for k in range(draws)], None
     for k, graph in enumerate(graphs):
         _require_connected(config, edges_of(graph, n), files[k] if files else None)
-    every = config.redraw_every or rounds
+    every = config.redraw_every or 1  # one graph: the same for runs of any length
     with warnings.catch_warnings():
         if config.allow_disconnected:  # then it is meant
             warnings.filterwarnings("ignore", ALONE, Notice)
