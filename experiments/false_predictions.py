@@ -31,10 +31,10 @@ from experiments.harness.statistics import interval_over_seeds, with_interval
 from experiments.paper.cells import COALITIONS, Cell, CellStudy
 from experiments.paper.measures import TRIP
 from experiments.paper.rescoring import evaluated, scored
-from experiments.paper.trajectory import Trajectory
 from experiments.topologies import BEYOND_THE_PAPER
 from trip_jax.attribution import Journal
 from trip_jax.config import Adversary, Defence
+from trip_jax.judge.trajectory import Trajectory
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.adversaries import choose_liars
 from trip_jax.protocol.methods.predictions import Predictions
