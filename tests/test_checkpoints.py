@@ -138,7 +138,7 @@ def test_arrays_that_unpack_to_more_are_damaged(tmp_path: Path) -> None:
     np.savez_compressed(newest / "arrays.npz", **packed)
     manifest = json.loads((newest / "manifest.json").read_text())
     schema = {"schema": manifest["schema"]}
-        told = _manifest(manifest["about"], manifest["none"], newest, schema)
+    told = _manifest(manifest["about"], manifest["none"], newest, schema)
     (newest / "manifest.json").write_text(json.dumps(told))
     found, damaged = checkpoints(tmp_path).newest()
     assert found is not None and same(found, arrays(1)) and damaged == [2]

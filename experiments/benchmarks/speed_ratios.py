@@ -16,6 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from trip_jax import __version__
+
 HERE = Path(__file__).parent
 BASELINE = HERE / "speed_baseline.json"
 
@@ -35,7 +37,7 @@ def measured() -> dict[str, float]:
 
 def machine() -> dict[str, str]:
     """What timings depend on."""
-    packages = {name: version(name) for name in ("trip-jax", "jax", "numpy")}
+    packages = {name: version(name) for name in ("jax", "numpy")} | {"trip-jax": __version__}
     return {"python": platform.python_version(), "machine": platform.machine(), **packages}
 
 
