@@ -39,15 +39,23 @@ FIXED = {
 ATTACKERS = (0,)
 
 
+class RobustStudy(CellStudy):
+    """Which rules and attacks are asked for."""
+
+    def __init__(self, arguments: Sequence[str]):
+        names = ("rule", "attack", *COALITIONS)
+        super().__init__("robust", arguments, names=names, fixed=FIXED)
+        self.rules = self.request.among("rule", tuple(AGGREGATIONS))
+        self.attacks = self.request.among("attack", NAMES)
+
+
 def robust(arguments: Sequence[str]) -> None:
     """Fill the matrix as far as it was asked for; one report a data set and model."""
-    study = CellStudy("robust", arguments, names=("rule", "attack", *COALITIONS), fixed=FIXED)
-    rules = study.request.among("rule", tuple(AGGREGATIONS))
-    attacks = study.request.among("attack", NAMES)
+    study = RobustStudy(arguments)
     (topology,), (distribution,) = study.topologies, study.distributions
     for dataset, model in study.reports():
         rows: list[dict[str, Any]] = []
-        for rule, attack, seed in product(rules, attacks, study.seeds):
+        for rule, attack, seed in product(study.rules, study.attacks, study.seeds):
             given = f"topology={topology}", f"distribution={distribution}", f"aggregation={rule}"
             cell = study.cell(dataset, model, seed, *given, *_attack(attack))
             rows.append({"rule": rule, "attack": attack, "seed": seed, **measured(cell)})

@@ -22,6 +22,7 @@ from experiments.paper.cells import CellStudy
 from experiments.paper.paper_values import DISTRIBUTIONS, TOPOLOGIES
 from experiments.paper.small_world import SmallWorldStudy
 from experiments.participation import ParticipationStudy
+from experiments.robust import RobustStudy
 from experiments.stability import StabilityStudy
 from experiments.topologies import BEYOND_THE_PAPER
 
@@ -35,6 +36,7 @@ BEYOND: dict[str, Callable[[list[str]], CellStudy]] = {
     "methods": MethodStudy,
     "participation": ParticipationStudy,
     "responses": responses.asked,
+    "robust": RobustStudy,
     "stability": StabilityStudy,
 }
 OF_SPEED = {"benchmark": benchmark.SETTINGS, "scaling": scaling.SETTINGS, "peers": peers.SETTINGS}
