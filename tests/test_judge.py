@@ -34,7 +34,7 @@ from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.truth.metrics import top_overlap
 from trip_jax.truth.reexecution import Executor
-from trip_jax.truth.shapley_value import Decentralised, mixing_rule
+from trip_jax.truth.shapley_value import Decentralised
 
 ROOT = Path(__file__).parents[1]
 
@@ -519,7 +519,7 @@ def test_the_page_names_every_array_and_track() -> None:
 def executed(cell: Cell, rows: list[int]) -> np.ndarray:
     """The utilities of some of a cell's kept coalitions, executed now."""
     simulation = prepare(cell.config)[0]
-    process = Decentralised(mixing_rule(simulation), simulation.n_earlier)
+    process = Decentralised.of(simulation)
     return Executor(simulation, process).execute(simulation, cell.inside[rows])
 
 
@@ -539,7 +539,7 @@ def test_kept_truths_drawn_at_random_are_executed_again() -> None:
         cell = digits[k]
         assert Trained.again(cell).apart_from(cell) <= 0.01
         simulation = prepare(cell.config)[0]
-        process = Decentralised(mixing_rule(simulation), simulation.n_earlier)
+        process = Decentralised.of(simulation)
         inside = (np.arange(256)[:, None] >> np.arange(8) & 1).astype(bool)
         utilities = Executor(simulation, process).execute(simulation, inside)
         few = utilities[cell.inside @ (1 << np.arange(8))]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64
@@ -11,6 +11,7 @@ from trip_jax.settings import require
 from trip_jax.truth.centralized.games import Attribution, Game
 
 
+@runtime_checkable
 class Executions(Protocol):
     """Coalitions that were executed, as a `GroundTruth` holds them."""
 
