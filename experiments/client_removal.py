@@ -42,7 +42,8 @@ from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.reading import is_over
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.plurals import counted
-from trip_jax.truth.reexecution import Executor, mixing_rule
+from trip_jax.truth.process import mixing_rule
+from trip_jax.truth.reexecution import Executor
 from trip_jax.truth.removal import Removal
 from trip_jax.truth.shapley_value import Decentralised
 

@@ -25,7 +25,8 @@ from experiments.harness.report import Report
 from experiments.paper.cells import CellStudy
 from trip_jax.runs.prepare import describe, prepare
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.truth.reexecution import Executor, mixing_rule
+from trip_jax.truth.process import mixing_rule
+from trip_jax.truth.reexecution import Executor
 from trip_jax.truth.shapley_value import Decentralised
 
 ONE_COALITION = "trip_jax, one coalition at a time"

@@ -21,7 +21,7 @@ from trip_jax.learning.learner import Learner
 from trip_jax.learning.mesh import mesh_of, replicated, shapes_of
 from trip_jax.protocol.algorithm import step
 from trip_jax.protocol.reports import Reports
-from trip_jax.simulation.prepared import _evaluate, _start
+from trip_jax.simulation.beginning import evaluate, start
 
 LIES = {"adversary": Adversary("d1d2", fraction=0.2), "defence": Defence(c1=True, c2=True)}
 HOST = re.compile(r"callback|debug|infeed|outfeed|host|stablehlo\.(send|recv)", re.IGNORECASE)
@@ -44,16 +44,16 @@ def ws100(n: int, each: int = 4, n_test: int = 50, **settings: Any) -> Simulatio
 
 def programs_of(simulation: Simulation) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """Those of a run, with what they are given: its start, the three of a round, and evaluation."""
-    state = shapes_of(_start, simulation.learner.mesh, *simulation._starting)
+    state = shapes_of(start, simulation.learner.mesh, *simulation._starting)
     unsent, reports = np.zeros(simulation.n, bool), Reports.none(simulation.schedule.arcs.slot.size)
     programs: Any = simulation.placement.programs
     told = state.phi, reports, state.round
     return {
-        "start": (_start, simulation._starting),
+        "start": (start, simulation._starting),
         "learn": (programs.learn, (*simulation.learning, state)),
         "assess": (programs.assess, (*simulation.assessing, state, state.models, unsent)),
         "coordinate": (programs.coordinate, (*simulation.coordinating, *told)),
-        "evaluate": (_evaluate, (simulation.learner, state.models)),
+        "evaluate": (evaluate, (simulation.learner, state.models)),
     }
 
 

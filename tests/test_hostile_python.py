@@ -21,7 +21,7 @@ from tests.conftest import tiny, tiny_data
 from trip_jax import InvalidSetting
 from trip_jax.config import Config
 from trip_jax.runs.launch import run
-from trip_jax.simulation.prepared import _evaluate
+from trip_jax.simulation.beginning import evaluate
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(60, 5)), RNG.integers(0, 3, 60)
@@ -400,7 +400,7 @@ def test_evaluation_is_compiled_once_for_a_shape() -> None:
     one = tiny()
     models = jnp.tile(one.learner.model.theta, (2, 1))
     one.evaluate(models)
-    compiled = _evaluate._cache_size()
+    compiled = evaluate._cache_size()
     for _ in range(3):
         one.evaluate(models + 1)
-    assert _evaluate._cache_size() == compiled
+    assert evaluate._cache_size() == compiled

@@ -36,7 +36,8 @@ from trip_jax.data.federation import ClientData
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.checkpoints import Checkpoints
 from trip_jax.settings.errors import Interrupted
-from trip_jax.truth.reexecution import Executor, mixing_rule
+from trip_jax.truth.process import mixing_rule
+from trip_jax.truth.reexecution import Executor
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 

@@ -16,7 +16,8 @@ from trip_jax.learning.evaluation import LOSS
 from trip_jax.learning.training import round_keys
 from trip_jax.protocol.aggregation import WeightedMean, aggregate
 from trip_jax.simulation import Simulation
-from trip_jax.truth.reexecution import Executor, mixing_rule
+from trip_jax.truth.process import mixing_rule
+from trip_jax.truth.reexecution import Executor
 from trip_jax.truth.removal import Removal
 from trip_jax.truth.shapley_value import decentralised_truth
 

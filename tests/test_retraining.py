@@ -18,7 +18,8 @@ from trip_jax.learning.learner import Learner
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation import Simulation
 from trip_jax.truth.centralized import fedavg, reconstructed_game, round_games
-from trip_jax.truth.reexecution import Executor, mixing_rule
+from trip_jax.truth.process import mixing_rule
+from trip_jax.truth.reexecution import Executor
 from trip_jax.truth.shapley_value import (
     Decentralised,
     GroundTruth,

@@ -171,7 +171,7 @@ RIVALS_OF_COST = "2n + 2 re-executions", "corrected predictions"
 """Methods that take 2 n + 2 executions from the truth, where it has them."""
 
 OF_EXECUTIONS = "Myerson", "Owen", "least core", "IPSS", "Owen sampling"
-"""Solutions of the games of a truth that executed all coalitions."""
+"""Solutions of games that take more executions than kept truths have."""
 
 _TRIP = REGISTERED[TRIP]
 
@@ -230,8 +230,8 @@ ALIASES: Mapping[str, str] = {
 
 
 def names() -> tuple[str, ...]:
-    """All methods that can be judged by name; nulls first."""
-    others = [one for one in BESIDE if one not in NULLS]
+    """All methods that kept truths can judge by name; nulls first."""
+    others = [one for one in BESIDE if one not in NULLS and one not in OF_EXECUTIONS]
     return *NULLS, *(one for one in REGISTERED if one not in NULLS), *others
 
 

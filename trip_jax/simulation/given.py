@@ -1,12 +1,15 @@
-"""What a simulation is given by name: data sets, distributions, graphs, methods and defences."""
+"""What a simulation is given by name: data, graphs, methods, defences and optimisers."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import optax
 
 from trip_jax.data.federation import ClientData, as_client_data
 from trip_jax.data.partition import Distribution, Partition, distribute
 from trip_jax.data.sources import Dataset, DatasetConfig, load_dataset
+from trip_jax.learning.training import Training
 from trip_jax.protocol.contributions import METHODS, Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.settings import choice, require
@@ -103,3 +106,28 @@ def as_defence(given: Any) -> Defence:
         choice("defence", given, tuple(DEFENCES))
         return DEFENCES[given]
     return instance("defence", given, Defence, "give none, c1, c2 or both, or tj.Defence(...)")
+
+
+def as_optimized(
+    training: Training, optimizer: Any
+) -> tuple[Training, optax.GradientTransformation | None]:
+    """The settings of training with an optimiser by name, and an optimiser that is none of them.
+
+    Raises:
+        InvalidSetting: it is neither, or settings name another that it would replace.
+    """
+    if optimizer is None or isinstance(optimizer, str):
+        return replace(training, optimizer=optimizer or training.optimizer), None
+    way_out = "give a name, or one of optax, such as optax.adam(1e-3)"
+    instance("optimizer", optimizer, optax.GradientTransformation, way_out)
+    usual = Training()
+    replaced = [
+        f"training.{name}={getattr(training, name)}"
+        for name in ("optimizer", "weight_decay")
+        if getattr(training, name) != getattr(usual, name)
+    ]
+    require(
+        not replaced,
+        f"{' and '.join(replaced)} would be replaced by the argument optimizer: leave out one.",
+    )
+    return training, optimizer

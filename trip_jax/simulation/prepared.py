@@ -6,20 +6,17 @@ from functools import partial
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jax.sharding import Mesh, NamedSharding
 
-from trip_jax.data.federation import ClientData, as_seen
-from trip_jax.learning.batches import default_batches
+from trip_jax.data.federation import ClientData
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.memory import PlannedMemory, bytes_of, planned_memory, require_least
 from trip_jax.learning.mesh import placed, replicated, shapes_of
 from trip_jax.learning.training import Training
-from trip_jax.learning.utilities import columns
-from trip_jax.programs import forget_older, read_by, token_of
-from trip_jax.protocol import algorithm, mailbox
+from trip_jax.programs import forget_older, read_by
+from trip_jax.protocol import algorithm
 from trip_jax.protocol.adversaries import Adversary, choose_liars
 from trip_jax.protocol.algorithm import Programs
 from trip_jax.protocol.channels import require_arrivals
@@ -29,10 +26,11 @@ from trip_jax.protocol.methods.whole_run import Keeping, keeps_updates, with_con
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.round import Liars, Timetable
 from trip_jax.protocol.rules import Rules
-from trip_jax.protocol.state import Memory, Record, State
+from trip_jax.protocol.state import Record, State
 from trip_jax.settings import require
 from trip_jax.settings.declared import named
 from trip_jax.settings.renamed import warn_of_old_name
+from trip_jax.simulation.beginning import evaluate, keys_of, learner_of, rules_of, start
 from trip_jax.simulation.federation import Federation
 from trip_jax.simulation.given import as_contribution, as_defence
 from trip_jax.simulation.placement import Replicated, Sharded
@@ -57,7 +55,7 @@ class Prepared:
         self.federation = federation
         self.shards_models = settings.shard_models and mesh.size > 1
         self.base_key, init_key, key = placed(keys_of(settings.seed), replicated(mesh))
-        self.learner = _learner(federation, mesh)
+        self.learner = learner_of(federation, mesh)
         self.learner.require_outputs()
         topology = federation.topology.without_names()
         schedule = Timetable(topology, topology.arcs(), work=None, liars=None, key=key)
@@ -75,7 +73,7 @@ class Prepared:
         self.federation = federation
         settings = federation.settings
         self.liars = choose_liars(settings.adversary, self.n, settings.seed, self.names)
-        self.rules = _rules(federation, self.learner)
+        self.rules = rules_of(federation, self.learner)
         self.learner = replace(self.learner, only_for=self.rules.only_for)
         trained_on = self.rules.adversary.data(federation.data, self.liars)
         if trained_on is not federation.data:
@@ -203,11 +201,11 @@ class Prepared:
 
     def evaluate(self, models: Array, clients: Array | None = None) -> Array:
         """Utilities [R, 3] of models [R, P] on the test set; arguments as in `Learner.evaluate`."""
-        return _evaluate(self.learner, models, clients)
+        return evaluate(self.learner, models, clients)
 
     def start(self) -> State:
         """theta^(0) for everyone, evaluated once; phi^(0) = 0."""
-        return _start(*self._starting)
+        return start(*self._starting)
 
     # What each program is given of a federation, and no more: federations that differ in nothing
     # else share it.
@@ -249,7 +247,7 @@ class Prepared:
 
     def plan(self) -> tuple[Programs, PlannedMemory | None]:
         """Compile a run's programs and plan its memory; raises InvalidSetting if there is less."""
-        shapes: State = shapes_of(_start, mesh := self.learner.mesh, *self._starting)
+        shapes: State = shapes_of(start, mesh := self.learner.mesh, *self._starting)
         models, placement = shapes.models, self.placement
         there = jax.ShapeDtypeStruct(models.shape, models.dtype, sharding=placement.models)
         programs = self.compile(shapes := shapes.with_models(there))
@@ -282,96 +280,5 @@ class Prepared:
         return algorithm.step(self.on_its_data(self.placement.programs), state)
 
 
-def keys_of(seed: int) -> tuple[Array, Array, Array]:
-    """The keys of training, of the initial model, and of all other draws of a run."""
-    base, init, other = jax.random.split(jax.random.key(seed), 3)
-    return base, init, other
-
-
-def _learner(federation: Federation, mesh: Mesh) -> Learner:
-    """The learner of a federation, before its initial model is drawn."""
-    data, settings = replace(federation.data, names=None), federation.settings
-    training, contribution = settings.training, settings.contribution
-    rounds = 1 if training.rate is None else training.rounds
-    examples = as_seen(data.images[:1])
-    flat = federation.model.in_shapes(examples.shape[1:], examples.dtype, replicated(mesh))
-    judged = data.test_images if data.tests is None else data.test_images[data.tests[0]]
-    client_batch, coalition_batch = default_batches(mesh, flat, judged)
-    return Learner(
-        flat,
-        jax.device_put(data, replicated(mesh)),
-        replace(training, rounds=rounds, client_batch=None),
-        mesh,
-        settings.precision,
-        training.client_batch or client_batch,
-        contribution.coalition_batch or coalition_batch,
-        columns(contribution.utility)[2],
-        equal=bool(np.ptp(np.asarray(data.sizes)) == 0),
-        mechanism=settings.privacy.build(training.rounds, federation.n),
-        given=settings.optimizer,
-    )
-
-
-def _rules(federation: Federation, learner: Learner) -> Rules:
-    """The rules that the settings name, and those given in their place."""
-    settings, defence = federation.settings, federation.defence
-    told = settings.contribution
-    adversary = settings.adversary.aimed(federation.n, settings.seed, federation.names)
-    lie = adversary.lie(settings.defence.v_threshold, told.scaling)
-    rules: dict[str, Any] = {
-        "weigh": settings.trust.build(),
-        "adversary": lie,
-        "channel": settings.channel.build(),
-        "filter": defence.filter(),
-        "aggregate": settings.aggregation.build(),
-        "contribute": told.build().facing(lie, defence.check()),
-        "utility": columns(told.utility).index(told.utility),
-        "audit": defence.audit(),
-    } | dict(settings.rules)
-    given = learner.given or ()  # the functions of an optimiser
-    token = token_of(learner.model.model, learner.mechanism, *given, *rules.values())
-    return Rules(only_for=token, **rules)
-
-
 def _shapes_of_results(program: Any, *_: Any) -> Any:
     return program.out_info
-
-
-def _of_everyone(learner: Learner, theta: Array, n: int) -> Array:
-    """The utilities [n, 3] of one model to n clients."""
-    if learner.own_tests:
-        return learner.evaluate(jnp.tile(theta, (n, 1)))
-    return jnp.tile(learner.evaluate(theta[None]), (n, 1))
-
-
-_evaluate = jax.jit(Learner.evaluate)
-
-
-@partial(jax.jit, static_argnames=("keeps_phi", "n_earlier", "n_rows", "where"))
-def _start(
-    learner: Learner,
-    rules: Rules,
-    key: Array,
-    keeps_phi: bool,
-    n_earlier: int,
-    n_rows: int,
-    where: NamedSharding,
-) -> State:
-    n, theta, mesh = len(learner.data.sizes), learner.model.theta, learner.mesh
-    models = jnp.tile(theta, (n_rows, 1))
-    state = State(
-        models=models,
-        utility=_of_everyone(learner, theta, n),
-        phi=jnp.zeros((n, n)) if keeps_phi else None,
-        key=key,
-        round=jnp.int32(0),
-        memory=Memory(
-            channel=rules.channel.start(models),
-            weighing=rules.weigh.start(n),
-            mailbox=mailbox.empty(models, n_earlier),
-        ),
-        earlier_phi=jnp.zeros((n_earlier, n, n)) if keeps_phi and n_earlier else None,
-        optimizer=learner.optimizer_states(models),
-    )
-    state = lax.with_sharding_constraint(state.with_models(None), replicated(mesh))
-    return state.with_models(lax.with_sharding_constraint(models, where))

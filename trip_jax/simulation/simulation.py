@@ -42,6 +42,7 @@ from trip_jax.simulation.federation import Federation, Settings
 from trip_jax.simulation.given import (
     as_contribution,
     as_defence,
+    as_optimized,
     as_partition,
     as_topology,
 )
@@ -136,7 +137,7 @@ class Simulation(Prepared):
         compilation_cache.use(keep_programs)
         seed = seed_of(seed)
         training = instance("training", training, Training, "give tj.Training(...)")
-        training, optimizer = _optimized(training, optimizer)
+        training, optimizer = as_optimized(training, optimizer)
         settings = Settings(
             training=training,
             optimizer=optimizer,
@@ -330,28 +331,3 @@ class Simulation(Prepared):
         if planned and planned.files_records and not before:
             return FiledRounds(folder, size=planned.records)
         return list(before)
-
-
-def _optimized(
-    training: Training, optimizer: Any
-) -> tuple[Training, optax.GradientTransformation | None]:
-    """The settings of training with an optimiser by name, and an optimiser that is none of them.
-
-    Raises:
-        InvalidSetting: it is neither, or settings name another that it would replace.
-    """
-    if optimizer is None or isinstance(optimizer, str):
-        return replace(training, optimizer=optimizer or training.optimizer), None
-    way_out = "give a name, or one of optax, such as optax.adam(1e-3)"
-    instance("optimizer", optimizer, optax.GradientTransformation, way_out)
-    usual = Training()
-    replaced = [
-        f"training.{name}={getattr(training, name)}"
-        for name in ("optimizer", "weight_decay")
-        if getattr(training, name) != getattr(usual, name)
-    ]
-    require(
-        not replaced,
-        f"{' and '.join(replaced)} would be replaced by the argument optimizer: leave out one.",
-    )
-    return training, optimizer

@@ -9,11 +9,8 @@ server), H that it carries.
 """
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,19 +19,15 @@ from jax import Array, lax
 from jax.sharding import Mesh
 from jaxtyping import Bool, Float, Int, Key
 
-from trip_jax.data.federation import ClientData
 from trip_jax.learning.device_maps import equal_parts, sharded_map
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
-from trip_jax.protocol.aggregation import AnyRule, aggregate
-from trip_jax.protocol.attacks import Attack
-from trip_jax.protocol.rules import require_plain_learning
 from trip_jax.settings import require
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation import Simulation
-from trip_jax.simulation.prepared import keys_of
-from trip_jax.topology import Neighbourhoods, Topology
+from trip_jax.topology import Topology
+from trip_jax.truth.process import Process, require_fresh_optimizers
 from trip_jax.truth.unfinished import Begun as Begun
 from trip_jax.truth.unfinished import Progress
 
@@ -44,142 +37,6 @@ work evenly, and so few that an interruption loses minutes."""
 
 MAX_AT_ONCE = 64
 """Executions in a chunk, however many clients train together."""
-
-
-class Process(ABC):
-    """How the models of an execution go from round to round; programs of equal ones are shared.
-
-    Attributes:
-        with_a_server: whether all clients train the model of a server (h = 1), not their own.
-        n_earlier: earlier messages of each client that an execution carries beside, at least the
-            federation's, see protocol/mailbox.py.
-    """
-
-    with_a_server = False
-    n_earlier = 0
-
-    def n_models(self, n: int) -> int:
-        """The number h of models whose utility is judged: one with a server, else one a client."""
-        return 1 if self.with_a_server else n
-
-    def n_carried(self, n: int) -> int:
-        """H, the models and earlier messages that an execution carries."""
-        return self.n_models(n) + self.n_earlier * n
-
-    @abstractmethod
-    def mix(
-        self,
-        models: Float[Array, "H P"],
-        trained: Float[Array, "n P"],
-        trains: Bool[Array, " n"],
-        t: Int[Array, ""] | int,
-        data: ClientData,
-        topology: Topology,
-    ) -> Float[Array, "H P"]:
-        """The next models; `trained` holds nothing of use for clients that do not train."""
-
-
-def mixing_rule(simulation: Simulation) -> AnyRule:
-    """The rule by which a federation mixes the models of a neighbourhood.
-
-    Raises:
-        InvalidSetting: what is mixed depends on more than models and graph.
-    """
-    require_plain_learning(simulation.rules, "Repeated executions")
-    require(
-        not isinstance(simulation.rules.adversary, Attack),
-        f"adversary={simulation.adversary.kind} changes what is sent, which these executions do "
-        "not repeat: leave it out.",
-    )
-    return simulation.rules.aggregate
-
-
-@dataclass(frozen=True)
-class Attacked:
-    """An attack on learning as repeated executions have it: clients outside S do not attack."""
-
-    attack: Attack
-    liars: tuple[int, ...]
-    seed: int
-
-    @classmethod
-    def of(cls, simulation: Simulation) -> "Attacked | None":
-        """The attack on a federation; None if there is none."""
-        attack, liars = simulation.rules.adversary, tuple(simulation.liars.tolist())
-        return cls(attack, liars, simulation.seed) if isinstance(attack, Attack) else None
-
-    def sent(
-        self,
-        before: Float[Array, "n P"],
-        now: Float[Array, "n P"],
-        trains: Bool[Array, " n"],
-        present: Bool[Array, " n"] | None,
-        t: Any,
-    ) -> Float[Array, "n P"]:
-        """What all clients send in round t, with the draws of the run."""
-        clients = jnp.arange(len(now))
-        lying = jnp.isin(clients, jnp.array(self.liars, int))
-        keys = round_keys(keys_of(self.seed)[2], clients, t)
-        sending = trains | ~lying
-        if present is not None:
-            sending &= present
-        return self.attack.sent(before, now, lying, sending, keys)
-
-
-def train_now(
-    trains: Bool[Array, " n"], t: Int[Array, ""] | int, topology: Topology
-) -> Bool[Array, " n"]:
-    """Who of those that train is there in round t."""
-    present = topology.present_at(t)
-    return trains if present is None else trains & present
-
-
-def exchanged(
-    rule: AnyRule,
-    models: Float[Array, "H P"],
-    trained: Float[Array, "n P"],
-    trains: Bool[Array, " n"],
-    here: Neighbourhoods,
-    present: Bool[Array, " n"] | None,
-    attacked: Attacked | None = None,
-) -> Float[Array, "H P"]:
-    """Everyone's next models, and the messages that are kept, once those who train have.
-
-    Args:
-        present: who sends; None: everyone.
-        attacked: who of those that train sends something else; None: nobody.
-    """
-    n, own = len(trains), None
-    now, earlier = jnp.where(trains[:, None], trained, models[:n]), models[n:]
-    if attacked:
-        own = now
-        now = attacked.sent(models[:n], now, trains, present, here.t)
-    sent = jnp.concatenate([now, earlier]) if len(earlier) else now
-    mixed = aggregate(rule, sent, here, own)
-    if not len(earlier):
-        return mixed
-    # Each client's newest message first; who is away keeps what it has.
-    newer = sent[: len(earlier)]
-    sends = jnp.tile(jnp.ones(n, bool) if present is None else present, len(earlier) // n)
-    return jnp.concatenate([mixed, jnp.where(sends[:, None], newer, earlier)])
-
-
-def require_all_present(simulation: Simulation, what: str) -> None:
-    """Refuse a federation whose clients come and go, or lose messages."""
-    require(
-        simulation.topology.present is None and not simulation.topology.lossy,
-        f"{what} is of clients that are always there: set participation=always, "
-        "schedule=synchronous and topology.drop=0.",
-    )
-
-
-def require_fresh_optimizers(simulation: Simulation) -> None:
-    """Refuse optimisers whose state outlasts a round, which repeated executions do not carry."""
-    require(
-        not simulation.training.keeps_state,
-        "Repeated executions begin each round with a fresh optimiser: set "
-        "training.optimizer_state=fresh.",
-    )
 
 
 class Executor:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from trip_jax.protocol.aggregation import AnyRule
-from trip_jax.truth.reexecution import Process, exchanged, train_now
+from trip_jax.truth.process import Process, exchanged, train_now
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,8 @@ from trip_jax.shapley.borders import (
 from trip_jax.shapley.sampling import draw, estimate, require_budget
 from trip_jax.simulation import Simulation
 from trip_jax.truth.centralized.fedavg import require_fedavg, server_step
-from trip_jax.truth.reexecution import (
-    Attacked,
-    Executor,
-    Process,
-    exchanged,
-    train_now,
-)
+from trip_jax.truth.process import Attacked, Process, exchanged, train_now
+from trip_jax.truth.reexecution import Executor
 from trip_jax.truth.replayed import Replay, replay_of
 
 SAMPLED_BY = "kernelshap"

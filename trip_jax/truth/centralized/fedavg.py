@@ -17,7 +17,7 @@ from trip_jax.protocol.attacks import Attack
 from trip_jax.settings import require
 from trip_jax.simulation import Simulation
 from trip_jax.truth.centralized.games import Game
-from trip_jax.truth.reexecution import require_all_present, require_fresh_optimizers
+from trip_jax.truth.process import require_all_present, require_fresh_optimizers
 
 
 @dataclass(frozen=True)

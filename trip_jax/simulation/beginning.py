@@ -1,0 +1,121 @@
+"""What a federation begins with: keys, learner, rules and the state before the first round."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.sharding import Mesh, NamedSharding
+
+from trip_jax.data.federation import as_seen
+from trip_jax.learning.batches import default_batches
+from trip_jax.learning.learner import Learner
+from trip_jax.learning.mesh import replicated
+from trip_jax.learning.utilities import columns
+from trip_jax.programs import token_of
+from trip_jax.protocol import mailbox
+from trip_jax.protocol.rules import Rules
+from trip_jax.protocol.state import Memory, State
+from trip_jax.simulation.federation import Federation
+
+
+def keys_of(seed: int) -> tuple[Array, Array, Array]:
+    """The keys of training, of the initial model, and of all other draws of a run."""
+    base, init, other = jax.random.split(jax.random.key(seed), 3)
+    return base, init, other
+
+
+def learner_of(federation: Federation, mesh: Mesh) -> Learner:
+    """The learner of a federation, before its initial model is drawn."""
+    data, settings = replace(federation.data, names=None), federation.settings
+    training, contribution = settings.training, settings.contribution
+    rounds = 1 if training.rate is None else training.rounds
+    examples = as_seen(data.images[:1])
+    flat = federation.model.in_shapes(examples.shape[1:], examples.dtype, replicated(mesh))
+    judged = data.test_images if data.tests is None else data.test_images[data.tests[0]]
+    client_batch, coalition_batch = default_batches(mesh, flat, judged)
+    return Learner(
+        flat,
+        jax.device_put(data, replicated(mesh)),
+        replace(training, rounds=rounds, client_batch=None),
+        mesh,
+        settings.precision,
+        training.client_batch or client_batch,
+        contribution.coalition_batch or coalition_batch,
+        columns(contribution.utility)[2],
+        equal=bool(np.ptp(np.asarray(data.sizes)) == 0),
+        mechanism=settings.privacy.build(training.rounds, federation.n),
+        given=settings.optimizer,
+    )
+
+
+def rules_of(federation: Federation, learner: Learner) -> Rules:
+    """The rules that the settings name, and those given in their place."""
+    settings, defence = federation.settings, federation.defence
+    told = settings.contribution
+    adversary = settings.adversary.aimed(federation.n, settings.seed, federation.names)
+    lie = adversary.lie(settings.defence.v_threshold, told.scaling)
+    rules: dict[str, Any] = {
+        "weigh": settings.trust.build(),
+        "adversary": lie,
+        "channel": settings.channel.build(),
+        "filter": defence.filter(),
+        "aggregate": settings.aggregation.build(),
+        "contribute": told.build().facing(lie, defence.check()),
+        "utility": columns(told.utility).index(told.utility),
+        "audit": defence.audit(),
+    } | dict(settings.rules)
+    given = learner.given or ()  # the functions of an optimiser
+    token = token_of(learner.model.model, learner.mechanism, *given, *rules.values())
+    return Rules(only_for=token, **rules)
+
+
+def _of_everyone(learner: Learner, theta: Array, n: int) -> Array:
+    """The utilities [n, 3] of one model to n clients."""
+    if learner.own_tests:
+        return learner.evaluate(jnp.tile(theta, (n, 1)))
+    return jnp.tile(learner.evaluate(theta[None]), (n, 1))
+
+
+evaluate = jax.jit(Learner.evaluate)
+"""Compiled, for models that are evaluated beside a run."""
+
+
+@partial(jax.jit, static_argnames=("keeps_phi", "n_earlier", "n_rows", "where"))
+def start(
+    learner: Learner,
+    rules: Rules,
+    key: Array,
+    keeps_phi: bool,
+    n_earlier: int,
+    n_rows: int,
+    where: NamedSharding,
+) -> State:
+    """The state before the first round: everyone has the learner's model.
+
+    Args:
+        n_earlier: messages of each client that are kept beside its newest.
+        n_rows: of models, where devices divide them.
+        where: models lie.
+    """
+    n, theta, mesh = len(learner.data.sizes), learner.model.theta, learner.mesh
+    models = jnp.tile(theta, (n_rows, 1))
+    state = State(
+        models=models,
+        utility=_of_everyone(learner, theta, n),
+        phi=jnp.zeros((n, n)) if keeps_phi else None,
+        key=key,
+        round=jnp.int32(0),
+        memory=Memory(
+            channel=rules.channel.start(models),
+            weighing=rules.weigh.start(n),
+            mailbox=mailbox.empty(models, n_earlier),
+        ),
+        earlier_phi=jnp.zeros((n_earlier, n, n)) if keeps_phi and n_earlier else None,
+        optimizer=learner.optimizer_states(models),
+    )
+    state = lax.with_sharding_constraint(state.with_models(None), replicated(mesh))
+    return state.with_models(lax.with_sharding_constraint(models, where))
