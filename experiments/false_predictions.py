@@ -144,9 +144,14 @@ def measured(cell: LyingCell) -> Iterator[dict[str, Any]]:
             }
 
 
+def asked(arguments: Sequence[str]) -> CellStudy:
+    """Which cells are asked for."""
+    return CellStudy("false_predictions", arguments, ("non_iid",), ("regular", "star"), COALITIONS)
+
+
 def false_predictions(arguments: Sequence[str]) -> None:
     """Fill the table as far as it was asked for; one report a data set and model."""
-    study = CellStudy("false_predictions", arguments, ("non_iid",), ("regular", "star"), COALITIONS)
+    study = asked(arguments)
     for dataset, model in study.reports():
         rows: list[dict[str, Any]] = []
         for seed, kind, topology in product(study.seeds, study.distributions, study.topologies):

@@ -84,10 +84,10 @@ def judged(
     graphs = settings.pop("graphs", WORLD)
     simulation = tiny(graphs, schedule=scheduled(durations, latency), **settings)
     trajectory = follow(simulation)
+    rules = oracle_rules(simulation, trajectory)
+    assert rules.pop("local") is None  # plain SGD
     expected = events.trip_shapley(
-        *oracle_arguments(simulation, graphs, durations, latency),
-        utility=utility,
-        **oracle_rules(simulation, trajectory),
+        *oracle_arguments(simulation, graphs, durations, latency), utility=utility, **rules
     )
     u = UTILITIES.index(utility)
     for t, record in enumerate(trajectory.records):

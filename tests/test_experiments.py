@@ -491,7 +491,11 @@ def test_experiments_wait_for_each_other(tmp_path: Path) -> None:
     assert str(folder.parent) in line
 
 
-def test_an_interrupted_experiment_ends_as_a_run_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_experiment_ends_as_a_run_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["vs_shapley"])
+
     def interrupted(_: object) -> None:
         raise Interrupted
 

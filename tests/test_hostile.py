@@ -107,9 +107,9 @@ def test_a_liar_who_sends_garbage_is_left_out(defence: Defence, contribution: Co
 class Failing(Learner):
     """The training of client 1 fails in every round."""
 
-    def train(self, *arguments: Any) -> tuple[jax.Array, jax.Array]:
-        models, losses = super().train(*arguments)
-        return models.at[1].set(jnp.nan), losses
+    def train_from(self, *arguments: Any) -> tuple[jax.Array, jax.Array, Any]:
+        models, losses, states = super().train_from(*arguments)
+        return models.at[1].set(jnp.nan), losses, states
 
 
 def failing(**settings: Any) -> Simulation:

@@ -118,6 +118,7 @@ def almost(config: Config) -> Any:
     raise Ready("Ready.")
 
 
+@pytest.mark.filterwarnings("ignore::trip_node.settings.errors.Notice")  # of drawn sizes
 def test_a_command_is_a_run_or_a_sentence(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thorough: bool
 ) -> None:

@@ -79,6 +79,8 @@ def test_a_setting_of_another_type_is_refused_by_name(
         wrong += [2.5, 3.0, "3", None, True, np.float32(2), 10**30 + 0.5]
     elif isinstance(default, float):
         wrong += ["0.1", None, True, 10**400]
+    if "None" in str(field.type):
+        wrong = [one for one in wrong if one is not None]
     value = data.draw(st.sampled_from(wrong))
     if isinstance(default, tuple) and isinstance(value, np.ndarray):
         return
@@ -177,7 +179,7 @@ def test_names_stand_for_objects_where_it_is_obvious() -> None:
         ("contribution", {}, "must be a Contribution"),
         ("defence", "c3", "one of none, c1, c2, both"),
         ("topology", "rign", "did you mean ring"),
-        ("adversary", "d3", "adversary.kind must be one of"),
+        ("adversary", "d4", "adversary.kind must be one of"),
         ("rules", {"audit": tj.Defence}, "an object, not the class Defence"),
         ("rules", {"audit": [1]}, "frozen dataclass"),
         ("rules", {"audits": 1}, "no rule 'audits'"),

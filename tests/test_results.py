@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas
 from PIL import Image
 
-from experiments import benchmark, peers, responses, roofline, scaling, step
+from experiments import benchmark, false_predictions, peers, responses, roofline, scaling, step
 from experiments.asynchrony import AsynchronyStudy
 from experiments.borders import asked
 from experiments.broadcast import SETTINGS as OF_BROADCAST
@@ -32,6 +32,7 @@ BEYOND: dict[str, Callable[[list[str]], CellStudy]] = {
     "asynchrony": AsynchronyStudy,
     "borders": asked,
     "compression": CompressionStudy,
+    "false_predictions": false_predictions.asked,
     "incentives": IncentiveStudy,
     "methods": MethodStudy,
     "participation": ParticipationStudy,

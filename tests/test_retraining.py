@@ -234,14 +234,14 @@ def test_only_members_train_and_every_program_is_compiled_once(
     simulation = tiny(GRAPHS["star"], data=data, training=TRAINING, devices=devices)
     traced: list[int] = []
     trained: list[int] = []
-    original = Learner.train_rows
+    original = Learner._train_rows
 
     def counting(self: Learner, models: Any, clients: Any, *others: Any) -> Any:
         traced.append(len(clients))
         jax.debug.callback(lambda clients: trained.extend(np.ravel(clients).tolist()), clients)
         return original(self, models, clients, *others)
 
-    monkeypatch.setattr(Learner, "train_rows", counting)
+    monkeypatch.setattr(Learner, "_train_rows", counting)
     chunks: list[int] = []
     memory = 4 * EXECUTION_MODELS * simulation.learner.model.theta.nbytes
     decentralised_truth(simulation, memory=memory, on_chunk=lambda done: chunks.append(len(done)))

@@ -391,7 +391,7 @@ BAD = {
     "nothing": ("n_clients=null", "n_clients must be an integer, at least 1, not 'null'"),
     "choice": ("topology=galaxy", "topology", "galaxy", "ring", "watts_strogatz"),
     "initials": ("topology=ws", "not 'ws': did you mean watts_strogatz?"),
-    "misspelt": ("contribution.utility=acuracy", "not 'acuracy': did you mean accuracy?"),
+    "misspelt": ("contribution.utility=acuracy", "not 'acuracy': did you mean accuracy"),
     "option": ("--seed 3", "no option --seed", "NAME=VALUE"),
     "unreadable": ("seed=[1", "Cannot read 'seed=[1'"),
     "experiment_choice": ("+experiment=nope", "experiment", "nope", "ws100"),
@@ -428,7 +428,11 @@ BAD = {
     "probability": ("topology.probability=2", "topology.probability", "between 0 and 1"),
     "labels": ("distribution.max_label_noise=2", "distribution.max_label_noise", "between 0 and 1"),
     "nan": ("training.learning_rate=nan", "training.learning_rate", "above 0", "nan"),
-    "utility": ("contribution.utility=auc", "contribution.utility", "accuracy, loss, probability"),
+    "utility": (
+        "contribution.utility=recall",
+        "contribution.utility",
+        "accuracy, loss, probability",
+    ),
     "widths": ("model=cnn model.hidden=[8,8]", "model.hidden", "[8, 8]"),
     # What the graph finds.
     "degree": ("topology=regular", "topology.degree=4", "at least 5 clients", "n_clients=3"),

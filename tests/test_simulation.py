@@ -170,9 +170,9 @@ def test_nothing_is_evaluated_twice(
     evaluated = []
     original = Learner.evaluate_rows
 
-    def counting(self: Learner, models: jax.Array) -> jax.Array:
+    def counting(self: Learner, models: jax.Array, *clients: Any) -> jax.Array:
         jax.debug.callback(lambda: evaluated.append(len(models)))
-        return original(self, models)
+        return original(self, models, *clients)
 
     monkeypatch.setattr(Learner, "evaluate_rows", counting)
     simulation = tiny(

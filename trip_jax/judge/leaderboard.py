@@ -31,7 +31,8 @@ HEAD = (
 TEXT = """\
 # Leaderboard
 
-**`{first}` is closest to the truth by accuracy of all that `trip-jax judge` knows by name.**
+Of all methods that `trip-jax judge` knows by name, `{first}` is closest to the truth by accuracy.
+
 Yours is judged beside these [in minutes](../judge.md).
 
     python -m experiments.leaderboard

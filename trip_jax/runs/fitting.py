@@ -53,7 +53,10 @@ def completed(arrays: dict[str, Any], simulation: Simulation) -> dict[str, Any]:
     shares of the graph's weights.
     """
     named = flatten_dict(by_new_names(arrays), sep="/")
-    absent = dict.fromkeys(f"state/{name}" for name in _LATER_STATE)
+    parts = (f"state/{name}" for name in _LATER_STATE)
+    absent = dict.fromkeys(
+        part for part in parts if not any(name.startswith(f"{part}/") for name in named)
+    )
     if "records/shares" not in named and np.ndim(named.get("records/lcv")) > 0:
         rounds = range(len(named["records/lcv"]))
         weights = np.array([simulation.topology.at(t).weights for t in rounds])
