@@ -2,11 +2,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	--editable ./trip_node
+ALONE := pytest -c trip_node/pyproject.toml --confcutdir tests/node tests/node
 COVERAGE := .venv/node/bin/python -m coverage
-ALONE := $(COVERAGE) run --rcfile trip_node/pyproject.toml -m pytest -c trip_node/pyproject.toml --confcutdir tests/node
 SETUP := pyproject.toml trip_node/pyproject.toml constraints.txt
 
-.PHONY: help run test test-all test-node test-flower check docs bench bench-figures wheels sbom review clean
+.PHONY: help run test test-all test-node test-flower coverage check docs bench bench-figures wheels sbom review clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,8 +20,12 @@ test: .venv/installed-test ## set up, then the tests
 test-all: .venv/installed-test ## the tests with whole tables, thirty kills and more examples
 	$(BIN)/python -m pytest --thorough
 
-test-node: .venv/node/installed ## the tests of trip-node, in an environment without JAX, and their coverage
-	$(ALONE) tests/node
+test-node: .venv/node/installed ## the tests of trip-node, in an environment without JAX
+	.venv/node/bin/$(ALONE)
+
+# Threads that start at the same time can't all be traced by Python 3.11.
+coverage: .venv/node/installed ## which part of trip-node these tests run; fails below a floor
+	$(COVERAGE) run --rcfile trip_node/pyproject.toml -m $(ALONE) --deselect tests/node/test_service.py::test_no_accepted_report_is_lost_by_kills
 	$(COVERAGE) report --rcfile trip_node/pyproject.toml
 
 test-flower: .venv/flower/installed ## the tests of Flower's clients, in an environment of their own
