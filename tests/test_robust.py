@@ -151,7 +151,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "attack"), CASES)
-def test_rounds_under_an_attack_are_those_of_loops(kind: str, attack: str) -> None:
+def test_rounds_under_an_attack_are_those_of_loops(kind: str, attack: str, thorough: bool) -> None:
     """Models, who inherits from whom, and the truth of all clients, which is the run itself."""
     liars = (1, 4)
     simulation = tiny(
@@ -178,9 +178,10 @@ def test_rounds_under_an_attack_are_those_of_loops(kind: str, attack: str) -> No
         inherited = record.shares @ state.phi + record.adopted
         np.testing.assert_allclose(after.phi, inherited, atol=1e-5)
         state = after
-    truth = trip_jax.decentralised_truth(simulation, borders=2)
-    everyone = truth.utilities[truth.inside.all(axis=1)][0]
-    np.testing.assert_allclose(everyone, record.utility, atol=1e-5)
+    if thorough:
+        truth = trip_jax.decentralised_truth(simulation, borders=2)
+        everyone = truth.utilities[truth.inside.all(axis=1)][0]
+        np.testing.assert_allclose(everyone, record.utility, atol=1e-5)
     with pytest.raises(InvalidSetting, match=f"leave out adversary={attack}"):
         fedavg(simulation)
     with pytest.raises(InvalidSetting, match=f"changing adversary={attack} to none"):
