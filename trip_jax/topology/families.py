@@ -82,7 +82,9 @@ class TopologyConfig(Brief):
     @property
     def over_time(self) -> OverTime | None:
         """The family, if its graph changes from round to round."""
-        family = FAMILIES[self.kind] if self.kind in FAMILIES else None
+        if self.kind not in FAMILIES:
+            return None
+        family = FAMILIES[self.kind]
         return family if isinstance(family, OverTime) else None
 
     def _says_directions(self) -> str | None:
