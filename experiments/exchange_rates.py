@@ -31,6 +31,7 @@ from experiments.harness.report import Report
 from trip_jax.protocol.aggregation import PushSum, WeightedMean, aggregate
 from trip_jax.runs.figure_style import add_legend, plain, titled_figure
 from trip_jax.topology import Topology
+from trip_jax.topology.push_sum import with_push_sum
 
 SETTINGS = (
     *("n_clients", "optimum_rounds", "learning_rate", "local_steps"),
@@ -87,7 +88,7 @@ def _averages(n_averaging: int, rounds: int, seed: int, **_: Any) -> Iterator[pa
         topology = _drawn(kind, n, rounds, seed)
         yield _rows("average", kind, averaged(WeightedMean(), topology, rounds, seed), theory)
     graph = tj.topology.build(directed_graph(n), np.ones(n), weights="uniform")
-    pushed, matrix = tj.topology.with_push_sum(graph, rounds), matrix_of(graph)
+    pushed, matrix = with_push_sum(graph, rounds), matrix_of(graph)
     columns = (matrix > 0) / (matrix > 0).sum(axis=0)
     found = averaged(PushSum(), pushed, rounds, seed)
     yield _rows("directed", "push_sum", found, second_eigenvalue(columns) ** t)

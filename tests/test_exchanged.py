@@ -34,6 +34,7 @@ from trip_jax.protocol.tracking import require_common_weights
 from trip_jax.runs.resume import RunCheckpoints, arrays_of
 from trip_jax.simulation import Simulation
 from trip_jax.simulation.history import Snapshot
+from trip_jax.topology.push_sum import with_push_sum
 
 DIRECTED = nx.DiGraph([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (0, 3), (0, 4), (2, 5)])
 TRAINING = Training(rounds=3, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0.5)
@@ -146,7 +147,7 @@ def test_push_sum_averages_over_a_directed_graph() -> None:
     """A mean by rows of the same graph is that by its stationary weights, which are not equal."""
     start = jnp.asarray(np.random.default_rng(0).normal(size=(6, 4)), jnp.float32)
     built = tj.topology.build(DIRECTED, np.ones(6), weights="uniform")
-    pushed = tj.topology.with_push_sum(built, 80)
+    pushed = with_push_sum(built, 80)
     found, plain = start, start
     mix = jax.jit(aggregate, static_argnums=0)
     for t in range(80):
@@ -233,7 +234,7 @@ def test_one_peer_exponential_graphs_average_exactly() -> None:
         whole = np.linalg.multi_dot([np.eye(n), *matrices, np.eye(n)])
         np.testing.assert_allclose(whole.sum(axis=0), 1, rtol=1e-6)
         assert np.allclose(whole, 1 / n) == (n != 5)
-        pushed = tj.topology.with_push_sum(graphs, 7)
+        pushed = with_push_sum(graphs, 7)
         np.testing.assert_allclose([matrix_of(pushed, t) for t in range(rounds)], matrices)
     np.testing.assert_array_equal(matrix_of(graphs, 1)[2], [0.5, 0, 0.5, 0, 0, 0, 0, 0])
 

@@ -21,7 +21,7 @@ from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.round import Round, Timetable, where
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Assessed, Learned, Record, State, Traced
-from trip_jax.topology import moved
+from trip_jax.topology.push_sum import moved
 
 
 @jax.jit

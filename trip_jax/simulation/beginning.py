@@ -22,7 +22,8 @@ from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Memory, State
 from trip_jax.protocol.tracking import require_common_weights, require_trackable
 from trip_jax.simulation.federation import Federation, Settings
-from trip_jax.topology import Topology, with_push_sum
+from trip_jax.topology import Topology
+from trip_jax.topology.push_sum import with_push_sum
 
 
 def keys_of(seed: int) -> tuple[Array, Array, Array]:

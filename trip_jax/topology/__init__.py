@@ -4,7 +4,6 @@ from trip_jax.topology.asynchrony import DURATIONS, LATENCIES, SCHEDULES, Clocks
 from trip_jax.topology.families import FAMILIES, TopologyConfig, from_config
 from trip_jax.topology.graphs import Arcs, Neighbourhoods, Topology, build
 from trip_jax.topology.participation import PARTICIPATIONS, Participation, with_events
-from trip_jax.topology.push_sum import moved, with_push_sum
 from trip_jax.topology.weights import WEIGHTS, WeightRule
 
 __all__ = [
@@ -23,7 +22,5 @@ __all__ = [
     "WeightRule",
     "build",
     "from_config",
-    "moved",
     "with_events",
-    "with_push_sum",
 ]

@@ -29,7 +29,7 @@ from trip_jax.shapley.borders import (
 )
 from trip_jax.shapley.sampling import draw, estimate, require_budget
 from trip_jax.simulation import Simulation
-from trip_jax.topology import moved
+from trip_jax.topology.push_sum import moved
 from trip_jax.truth.centralized.fedavg import require_fedavg, server_step
 from trip_jax.truth.process import Attacked, Process, exchanged, train_now
 from trip_jax.truth.reexecution import Executor
