@@ -8,6 +8,7 @@ import xarray
 
 from trip_jax.protocol.methods.facts import TRIP
 from trip_jax.runs import meaning
+from trip_jax.runs.against_truth import in_words
 from trip_jax.runs.labels import labels, names_of
 from trip_jax.runs.layout import MAX_DETAILED, arcs_of, drawn_round, positions
 from trip_jax.runs.meaning import at_the_end, explain, unit
@@ -85,7 +86,7 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
     of_client = run.isel(client=listed)
     data: dict[str, Any] = {
         "title": run.title,
-        "finding": finding(run),
+        "finding": " ".join(filter(None, (finding(run), in_words(summary)))),
         "status": summary.get("status", "finished"),
         "message": summary.get("message", ""),
         "detail": detail,
@@ -103,6 +104,8 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
         "rounds": rounds,
         "score": packed(of_client.score.values),
         "score_error": packed(of_client.score_error.values) if "score_error" in run else None,
+        "true_score": packed(of_client.true_score.values) if "true_score" in run else None,
+        "true_total": float(run.true_score.values.sum()) if "true_score" in run else None,
         "liars": np.flatnonzero(of_client.liar.values).tolist(),
         "all_liars": int(run.liar.values.sum()),
         "examples": of_client.examples.values.tolist(),
