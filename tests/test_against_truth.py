@@ -2,21 +2,25 @@
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 from tests.conftest import Once, refusal, tiny_config
+from trip_jax import compare
 from trip_jax.config import Config
 from trip_jax.learning.distributed import Distributed
 from trip_jax.learning.evaluation import LOSS
 from trip_jax.runs.against_truth import TRUTH_FOLDERS, in_words
 from trip_jax.runs.checkpoints import Checkpoints
 from trip_jax.runs.launch import run
+from trip_jax.runs.pages.comparison import Comparison
 from trip_jax.runs.pages.run_page import page_data
 from trip_jax.runs.prepare import prepare
 from trip_jax.runs.reading import load_run
@@ -155,3 +159,27 @@ def test_a_federation_that_cannot_be_executed_again_is_refused_before_it_runs(
     with pytest.raises(InvalidSetting, match="Repeated executions"):
         run(config_with("trust=own"), tmp_path / "run")
     assert not list((tmp_path / "run").iterdir())
+
+
+def test_a_comparison_groups_runs_by_what_differs_beside_the_seed(
+    held: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary, data = (one := load_run(held)).summary, one.data
+    for k, (seed, method) in enumerate([(0, "trip"), (1, "trip"), (0, "weights")]):
+        config = summary["config"] | {"seed": seed, "contribution": {"method": method}}
+        truth = summary["truth"] | {"distance": 0.1 * k}
+        folder = tmp_path / f"{k}"
+        shutil.copytree(held, folder)
+        (folder / "summary.json").write_text(
+            json.dumps(summary | {"config": config, "truth": truth})
+        )
+    comparison = Comparison.of([tmp_path])
+    assert comparison.groups == {"trip": [0, 1], "weights": [2]} == comparison.series
+    assert comparison.distances == pytest.approx([0, 0.1, 0.2])
+    assert compare.main([str(tmp_path)]) == 0
+    assert f"3 runs compared in {tmp_path / 'comparison.html'}" in capsys.readouterr().out
+    table = pandas.read_csv(tmp_path / "comparison.csv")
+    assert table.groupby("run").distance.first().tolist() == pytest.approx([0, 0.1, 0.2])
+    np.testing.assert_allclose(table.true_score[:4], data.true_score, rtol=1e-5)
+    assert {*table} >= {"seed", "contribution.method", "true_share"}
+    assert not any("defence" in name for name in table)  # without effect in all of them

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import xarray
 
+from trip_jax.config import Config
 from trip_jax.protocol.methods.facts import TRIP
 from trip_jax.runs import meaning
 from trip_jax.runs.against_truth import in_words
@@ -262,6 +263,9 @@ def _events(happened: np.ndarray, listed: np.ndarray, single: bool) -> dict[str,
     }
 
 
+ALWAYS_SHOWN = ("distribution", "topology", "model")
+"""Sections whose kinds the head names also where they are the usual ones."""
+
 LABELS = {"topology": "Graph"}
 
 
@@ -270,14 +274,15 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
     settings = dict(settings_of(summary))
     named = {"Seed": "seed", "Data": "dataset.name", "Weights": "topology.weights"}
     facts = [[label, settings[name]] for label, name in named.items() if name in settings]
-    kinds = [(name.removesuffix(".kind"), name) for name in settings if name.endswith(".kind")]
-    facts += [[LABELS.get(name, name.capitalize()), settings[kind]] for name, kind in kinds]
+    for section, usual in Config().kinds.items():
+        kind = settings.get(f"{section}.kind")
+        if kind is not None and (section in ALWAYS_SHOWN or kind != usual):
+            facts.append([LABELS.get(section, section.capitalize()), kind])
     for graph in summary.get("graphs", ()):
         facts.append(["Graph file", str(GraphFile(**graph))])
-    if settings:
-        on = [name.upper() for name in ("c1", "c2") if settings.get(f"defence.{name}") == "true"]
-        facts.append(["Defence", " and ".join(on) or "none"])
-    elif "seed" in summary:
+    on = [name.upper() for name in ("c1", "c2") if settings.get(f"defence.{name}") == "true"]
+    facts += [["Defence", " and ".join(on)]] if on else []
+    if not settings and "seed" in summary:
         facts.append(["Seed", str(summary["seed"])])
     if "privacy_epsilon" in run.attrs:
         facts.append(["Guarantee", f"ε = {run.privacy_epsilon:.4g}, δ = {run.privacy_delta:g}"])
