@@ -223,6 +223,18 @@ def test_gradient_tracking_takes_graphs_whose_weights_some_means_keep() -> None:
         tiny(rules={"aggregate": GradientTracking()}, optimizer="adam")
 
 
+def test_models_are_not_divided_among_devices() -> None:
+    for kind in ("push_sum", "gradient_tracking"):
+        with pytest.raises(InvalidSetting, match=f"aggregation={kind} keeps .* shard_models=false"):
+            tiny(
+                nx.cycle_graph(6),
+                aggregation=kind,
+                weights="uniform",
+                shard_models=True,
+                devices=jax.devices()[:2],
+            )
+
+
 def test_one_peer_exponential_graphs_average_exactly() -> None:
     """After log2 n rounds where n is a power of two; weights stay those of a doubly stochastic
     matrix in every case, also by push-sum."""

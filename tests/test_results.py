@@ -86,7 +86,9 @@ def report_of(command: str) -> Report:
     elif experiment == "broadcast":
         return Report.of(Request(experiment, arguments, OF_BROADCAST), FILES)
     elif experiment == "exchange_rates":
-        return Report.of(Request(experiment, arguments, exchange_rates.SETTINGS), FILES)
+        request = Request(experiment, arguments, exchange_rates.SETTINGS)
+        exchange_rates.asked(request)
+        return Report.of(request, FILES)
     elif experiment == "coverage":
         request = Request(experiment, arguments, SETTINGS)
         request.one("scale", "cpu")
