@@ -15,7 +15,7 @@ import pytest
 import tests.exchange_reference as ref
 import trip_jax as tj
 from experiments.exchange_rates import exchange_rates, matrix_of
-from experiments.harness.quadratics import Quadratics, rate_of, trained
+from experiments.harness.quadratics import Quadratics, rate_of, tracked_round, trained
 from tests.conftest import (
     SIZES,
     Hearing,
@@ -276,6 +276,27 @@ def test_gradient_tracking_reaches_the_optimum_at_the_rate_of_theory() -> None:
     log = np.log(found[(found > 1e-5) & (found < 1e-2)])
     assert len(log) > 8
     np.testing.assert_allclose(np.exp(np.diff(log).mean()), expected, atol=0.02)
+
+
+def test_gradient_tracking_by_one_step_is_dsgt() -> None:
+    """On a directed graph it ends where the mean of gradients by stationary weights is 0."""
+    losses, rate = Quadratics.drawn(6, 0), 0.05
+    matrix = matrix_of(tj.topology.build(DIRECTED, np.ones(6), weights="uniform"))
+
+    def slope(theta: np.ndarray) -> np.ndarray:
+        return losses.a * (theta - losses.b)
+
+    after, theta = tracked_round(losses, matrix, rate, 1), np.zeros((6, 3))
+    tracked, c, y = theta, np.zeros((6, 3)), slope(theta)
+    for t in range(3000):
+        tracked, c = after(tracked, c)
+        old, theta = theta, matrix @ (theta - rate * y)
+        y = matrix @ y + slope(theta) - slope(old)
+        if t < 20:
+            np.testing.assert_allclose(tracked, theta, atol=1e-12)
+    stationary = np.linalg.matrix_power(matrix, 1000)[0]
+    np.testing.assert_allclose(stationary @ slope(tracked), 0, atol=1e-8)
+    np.testing.assert_allclose(tracked, tracked[:1].repeat(6, axis=0), atol=1e-8)
 
 
 @pytest.mark.thorough
