@@ -98,7 +98,7 @@ class Learner:
         with model.model.noting(model.shape, model.dtype):
             logits, *_ = (
                 jax.eval_shape(form, model.theta, examples)
-                for form in (model.apply, model.predict, model.learn)
+                for form in (model.apply, model.predict, model.learn, model.trains)
             )
         self._require_utility(logits)
         largest = max(np.asarray(labels).max() for labels in (data.labels, data.test_labels))
@@ -117,9 +117,13 @@ class Learner:
         """The optimiser states [n, ...] with which clients begin a run; None if none are kept."""
 
         def begin(row: Float[Array, " P"]) -> dict[str, Array]:
-            return state_arrays(self.optimizer.init(self.model.unravel(row)))
+            return state_arrays(self.optimizer.init(self._trained(row)))
 
         return jax.vmap(begin)(models) or None if self.training.keeps_state else None
+
+    def _trained(self, row: Float[Array, " P"]) -> Any:
+        """What of a model is trained."""
+        return self.model.model.divided(self.model.unravel(row))[0]
 
     def _require_utility(self, logits: jax.ShapeDtypeStruct) -> None:
         """Refuse a metric of the user's own that fails, or gives no number; it is traced once."""
@@ -184,16 +188,15 @@ class Learner:
     def _train_rows(
         self, models: Array, clients: Array, keys: Array, starts: Any, t: Any, states: Any
     ) -> Any:
-        model, training = self.model.model, self.training
-        optimizer, params = self.optimizer, jax.eval_shape(self.model.unravel, models[0])
+        training = self.training
+        optimizer, params = self.optimizer, jax.eval_shape(self._trained, models[0])
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
             trained, loss, after = train_from(
                 models,
                 clients,
                 keys,
                 self.data,
-                apply=model.learn if self.client_batch == 1 and model.learn else model.apply,
-                unravel=self.model.unravel,
+                model=self.model,
                 optimizer=optimizer,
                 local_epochs=training.local_epochs,
                 batch_size=training.batch_size,
