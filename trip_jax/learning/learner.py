@@ -76,6 +76,12 @@ class Learner:
         """Whether each client is judged by examples of its own."""
         return self.data.tests is not None
 
+    @property
+    def personal(self) -> bool:
+        """Whether one model is worth something else to each client: by its test set, or its own
+        part of the model."""
+        return self.own_tests or self.model.n_own > 0
+
     def judging(self, client: Int[Array, ""] | int) -> "Learner":
         """The learner whose test set is that of a client; itself where all share one."""
         tests, sizes = self.data.tests, self.data.test_sizes

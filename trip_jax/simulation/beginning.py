@@ -34,7 +34,8 @@ def learner_of(federation: Federation, mesh: Mesh) -> Learner:
     training, contribution = settings.training, settings.contribution
     rounds = 1 if training.rate is None else training.rounds
     examples = as_seen(data.images[:1])
-    flat = federation.model.in_shapes(examples.shape[1:], examples.dtype, replicated(mesh))
+    example = examples.shape[1:], examples.dtype
+    flat = federation.model.in_shapes(*example, replicated(mesh), training.stays)
     judged = data.test_images if data.tests is None else data.test_images[data.tests[0]]
     client_batch, coalition_batch = default_batches(mesh, flat, judged)
     return Learner(
@@ -110,9 +111,9 @@ def start(
         key=key,
         round=jnp.int32(0),
         memory=Memory(
-            channel=rules.channel.start(models),
+            channel=rules.channel.start(learner.model.sent(models)),
             weighing=rules.weigh.start(n),
-            mailbox=mailbox.empty(models, n_earlier),
+            mailbox=mailbox.empty(learner.model.sent(models), n_earlier),
         ),
         earlier_phi=jnp.zeros((n_earlier, n, n)) if keeps_phi and n_earlier else None,
         optimizer=learner.optimizer_states(models),

@@ -56,6 +56,8 @@ def require_that_fits(
     told = rules.contribute
     if federation.data.tests is not None:
         _require_own_judges(federation, rules, shards_models)
+    if settings.training.stays:
+        _require_own_parts(federation, rules, shards_models)
     method = f"contribution.method={settings.contribution.method}"
     if shards_models:
         plain = follows_the_graph(rules) and topology.wave is None
@@ -161,4 +163,32 @@ def _require_own_judges(federation: Federation, rules: Rules, shards_models: boo
             not is_so,
             f"{who}, and with dataset.test=own each client has a test set of its own: set "
             f"dataset.test=shared, or {mend}.",
+        )
+
+
+def _require_own_parts(federation: Federation, rules: Rules, shards_models: bool) -> None:
+    """Refuse what looks at whole models of others, where a part of each stays its owner's."""
+    settings, told = federation.settings, rules.contribute
+    for is_so, who, mend in (
+        (
+            isinstance(rules.filter, FilterByAccuracy),
+            "defence.c1 evaluates the models of others",
+            "leave out C1",
+        ),
+        (
+            settings.adversary.kind != "none" and settings.adversary.fake == "evasive",
+            "adversary.fake=evasive evaluates models as others have them",
+            "choose another fake",
+        ),
+        (
+            not told.personal,
+            f"contribution.method={settings.contribution.method} looks at whole models of others",
+            "choose another method, such as trip",
+        ),
+        (shards_models, "shard_models=true divides whole models", "set shard_models=false"),
+    ):
+        require(
+            not is_so,
+            f"{who}, and a part of each stays its owner's: leave out training.own and "
+            f"training.statistics, or {mend}.",
         )

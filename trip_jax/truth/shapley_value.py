@@ -104,6 +104,7 @@ class Decentralised(Process):
     rule: AnyRule
     n_earlier: int = 0
     attacked: Attacked | None = None
+    n_own: int = 0
 
     @classmethod
     def of(cls, simulation: Simulation) -> "Decentralised":
@@ -114,12 +115,14 @@ class Decentralised(Process):
         """
         require_plain_learning(simulation.rules, "Repeated executions")
         rule = simulation.rules.aggregate
-        return cls(rule, simulation.n_earlier, Attacked.of(simulation))
+        attacked, n_own = Attacked.of(simulation), simulation.learner.model.n_own
+        return cls(rule, simulation.n_earlier, attacked, n_own)
 
     def mix(self, models, trained, trains, t, data, topology):
         train, present = train_now(trains, t, topology), topology.present_at(t)
         here = replace(topology.at(t), t=t)
-        return exchanged(self.rule, models, trained, train, here, present, self.attacked)
+        given = self.rule, models, trained, train, here, present
+        return exchanged(*given, self.attacked, self.n_own)
 
 
 @dataclass(frozen=True)
