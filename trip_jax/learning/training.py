@@ -7,7 +7,6 @@ statistics, sees whole minibatches: the last of an epoch is filled up with examp
 visited first, which count for statistics and not for the loss.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -20,7 +19,7 @@ from jaxtyping import Float, Int, Key
 
 from trip_jax.data.federation import ClientData, as_seen
 from trip_jax.learning.layout import MIXED, OWN, Stays, require_pattern
-from trip_jax.learning.model import FlatModel, Params
+from trip_jax.learning.model import FlatModel
 from trip_jax.learning.optimizers import LEARNING_RATES, OPTIMIZERS, Rate
 from trip_jax.settings import above_zero, at_least, choice, count, execution, require
 from trip_jax.settings.brief import Brief

@@ -78,7 +78,9 @@ class ByNeighbourhood(Method):
                 none = jnp.zeros_like(filtered)
                 given = shares, trained, received, before[i], none, members == i, t
                 both = coalition_models(mix, ends, *given)
-                mixed_before, mixed = both if kept is None else kept.of_coalitions(both, i, ends[:, 0])
+                mixed_before, mixed = (
+                    both if kept is None else kept.of_coalitions(both, i, ends[:, 0])
+                )
                 judge = local.judging(i)
                 utility = judge.evaluate_rows(mixed[None])[0]
                 near = Neighbourhood(shares, received, trained, mixed_before, mixed, utility)
