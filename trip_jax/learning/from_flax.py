@@ -134,7 +134,7 @@ IN_TRAINING = {
 """Arguments of a module's `__call__` by which training is told apart, and what they are in it."""
 
 
-def _modes(kind: type) -> tuple[dict[str, bool], dict[str, bool]]:
+def _modes(kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments with which a module of this class is called in training, and elsewhere."""
     taken = signature(cast(Any, kind).__call__).parameters
     training = {name: value for name, value in IN_TRAINING.items() if name in taken}
@@ -183,7 +183,7 @@ def _from_nnx(make: Callable[..., Any]) -> Model:
     @cache
     def parts(in_training: bool) -> tuple[Any, Any, Any]:
         """The structure of the module in this mode, and its draws and statistics in shapes."""
-        found = []
+        found: list[Any] = []
 
         def look(key: Array) -> Any:
             module = made(key)

@@ -1,5 +1,6 @@
 """A model, the data it learns from and is judged by, and the devices that do the work."""
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -27,8 +28,14 @@ from trip_jax.learning.model import FlatModel
 from trip_jax.learning.optimizers import state_arrays, state_of
 from trip_jax.learning.precision import PRECISIONS
 from trip_jax.learning.privacy import AsTrained, Mechanism
+from trip_jax.learning.targets import CLASSES, NUMBERS
 from trip_jax.learning.training import Trained, Training, train_from
-from trip_jax.learning.utilities import UTILITIES, is_mean, terms
+from trip_jax.learning.utilities import (
+    UTILITIES,
+    is_mean,
+    is_of_sets,
+    terms,
+)
 from trip_jax.settings.errors import InvalidSetting
 
 
@@ -107,6 +114,8 @@ class Learner:
                 for form in (model.apply, model.predict, model.learn, model.trains)
             )
         self._require_utility(logits)
+        if self.model.targets.task == NUMBERS:
+            return
         largest = max(np.asarray(labels).max() for labels in (data.labels, data.test_labels))
         if largest >= logits.shape[-1]:
             raise InvalidSetting(
@@ -133,11 +142,13 @@ class Learner:
 
     def _require_utility(self, logits: jax.ShapeDtypeStruct) -> None:
         """Refuse a metric of the user's own that fails, or gives no number; it is traced once."""
-        of_sets = [name for name in terms(self.third_utility) if not is_mean(name)]
+        of_sets = [name for name in terms(self.third_utility) if is_of_sets(name)]
         for name in of_sets if self.own_tests else ():
             require_takes_real(name)
         if of_sets:
-            labels = jax.ShapeDtypeStruct(logits.shape[:1], jnp.int32)
+            n = math.prod(logits.shape[:-1])  # examples, or their tokens
+            logits = jax.ShapeDtypeStruct((n, logits.shape[-1]), logits.dtype)
+            labels = jax.ShapeDtypeStruct((n,), jnp.int32)
             with metric_errors(self.third_utility):
                 jax.eval_shape(partial(judged, third_utility=self.third_utility), logits, labels)
 
@@ -293,7 +304,8 @@ class Learner:
 
     def parts(self, mixed: int) -> int:
         """The parts of the test set for mixtures of so many models, see `FlatModel.parts`."""
-        if self.own_tests or not is_mean(self.third_utility):
+        plain = self.model.targets.task == CLASSES
+        if self.own_tests or not plain or not is_mean(self.third_utility):
             return 0
         return self.model.parts(mixed, len(self.data.test_labels))
 

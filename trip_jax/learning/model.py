@@ -14,6 +14,7 @@ from jax.tree_util import tree_map_with_path
 from jaxtyping import Float, Key, Real
 
 from trip_jax.learning.layout import Ordered, Stays, unravelling
+from trip_jax.learning.targets import CLASSES, TOKENS, Targets
 from trip_jax.settings import require
 from trip_jax.settings.brief import brief
 from trip_jax.settings.declared import told
@@ -45,7 +46,10 @@ class Split:
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    """A classifier as pure functions; examples are float32, of bytes in [0, 1], or int32 tokens.
+    """A network as pure functions; examples are float32, of bytes in [0, 1], or int32 tokens.
+
+    It gives logits of classes: where labels are of tokens [B, T, classes], and where they are
+    numbers, these numbers [B] or [B, K].
 
     Attributes:
         init: `(key, examples [B, ...]) -> params`, float32 arrays in any pytree.
@@ -116,6 +120,7 @@ class Model:
         dtype: Any = jnp.float32,
         sharding: Any = None,
         stays: Stays = Stays(),
+        targets: Targets = Targets(),
     ) -> "FlatModel":
         """The model as vectors before theta^(0) is drawn: a shape stands for it.
 
@@ -123,6 +128,7 @@ class Model:
             shape, dtype: of an example, as the model is given it.
             sharding: that theta^(0) would have.
             stays: what of the model clients neither send nor mix.
+            targets: what it answers.
 
         Raises:
             InvalidSetting: there are no parameters, some that can't be trained or averaged, or
@@ -132,6 +138,11 @@ class Model:
             not self.ours or dtype != jnp.int32,
             "mlp and cnn take numbers, not tokens: give floats as examples, or a model that embeds "
             "tokens.",
+        )
+        require(
+            not self.ours or targets.task != TOKENS,
+            "mlp and cnn give one answer for an example, and labels [N, T] are of tokens: give a "
+            "model of your own whose logits are [B, T, classes].",
         )
         with self.noting(shape, dtype):
             examples = jax.ShapeDtypeStruct((1, *shape), dtype)
@@ -153,11 +164,11 @@ class Model:
             "Model.init gives no parameters, so there is nothing to train.",
         )
         theta: Any = jax.ShapeDtypeStruct((size,), jnp.float32, sharding=sharding)
+        given = self, tuple(shape), dtype
         if not stays:
-            return FlatModel(theta, unravelling(params), self, tuple(shape), dtype)
+            return FlatModel(theta, unravelling(params), *given, targets=targets)
         ordered = Ordered.of(params, stays.of(params, self.trained))
-        n_own = size - ordered.n_sent
-        return FlatModel(theta, ordered, self, tuple(shape), dtype, n_own)
+        return FlatModel(theta, ordered, *given, size - ordered.n_sent, targets)
 
     @contextmanager
     def noting(self, shape: Sequence[int], dtype: Any) -> Iterator[None]:
@@ -191,6 +202,7 @@ class FlatModel:
     shape: tuple[int, ...] = struct.field(pytree_node=False)  # of an example
     dtype: Any = struct.field(pytree_node=False)
     n_own: int = struct.field(pytree_node=False, default=0)
+    targets: Targets = struct.field(pytree_node=False, default=Targets())
 
     @property
     def n_sent(self) -> int:
@@ -240,30 +252,30 @@ class FlatModel:
 
     def apply(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Array:
         """Logits, in the form that is differentiated."""
-        return _logits(self.model.apply(self.params(row), examples), len(examples))
+        return self.targets.outputs(self.model.apply(self.params(row), examples), len(examples))
 
     def predict(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Array:
         """Logits, in the form that is fastest forward."""
         predict = self.model.predict or self.model.apply
-        return _logits(predict(self.params(row), examples), len(examples))
+        return self.targets.outputs(predict(self.params(row), examples), len(examples))
 
     def learn(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Array:
         """Logits, in the form that is fastest where one model at a time is trained."""
         learn = self.model.learn or self.model.apply
-        return _logits(learn(self.params(row), examples), len(examples))
+        return self.targets.outputs(learn(self.params(row), examples), len(examples))
 
     def trains(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Array:
         """Logits as `Model.train` gives them; other params than it was given are refused."""
         if self.model.train is None:
             return self.learn(row, examples)
         params = self.params(row)
-        found = self.model.train(params, examples, jax.random.key(0))
+        found: Any = self.model.train(params, examples, jax.random.key(0))
         require(
             isinstance(found, tuple) and len(found) == 2 and _form(found[1]) == _form(params),
             "Model.train must give logits and params of the shapes that it was given: return both, "
             "with statistics moved on.",
         )
-        return _logits(found[0], len(examples))
+        return self.targets.outputs(found[0], len(examples))
 
     def seen(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Float[Array, " Q"]:
         """First-layer outputs and all other parameters, as a vector that is linear in the model."""
@@ -276,7 +288,9 @@ class FlatModel:
         split, (_, others) = cast(Split, self.model.split), self.divided
         size = _size(others)
         hidden = seen[size:].reshape(n_examples, -1)
-        return _logits(split.rest(unravelling(others)(seen[:size]), hidden), n_examples)
+        return self.targets.outputs(
+            split.rest(unravelling(others)(seen[:size]), hidden), n_examples
+        )
 
     @property
     def divided(self) -> tuple[Params, Params]:
@@ -291,7 +305,7 @@ class FlatModel:
         Returns:
             0 where it is best not to: the first layer takes fewer products than mixing it.
         """
-        if (split := self.model.split) is None or self.n_own:
+        if (split := self.model.split) is None or self.n_own or self.targets.task != CLASSES:
             return 0
         params, _ = self.divided
         examples = jax.ShapeDtypeStruct((1, *self.shape), self.dtype)
@@ -318,17 +332,3 @@ def _at_least_zero(path: Sequence[Any], leaf: Array) -> Array:
     """A statistic; 0 in place of negative variances, which are called var by Flax."""
     names = {str(getattr(key, "key", "")) for key in path}
     return jnp.maximum(leaf, 0) if "var" in names else leaf
-
-
-def _logits(found: Any, n_examples: int) -> Float[Array, "B C"]:
-    """The logits of a model in float32; other outputs are refused while the model is traced."""
-    given = f"{found.dtype}{list(found.shape)}" if isinstance(found, Array) else told(found)
-    require(
-        isinstance(found, Array)
-        and found.ndim == 2
-        and len(found) == n_examples
-        and jnp.issubdtype(found.dtype, jnp.floating),
-        "Model.apply must give one array of logits [B, classes] in floats, and gave, of "
-        f"{n_examples} examples, {given}.",
-    )
-    return found.astype(jnp.float32)

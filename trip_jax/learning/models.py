@@ -14,6 +14,7 @@ from trip_jax.data.federation import ClientData
 from trip_jax.learning.convolution import FORMS, Form
 from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.model import Model, Params, Split
+from trip_jax.learning.targets import Targets
 from trip_jax.settings import Kinds, choice, count, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, instance, integer
@@ -208,7 +209,7 @@ def as_model(model: Any, data: ClientData) -> Model:
     """
     if isinstance(model, str):
         model = ModelConfig(model)
-    n_classes = 1 + max(int(labels.max()) for labels in (data.labels, data.test_labels))
+    n_classes = Targets.of(data.labels).n_outputs(data.labels, data.test_labels)
     if isinstance(model, ModelConfig):
         return model.build(data.images.shape[1:], n_classes)
     if isinstance(model, Model) and model.sized is not None:

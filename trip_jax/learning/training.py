@@ -213,8 +213,8 @@ def train_from(
             logits, whole = network.train(whole, images, key)
         else:
             logits = apply(whole, images)
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), labels)
-        return jnp.sum(losses * real) / jnp.sum(real), network.divided(whole)[1]
+        value, weight = model.targets.loss(logits, labels, real)
+        return value, (network.divided(whole)[1], weight)
 
     def train(row):
         r, client, key, state = row
@@ -238,7 +238,7 @@ def train_from(
                     step_key = jax.random.fold_in(jax.random.fold_in(key, DRAWS), first + s)
                 batch = examples[slots]
                 images, labels = as_seen(data.images[batch]), data.labels[batch]
-                (value, statistics), gradient = jax.value_and_grad(loss, has_aux=True)(
+                (value, (statistics, weight)), gradient = jax.value_and_grad(loss, has_aux=True)(
                     params, statistics, images, labels, real, step_key
                 )
                 if proximal:
@@ -252,7 +252,7 @@ def train_from(
                 if rate is not None:
                     factor = rate((jnp.asarray(t) + (first + s) / n_steps) / rounds)
                     updates = jax.tree.map(lambda update: factor * update, updates)
-                total += value * real.sum()
+                total += value * weight
                 return optax.apply_updates(params, updates), (opt_state, statistics), total
 
             return lax.fori_loop(0, n, step, (params, state, 0.0))

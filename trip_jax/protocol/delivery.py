@@ -68,8 +68,8 @@ def exchange(
 ) -> Delivery:
     """Clients send their models, liars false ones, and the channel carries them (lines 5, 6)."""
     nobody, memory = jnp.zeros(0, jnp.int32), state.memory
-    models = map(learner.model.sent, (state.models, trained))
-    own = Messages(*models, state.utility[:, ACCURACY], unsent, altered=nobody)
+    before, after = learner.model.sent(state.models), learner.model.sent(trained)
+    own = Messages(before, after, state.utility[:, ACCURACY], unsent, altered=nobody)
     given = rules.adversary.send(own, this_round, learner)
     now, remembered = rules.channel(given, this_round, memory.channel, learner)
     sent = mailbox.with_earlier(this_round.part.gather(now), memory.mailbox)

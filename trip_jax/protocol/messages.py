@@ -59,8 +59,8 @@ class Kept:
     @staticmethod
     def of(model: FlatModel, before: Array, trained: Array) -> "Kept | None":
         """That of models [n, P]; None where everything is sent."""
-        parts = model.own(before), model.own(trained)
-        return None if None in parts else Kept(*parts)
+        earlier, later = model.own(before), model.own(trained)
+        return None if earlier is None or later is None else Kept(earlier, later)
 
     def after(self, mixed: Array) -> Array:
         """Whole models [n, P] of clients that have trained, from mixtures [n, S]."""

@@ -14,7 +14,8 @@ from trip_jax.data.federation import as_seen
 from trip_jax.learning.batches import default_batches
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.mesh import replicated
-from trip_jax.learning.utilities import columns
+from trip_jax.learning.targets import NUMBERS, Targets
+from trip_jax.learning.utilities import columns, require_of_task
 from trip_jax.programs import token_of
 from trip_jax.protocol import mailbox
 from trip_jax.protocol.rules import Rules
@@ -35,7 +36,10 @@ def learner_of(federation: Federation, mesh: Mesh) -> Learner:
     rounds = 1 if training.rate is None else training.rounds
     examples = as_seen(data.images[:1])
     example = examples.shape[1:], examples.dtype
-    flat = federation.model.in_shapes(*example, replicated(mesh), training.stays)
+    targets = Targets.of(data.labels)
+    require_of_task(contribution.utility, targets.task == NUMBERS)
+    given = *example, replicated(mesh), training.stays, targets
+    flat = federation.model.in_shapes(*given)
     judged = data.test_images if data.tests is None else data.test_images[data.tests[0]]
     client_batch, coalition_batch = default_batches(mesh, flat, judged)
     return Learner(

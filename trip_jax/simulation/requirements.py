@@ -5,9 +5,10 @@ import numpy as np
 
 from trip_jax.attribution.replay import samples
 from trip_jax.learning.privacy import RECORDS
+from trip_jax.learning.targets import CLASSES, Targets
 from trip_jax.protocol.adversaries import FalsePredictions
 from trip_jax.protocol.aggregation import WeightedMean
-from trip_jax.protocol.attacks import Attack
+from trip_jax.protocol.attacks import Attack, LabelFlips
 from trip_jax.protocol.broadcast import Broadcast
 from trip_jax.protocol.defences import FilterByAccuracy
 from trip_jax.protocol.methods.facts import Sees
@@ -54,6 +55,8 @@ def require_that_fits(
             "a topology with more neighbours.",
         )
     told = rules.contribute
+    if (task := Targets.of(federation.data.labels).task) != CLASSES:
+        _require_classes(federation, rules, task)
     if federation.data.tests is not None:
         _require_own_judges(federation, rules, shards_models)
     if settings.training.stays:
@@ -163,6 +166,26 @@ def _require_own_judges(federation: Federation, rules: Rules, shards_models: boo
             not is_so,
             f"{who}, and with dataset.test=own each client has a test set of its own: set "
             f"dataset.test=shared, or {mend}.",
+        )
+
+
+def _require_classes(federation: Federation, rules: Rules, task: str) -> None:
+    """Refuse what is about the classes of examples, where labels are numbers or of tokens."""
+    settings, told = federation.settings, rules.contribute
+    alone = told.method if isinstance(told, Beside) else told
+    flips = isinstance(rules.adversary, LabelFlips)
+    method = settings.contribution.method
+    for is_so, who, mend in (
+        (flips, "adversary=label_flips", "another adversary, such as sign_flips"),
+        (
+            Sees.PREDICTIONS in (told.sees, alone.sees) or method == "shapfed",
+            f"contribution.method={method}",
+            "another method, such as trip",
+        ),
+    ):
+        require(
+            not is_so,
+            f"{who} is about classes of examples, and labels are of {task}: choose {mend}.",
         )
 
 

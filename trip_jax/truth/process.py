@@ -133,8 +133,8 @@ def exchanged(
     """
     n, own = len(trains), None
     if n_own:
-        sent = models[:, :-n_own], trained[:, :-n_own]
-        mixed = exchanged(rule, *sent, trains, here, present, attacked)
+        parts = models[:, :-n_own], trained[:, :-n_own]
+        mixed = exchanged(rule, *parts, trains, here, present, attacked)
         kept = jnp.where(trains[:, None], trained[:, -n_own:], models[:n, -n_own:])
         kept = jnp.concatenate([kept, models[n:, -n_own:]])
         return jnp.concatenate([mixed, kept], axis=1)
