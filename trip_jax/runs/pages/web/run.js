@@ -7,6 +7,7 @@ class Page {
     this.phi = this.traced ?? (data.detail === "last" ? new LastRound(data) : null);
     this.lastScore = [...unpack(data.score)];
     this.scoreError = data.score_error && unpack(data.score_error); // of the last round
+    this.trueScore = data.true_score && unpack(data.true_score);
     this.scored = []; // by round
     this.level = unpack(data.level);
     this.curves = Object.fromEntries(
