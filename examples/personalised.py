@@ -8,6 +8,8 @@ no common last layer fits. Easton grades at random, and Afton has few patients. 
 cores at most.
 """
 
+from collections.abc import Sequence
+
 import networkx as nx
 import numpy as np
 
@@ -46,9 +48,9 @@ def federation_of(own: str | None, rounds: int, seed: int = 0) -> tj.Simulation:
     )
 
 
-def main(rounds: int = 15) -> dict[str, tj.Result]:
+def main(rounds: int = 15, names: Sequence[str] = tuple(SETTINGS)) -> dict[str, tj.Result]:
     """Train with and without heads of their own, and print accuracies and scores."""
-    results = {name: federation_of(own, rounds).run() for name, own in SETTINGS.items()}
+    results = {name: federation_of(SETTINGS[name], rounds).run() for name in names}
     print("clinic  patients" + "".join(f"  {name:>21}" for name in results))
     print(" " * 16 + "        accuracy  score" * len(results))
     for i, (clinic, count) in enumerate(PATIENTS.items()):

@@ -4,20 +4,27 @@ import numpy as np
 import pytest
 
 from examples import personalised, robust
+from tests.conftest import rarely
+
+OWN = "own heads"
 
 
-def test_heads_of_ones_own_fit_scales_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
-    results = personalised.main(rounds=3)
+@pytest.mark.parametrize("names", [(OWN,), rarely(tuple(personalised.SETTINGS))])
+def test_heads_of_ones_own_fit_scales_of_ones_own(
+    names: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The clinic whose grades are random contributes least; a common head fits nobody."""
+    results = personalised.main(rounds=3, names=names)
     clinics = list(personalised.PATIENTS)
-    mixed, own = (results[name].accuracy[-1] for name in personalised.SETTINGS)
+    assert np.argmin(results[OWN].scores) == clinics.index(personalised.RANDOM)
     same = [clinic != personalised.RANDOM for clinic in clinics]
-    assert own[same].mean() > mixed[same].mean() + 0.1
-    scores = results["own heads"].scores
-    assert np.argmin(scores) == clinics.index(personalised.RANDOM)
+    accuracies = [one.accuracy[-1, same].mean() for one in results.values()]
+    assert accuracies[-1] > 0.5 and accuracies[0] < (0.5 if len(names) > 1 else 1)
     printed = capsys.readouterr().out
     assert all(clinic in printed for clinic in clinics)
 
 
+@pytest.mark.thorough
 def test_the_median_withstands_attackers_and_scores_them_low(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

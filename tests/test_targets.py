@@ -61,11 +61,18 @@ def test_utilities_of_numbers_are_those_of_loops() -> None:
     real = np.arange(N) < 9
     given: dict[str, Any] = {"third_utility": "mae", "real": jnp.asarray(real)}
     labels, row, images = jnp.asarray(targets), jnp.asarray(answers).ravel(), jnp.zeros((N, 1))
-    found = evaluate(
-        row[None], images, labels, predict=lambda row, x: row.reshape(N, 2), batch=1, **given
-    )
+
+    def say(row: Any, x: Any) -> Any:
+        return row.reshape(N, 2)
+
+    @jax.jit
+    def look() -> Any:
+        models = row[None], images, labels
+        smooth = smooth_utilities(row, images, labels, apply=say, **given)
+        return evaluate(*models, predict=say, batch=1, **given), smooth
+
+    found, smooth = look()
     np.testing.assert_allclose(found[0], measured(answers[real], targets[real]), rtol=1e-5)
-    smooth = smooth_utilities(row, images, labels, apply=lambda row, x: row.reshape(N, 2), **given)
     np.testing.assert_allclose(smooth, found[0][jnp.array([1, 1, 2])], rtol=1e-6)
 
 
@@ -83,7 +90,8 @@ def test_losses_and_utilities_of_tokens_are_those_of_loops() -> None:
                 losses.append(-np.log(p[labels[i, t]]))
                 weights.append(i < 8)
     real = (jnp.arange(N) < 8).astype(jnp.float32)
-    value, _ = Targets.of(labels).loss(jnp.asarray(logits), jnp.asarray(labels), real)
+    asked = Targets.of(labels)
+    value, _ = jax.jit(asked.loss)(jnp.asarray(logits), jnp.asarray(labels), real)
     np.testing.assert_allclose(value, np.average(losses, weights=weights), rtol=1e-5)
     given = jnp.zeros((N, 1)), jnp.asarray(labels)
     row = jnp.asarray(logits).ravel()
@@ -91,10 +99,14 @@ def test_losses_and_utilities_of_tokens_are_those_of_loops() -> None:
     def say(row: Any, x: Any) -> Any:
         return row.reshape(N, T, C)
 
-    found = evaluate(row[None], *given, predict=say, batch=1, third_utility="perplexity")[0]
+    @jax.jit
+    def look() -> Any:
+        found = evaluate(row[None], *given, predict=say, batch=1, third_utility="perplexity")[0]
+        return found, smooth_utilities(row, *given, apply=say)
+
+    found, smooth = look()
     mean = np.mean(losses)
     np.testing.assert_allclose(found, [np.mean(right), -mean, -np.exp(mean)], rtol=1e-5)
-    smooth = smooth_utilities(row, *given, apply=say)
     np.testing.assert_allclose(smooth[0], -mean, rtol=1e-5)
 
 
