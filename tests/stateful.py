@@ -68,5 +68,6 @@ def own_layers(simulation: Simulation) -> list[int]:
     training, model = simulation.training, simulation.learner.model
     params = jax.eval_shape(model.unravel, model.theta)
     names = (["statistics"] if "statistics" in params else []) + sorted(params["params"])
-    own = [k for k, name in enumerate(names) if training.own and re.search(training.own, name)]
+    paths = [f"{name}/kernel" for name in names]
+    own = [k for k, path in enumerate(paths) if training.own and re.search(training.own, path)]
     return own + [0] * (training.statistics == "own")

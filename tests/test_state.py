@@ -170,7 +170,7 @@ def test_what_mixes_whole_models_is_refused() -> None:
 
 
 OTHERS: list[dict[str, Any]] = [
-    {"channel": tj.ChannelConfig("top_k", share=0.5, learning=True), "aggregation": "krum"},
+    {"channel": tj.ChannelConfig("top_k", share=0.5, learning=True), "aggregation": "median"},
     {"adversary": tj.Adversary("d1", clients=(1,), fake="sign_flipped")},
     {"adversary": "sign_flips", "privacy": tj.Privacy("dp", clip=1.0, noise=0.1)},
     {"trust": "own", "contribution": tj.Contribution("loss", method="gain")},
