@@ -22,7 +22,7 @@ from trip_node.pages.document import assemble, packed
 if TYPE_CHECKING:
     import pandas
 
-SCRIPTS = ("base.js", "charts.js", "comparison.js")
+SCRIPTS = ("base.js", "saving.js", "charts.js", "comparison.js")
 
 
 @dataclass(frozen=True)

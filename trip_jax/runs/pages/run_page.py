@@ -39,6 +39,7 @@ MAX_ARCS = 3_000
 
 SCRIPTS = (
     "base.js",
+    "saving.js",
     "propagation.js",
     "charts.js",
     "graph.js",

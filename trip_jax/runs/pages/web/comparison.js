@@ -8,9 +8,9 @@ const MARKS = [
   ["#cc79a7", "M0-5.2L5.2 0L0 5.2L-5.2 0Z"],
   ["#e69f00", "M0 4.8L4.6-3.6H-4.6Z"],
   ["#56b4e9", "M-1.5-4.6H1.5V-1.5H4.6V1.5H1.5V4.6H-1.5V1.5H-4.6V-1.5H-1.5Z"],
-  ["#000000", "M-4-2.4L-2.4-4L0-1.6L2.4-4L4-2.4L1.6 0L4 2.4L2.4 4L0 1.6L-2.4 4L-4 2.4L-1.6 0Z"],
+  ["var(--ink)", "M-4-2.4L-2.4-4L0-1.6L2.4-4L4-2.4L1.6 0L4 2.4L2.4 4L0 1.6L-2.4 4L-4 2.4L-1.6 0Z"],
 ];
-const MANY = ["#5a6672", "M-2.4 0A2.4 2.4 0 1 0 2.4 0A2.4 2.4 0 1 0 -2.4 0Z"];
+const MANY = ["var(--soft)", "M-2.4 0A2.4 2.4 0 1 0 2.4 0A2.4 2.4 0 1 0 -2.4 0Z"];
 
 class ComparisonPage {
   constructor(data) {
@@ -29,6 +29,7 @@ class ComparisonPage {
     this.showGroups();
     this.showRuns();
     this.buildControls();
+    savable("plot", "scores");
     this.showScores();
     this.showCorrelation();
   }
@@ -126,7 +127,7 @@ class ComparisonPage {
     const decimals = this.shares ? 1 : decimalsFor(order.flatMap(values));
     fill("plot", this.plot(order, values, alike ? mean : () => null, decimals));
     const meanMark = el("span", {}, el("svg", { width: 16, height: 8, viewBox: "0 0 16 8",
-      "aria-hidden": "true" }, el("rect", { y: 3, width: 16, height: 2, fill: "#1c2733" })), "mean");
+      "aria-hidden": "true" }, el("rect", { y: 3, width: 16, height: 2, fill: "var(--ink)" })), "mean");
     fill("plot-legend", series.length <= MARKS.length
       ? series.map((one, s) => el("span", {}, el("svg", { width: 12, height: 12,
           viewBox: "-6 -6 12 12", "aria-hidden": "true" },
@@ -169,7 +170,7 @@ class ComparisonPage {
         el("title", {}, `client ${this.client(i)}, ${one.label}: ${number(value, decimals)}`));
     }));
     const means = order.map((i, at) => mean(i) !== null && el("rect", { x: x(at) - step * 0.34,
-      y: y(mean(i)) - 0.8, width: step * 0.68, height: 1.6, fill: "#1c2733" }));
+      y: y(mean(i)) - 0.8, width: step * 0.68, height: 1.6, fill: "var(--ink)" }));
     const each = Math.ceil(order.length / 50);
     return el("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img",
       "aria-label": "scores by client, the highest mean first; the table below holds the numbers" },
@@ -206,9 +207,10 @@ class ComparisonPage {
     const heads = correlation.map((_, k) =>
       el("th", { class: "num", scope: "col" }, `Run ${k + 1}`));
     fill("correlation", el("div", { class: "scroll", tabindex: 0, role: "region",
-      "aria-label": "rank correlations" }, el("table", { class: "correlation" },
+      "aria-label": "table: rank correlations" }, el("table", { class: "correlation" },
       el("caption", { class: "hidden" }, "rank correlations between runs"),
-      el("thead", {}, el("tr", {}, el("th", {}), heads)),
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" },
+        el("span", { class: "hidden" }, "Run")), heads)),
       el("tbody", {}, correlation.map((row, k) =>
         el("tr", {}, el("th", { scope: "row" }, `Run ${k + 1}`), row.map(cell)))))));
   }
