@@ -28,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 
 import trip_jax.cli.run
 from tests import reference as ref
+from tests.stateful import centred_of, own_layers
 from trip_jax import programs, topology
 from trip_jax.cli.command import USER_ERRORS
 from trip_jax.cli.effects import refuse_idle
@@ -422,9 +423,10 @@ class Hearing(Observer):
 
 
 def layers(simulation: Simulation, row: jax.Array) -> ref.Params:
-    """A flat MLP as the oracle's list of (kernel, bias)."""
-    dense = simulation.learner.model.unravel(row)["params"]
-    return [
+    """A flat MLP as the oracle's list of (kernel, bias), after what centres its inputs, if any."""
+    whole = simulation.learner.model.unravel(row)
+    dense, mean = whole["params"], whole.get("statistics")
+    return [(np.asarray(mean, float), np.zeros(0))] * (mean is not None) + [
         (np.asarray(dense[name]["kernel"], float), np.asarray(dense[name]["bias"], float))
         for name in sorted(dense)
     ]
@@ -595,7 +597,8 @@ def oracle_rules(simulation: Simulation, trajectory: Trajectory) -> dict[str, An
         "batch_size": training.batch_size,
         "learning_rate": training.learning_rate,
         "momentum": training.momentum,
-        "local": local_of(training),
+        "local": centred_of(simulation) or local_of(training),
+        "own": own_layers(simulation),
         "normalization": contribution.normalization,
         "liars": [int(i) for i in simulation.liars],
         "fake": fake,

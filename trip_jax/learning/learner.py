@@ -1,5 +1,6 @@
 """A model, the data it learns from and is judged by, and the devices that do the work."""
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -27,8 +28,14 @@ from trip_jax.learning.model import FlatModel
 from trip_jax.learning.optimizers import state_arrays, state_of
 from trip_jax.learning.precision import PRECISIONS
 from trip_jax.learning.privacy import AsTrained, Mechanism
+from trip_jax.learning.targets import CLASSES, NUMBERS
 from trip_jax.learning.training import Trained, Training, train_from
-from trip_jax.learning.utilities import UTILITIES, is_mean, terms
+from trip_jax.learning.utilities import (
+    UTILITIES,
+    is_mean,
+    is_of_sets,
+    terms,
+)
 from trip_jax.settings.errors import InvalidSetting
 
 
@@ -76,6 +83,12 @@ class Learner:
         """Whether each client is judged by examples of its own."""
         return self.data.tests is not None
 
+    @property
+    def personal(self) -> bool:
+        """Whether one model is worth something else to each client: by its test set, or its own
+        part of the model."""
+        return self.own_tests or self.model.n_own > 0
+
     def judging(self, client: Int[Array, ""] | int) -> "Learner":
         """The learner whose test set is that of a client; itself where all share one."""
         tests, sizes = self.data.tests, self.data.test_sizes
@@ -98,9 +111,11 @@ class Learner:
         with model.model.noting(model.shape, model.dtype):
             logits, *_ = (
                 jax.eval_shape(form, model.theta, examples)
-                for form in (model.apply, model.predict, model.learn)
+                for form in (model.apply, model.predict, model.learn, model.trains)
             )
         self._require_utility(logits)
+        if self.model.targets.task == NUMBERS:
+            return
         largest = max(np.asarray(labels).max() for labels in (data.labels, data.test_labels))
         if largest >= logits.shape[-1]:
             raise InvalidSetting(
@@ -117,17 +132,23 @@ class Learner:
         """The optimiser states [n, ...] with which clients begin a run; None if none are kept."""
 
         def begin(row: Float[Array, " P"]) -> dict[str, Array]:
-            return state_arrays(self.optimizer.init(self.model.unravel(row)))
+            return state_arrays(self.optimizer.init(self._trained(row)))
 
         return jax.vmap(begin)(models) or None if self.training.keeps_state else None
 
+    def _trained(self, row: Float[Array, " P"]) -> Any:
+        """What of a model is trained."""
+        return self.model.model.divided(self.model.unravel(row))[0]
+
     def _require_utility(self, logits: jax.ShapeDtypeStruct) -> None:
         """Refuse a metric of the user's own that fails, or gives no number; it is traced once."""
-        of_sets = [name for name in terms(self.third_utility) if not is_mean(name)]
+        of_sets = [name for name in terms(self.third_utility) if is_of_sets(name)]
         for name in of_sets if self.own_tests else ():
             require_takes_real(name)
         if of_sets:
-            labels = jax.ShapeDtypeStruct(logits.shape[:1], jnp.int32)
+            n = math.prod(logits.shape[:-1])  # examples, or their tokens
+            logits = jax.ShapeDtypeStruct((n, logits.shape[-1]), logits.dtype)
+            labels = jax.ShapeDtypeStruct((n,), jnp.int32)
             with metric_errors(self.third_utility):
                 jax.eval_shape(partial(judged, third_utility=self.third_utility), logits, labels)
 
@@ -198,16 +219,15 @@ class Learner:
         states: Any,
         corrections: Any = None,
     ) -> Any:
-        model, training = self.model.model, self.training
-        optimizer, params = self.optimizer, jax.eval_shape(self.model.unravel, models[0])
+        training = self.training
+        optimizer, params = self.optimizer, jax.eval_shape(self._trained, models[0])
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
             trained, loss, after = train_from(
                 models,
                 clients,
                 keys,
                 self.data,
-                apply=model.learn if self.client_batch == 1 and model.learn else model.apply,
-                unravel=self.model.unravel,
+                model=self.model,
                 optimizer=optimizer,
                 local_epochs=training.local_epochs,
                 batch_size=training.batch_size,
@@ -299,7 +319,8 @@ class Learner:
 
     def parts(self, mixed: int) -> int:
         """The parts of the test set for mixtures of so many models, see `FlatModel.parts`."""
-        if self.own_tests or not is_mean(self.third_utility):
+        plain = self.model.targets.task == CLASSES
+        if self.own_tests or not plain or not is_mean(self.third_utility):
             return 0
         return self.model.parts(mixed, len(self.data.test_labels))
 

@@ -42,6 +42,7 @@ class ByCoalitions(Method):
     unit = GAIN
     reads: ClassVar[Sequence[str]] = ("normalization", "semivalue", "estimator", "budget")
     costs = Costs(evaluations=COALITIONS, n_bytes=MODELS_AND_REPORT)
+    personal = True
 
     semivalue: str
     normalization: str
@@ -169,9 +170,10 @@ def of_chunks(
     def mixtures(start):
         i = rows.client[start]
         members = here.rows[i]
-        return coalition_models(
+        coalitions = lax.dynamic_slice_in_dim(masks, start, rows.block)
+        mixed = coalition_models(
             mix,
-            lax.dynamic_slice_in_dim(masks, start, rows.block),
+            coalitions,
             shares[i],
             members_models(i, members, sent.trained, own_trained),
             sent.before[members],
@@ -180,6 +182,9 @@ def of_chunks(
             members == i,
             here.t,
         )
+        if inbox.kept is None:
+            return mixed
+        return inbox.kept.of_coalitions(mixed, i, (coalitions & (members == i)).any(axis=1))
 
     def chunk(k, table):
         start = (k * n_devices + d) * rows.chunk
