@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import jax
@@ -56,6 +56,10 @@ class Model:
         ours: whether it is one of this package, so that equal ones are the same for ever.
         sized: the same network for a number of classes, by which a `Simulation` replaces it; None
             where its number of outputs was chosen.
+        frozen: parameters that all clients share and none trains, sends or mixes, held once: arrays
+            of any types in a pytree, or a function `(key, examples) -> arrays`. `init`, `apply`,
+            `predict` and `learn` are then given them as a last argument. Models that differ in
+            these arrays alone share compiled programs. None: there are none.
     """
 
     init: Callable[[Array, Array], Params]
@@ -65,6 +69,7 @@ class Model:
     split: Split | None = None
     ours: bool = False
     sized: "Callable[[int], Model] | None" = None
+    frozen: Any = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return f"Model(init={brief(self.init)}, apply={brief(self.apply)})"
@@ -80,6 +85,10 @@ class Model:
             self.split is None or isinstance(self.split, Split),
             f"Model.split must be a tj.Split, not {told(self.split)}.",
         )
+        require(
+            self.split is None or self.frozen is None,
+            "Model.split is for models without frozen parameters: leave one of the two out.",
+        )
 
     def flat(
         self, key: Key[Array, ""], shape: Sequence[int], dtype: Any = jnp.float32
@@ -88,7 +97,7 @@ class Model:
 
         Args and raises: as `in_shapes`.
         """
-        return self.in_shapes(shape, dtype).drawn(key)
+        return self.in_shapes(shape, dtype).drawn(key, self.frozen)
 
     def in_shapes(
         self, shape: Sequence[int], dtype: Any = jnp.float32, sharding: Any = None
@@ -109,7 +118,10 @@ class Model:
         )
         with self.noting(shape, dtype):
             examples = jax.ShapeDtypeStruct((1, *shape), dtype)
-            params = jax.eval_shape(self.init, jax.random.key(0), examples)
+            given = jax.random.key(0), examples
+            frozen = frozen_shapes(self.frozen, *given, sharding=sharding)
+            beside = () if frozen is None else (frozen,)
+            params = jax.eval_shape(self.init, *given, *beside)
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
             require(
                 leaf.dtype == jnp.float32,
@@ -119,7 +131,9 @@ class Model:
         size, unravel = _size(params), _unravelling(params)
         require(size > 0, "Model.init gives no parameters, so there is nothing to train.")
         theta = jax.ShapeDtypeStruct((size,), jnp.float32, sharding=sharding)
-        return FlatModel(cast(Array, theta), unravel, self, tuple(shape), dtype)
+        # Compiled programs hold what is static of a model, and should hold no large arrays.
+        functions = replace(self, frozen=None)
+        return FlatModel(cast(Array, theta), unravel, functions, tuple(shape), dtype, frozen)
 
     @contextmanager
     def noting(self, shape: Sequence[int], dtype: Any) -> Iterator[None]:
@@ -148,31 +162,49 @@ class FlatModel:
     model: Model = struct.field(pytree_node=False)
     shape: tuple[int, ...] = struct.field(pytree_node=False)  # of an example
     dtype: Any = struct.field(pytree_node=False)
+    frozen: Any = None  # as `Model.frozen`, in arrays
 
-    def drawn(self, key: Key[Array, ""]) -> "FlatModel":
-        """The model with theta^(0) drawn by a key, where a shape stood for it."""
+    def drawn(self, key: Key[Array, ""], frozen: Any = None) -> "FlatModel":
+        """The model with theta^(0) drawn by a key, where a shape stood for it.
+
+        Args:
+            frozen: `Model.frozen`, for whose shapes the same holds.
+        """
         examples = jnp.zeros((1, *self.shape), self.dtype)
-        params = jax.jit(self.model.init)(key, examples)  # as one program, not many
-        return replace(self, theta=ravel_pytree(params)[0])
+        if frozen is not None:
+            drawn = jax.jit(frozen)(key, examples) if callable(frozen) else frozen
+            frozen = jax.device_put(drawn, jax.tree.leaves(self.frozen)[0].sharding)
+        model = replace(self, frozen=frozen)
+        params = jax.jit(self.model.init)(key, examples, *model.beside)  # as one program, not many
+        return replace(model, theta=ravel_pytree(params)[0])
 
     def draw(self, key: Key[Array, ""]) -> Float[Array, " P"]:
         """Initial parameters drawn by another key, as one vector."""
-        params = self.model.init(key, jnp.zeros((1, *self.shape), self.dtype))
+        params = self.model.init(key, jnp.zeros((1, *self.shape), self.dtype), *self.beside)
         return ravel_pytree(params)[0]
+
+    @property
+    def beside(self) -> tuple[Any, ...]:
+        """What the functions of the model are given as a last argument: the frozen parameters."""
+        return () if self.frozen is None else (self.frozen,)
+
+    def bound(self, form: Callable[..., Array]) -> Callable[[Params, Array], Array]:
+        """A form of the model as a function of trained parameters and examples."""
+        return form if self.frozen is None else lambda params, x: form(params, x, self.frozen)
 
     def apply(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Array:
         """Logits, in the form that is differentiated."""
-        return _logits(self.model.apply(self.unravel(row), examples), len(examples))
+        return _logits(self.bound(self.model.apply)(self.unravel(row), examples), len(examples))
 
     def predict(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Array:
         """Logits, in the form that is fastest forward."""
         predict = self.model.predict or self.model.apply
-        return _logits(predict(self.unravel(row), examples), len(examples))
+        return _logits(self.bound(predict)(self.unravel(row), examples), len(examples))
 
     def learn(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Array:
         """Logits, in the form that is fastest where one model at a time is trained."""
         learn = self.model.learn or self.model.apply
-        return _logits(learn(self.unravel(row), examples), len(examples))
+        return _logits(self.bound(learn)(self.unravel(row), examples), len(examples))
 
     def seen(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Float[Array, " Q"]:
         """First-layer outputs and all other parameters, as a vector that is linear in the model."""
@@ -208,6 +240,27 @@ class FlatModel:
         if mixed * width >= _size(params):
             return 0
         return -(-n_examples * width // max(width, SEEN))
+
+
+def frozen_shapes(frozen: Any, key: Array, examples: Any, sharding: Any = None) -> Any:
+    """The shapes of `Model.frozen`; None where there are none.
+
+    Raises:
+        InvalidSetting: it holds what is no array.
+    """
+    if frozen is None:
+        return None
+    found = jax.eval_shape(frozen, key, examples) if callable(frozen) else frozen
+    require(len(jax.tree.leaves(found)) > 0, "Model.frozen holds no array: leave it out.")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(found):
+        require(
+            hasattr(leaf, "shape") and hasattr(leaf, "dtype"),
+            f"Model.frozen must hold arrays, but frozen{jax.tree_util.keystr(path)} is "
+            f"{told(leaf)}.",
+        )
+    return jax.tree.map(
+        lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=sharding), found
+    )
 
 
 def _size(params: Params) -> int:
