@@ -24,7 +24,7 @@ import pandas
 from scipy import stats
 
 import trip_jax as tj
-from examples.adapters import ADAPTED, LENGTH, adapted, federation_of, missing
+from examples.adapters import ADAPTED, LAST, LENGTH, adapted, federation_of, missing
 from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.report import Report
@@ -33,11 +33,19 @@ from trip_jax.learning.evaluation import ACCURACY, THIRD
 from trip_jax.learning.model import FlatModel
 from trip_jax.settings.errors import InvalidSetting
 
-SETTINGS = ("n_clients", "rounds", "seed", "borders", "big", "out")
+SETTINGS = {
+    "n_clients": (8, 4),
+    "rounds": (3, 1),
+    "seed": (0, 0),
+    "borders": (2, 0),
+    "big": (20, 4),
+}
+"""Defaults, and the least that there may be."""
+
 RANK, BATCH = 8, 8
 PATTERNS = {
-    "query and value, last two layers": ADAPTED,
-    "query and value, all layers": "attention/(query|value)/kernel",
+    "query and value, last two layers": LAST,
+    "query and value, all layers": ADAPTED,
     "all kernels": "(attention|inner|outer).*kernel",
 }
 LARGE = {"width": 2048, "layers": 20, "clients": 100}
@@ -46,10 +54,10 @@ LARGE = {"width": 2048, "layers": 20, "clients": 100}
 
 def adapters(arguments: Sequence[str]) -> None:
     """Train, execute again, count and write the report."""
-    request = asked(arguments)
+    request, numbers = asked(arguments)
+    n, rounds, seed, borders, big = numbers
     if (wanted := missing()) is not None:
         raise InvalidSetting(f"experiments.adapters needs packages: {wanted}")
-    n, rounds, seed, borders, big = (request.number(name, 0) for name in SETTINGS[:-1])
     began, model = time.process_time(), adapted(RANK)
     rows = list(_told(model, n, rounds, seed, borders))
     rows += list(_large_federation(model, big, rounds, seed))
@@ -61,15 +69,11 @@ def adapters(arguments: Sequence[str]) -> None:
     print(written.write(frame, "Adapters", title, *_sections(frame, costs, model, seconds)))
 
 
-def asked(arguments: Sequence[str]) -> Request:
-    """What a command line asks for."""
-    request = Request("adapters", arguments, SETTINGS)
+def asked(arguments: Sequence[str]) -> tuple[Request, list[int]]:
+    """What a command line asks for, and the numbers of all settings in their order."""
+    request = Request("adapters", arguments, (*SETTINGS, "out"))
     request.refuse_overrides()
-    for name, default, least in (("n_clients", 8, 4), ("rounds", 3, 1), ("seed", 0, 0)):
-        request.number(name, default, least)
-    request.number("borders", 2)
-    request.number("big", 20, least=4)
-    return request
+    return request, [request.number(name, *bounds) for name, bounds in SETTINGS.items()]
 
 
 def _told(
@@ -79,7 +83,7 @@ def _told(
     given: dict[str, Any] = {"rounds": rounds, "topology": "ring", "seed": seed}
     simulation = federation_of(model, n, method="trip", **given)
     began = time.process_time()
-    truth = tj.decentralised_truth(simulation, **({"borders": borders} if borders else {}))
+    truth = tj.decentralised_truth(simulation, borders=borders or None)
     seconds = time.process_time() - began
     values = truth.values[..., THIRD]
     levels = simulation.federation.levels
@@ -137,17 +141,18 @@ def _costs() -> Iterator[dict[str, Any]]:
 
 
 def _flops(apply: Callable[..., Any], flat: FlatModel) -> float:
-    def step(row: jax.Array, tokens: jax.Array, frozen: Any) -> jax.Array:
+    def step(row: jax.Array, tokens: jax.Array, frozen: Any) -> Any:
         def loss(trained: Any) -> jax.Array:
             logits = apply(trained, tokens, frozen)
             labels = jnp.zeros(BATCH, int)
             return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
-        return jax.tree.leaves(jax.grad(loss)(flat.unravel(row)))
+        return jax.grad(loss)(flat.unravel(row))
 
     tokens = jax.ShapeDtypeStruct((BATCH, LENGTH), jnp.int32)
     lowered = jax.jit(step).lower(flat.theta, tokens, flat.frozen)
-    return float(lowered.cost_analysis()["flops"])
+    found: Any = lowered.cost_analysis()
+    return float(found["flops"])
 
 
 def _merged(form: Any, trained: Any, tokens: jax.Array, frozen: Any) -> jax.Array:

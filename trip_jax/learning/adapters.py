@@ -77,11 +77,6 @@ def lora(
     )
     held = _dtype(dtype)
     adapters = LowRank(base, rank, alpha / rank, pattern, head, held)
-    forms = {
-        name: _form(adapters, name)
-        for name in ("predict", "learn")
-        if getattr(base, name) is not None
-    }
     sized = None
     if base.sized is not None and params is None:
         given = {"head": head, "alpha": alpha, "dtype": dtype}
@@ -89,8 +84,9 @@ def lora(
     frozen = Drawn(adapters) if params is None else adapters.held(params)
     return Model(
         Start(adapters),
-        _form(adapters, "apply"),
-        **forms,
+        Form(adapters, base.apply),
+        predict=base.predict and Form(adapters, base.predict),
+        learn=base.learn and Form(adapters, base.learn),
         ours=base.ours,
         sized=sized,
         frozen=frozen,
@@ -276,15 +272,10 @@ class Form:
     """A form of the base model, of merged parameters."""
 
     adapters: LowRank
-    function: Callable[[Params, Array], Array]
+    function: Callable[..., Array]
 
     def __call__(self, trained: Params, examples: Array, frozen: Params) -> Array:
         return self.adapters.applied(self.function, trained, examples, frozen)
-
-
-def _form(adapters: LowRank, name: str) -> Form:
-    """The form of the base model of that name, with adapters."""
-    return Form(adapters, getattr(adapters.base, name))
 
 
 def named(params: Params) -> Iterator[tuple[str, Any]]:

@@ -62,10 +62,10 @@ class Model:
             these arrays alone share compiled programs. None: there are none.
     """
 
-    init: Callable[[Array, Array], Params]
-    apply: Callable[[Params, Array], Array]
-    predict: Callable[[Params, Array], Array] | None = None
-    learn: Callable[[Params, Array], Array] | None = None
+    init: Callable[..., Params]
+    apply: Callable[..., Array]
+    predict: Callable[..., Array] | None = None
+    learn: Callable[..., Array] | None = None
     split: Split | None = None
     ours: bool = False
     sized: "Callable[[int], Model] | None" = None

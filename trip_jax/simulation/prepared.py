@@ -258,8 +258,8 @@ class Prepared:
         records = self._record_bytes(programs, shapes)
         limit = self.federation.settings.memory_limit
         beside = shapes.memory.mailbox, shapes.earlier_phi, shapes.optimizer
-        limits = limit, bytes_of(beside), self.learner.model.frozen
-        planned = planned_memory(programs, *waiting, records, mesh, *limits)
+        frozen, size = self.learner.model.frozen, bytes_of(beside)
+        planned = planned_memory(programs, *waiting, records, mesh, limit, size, frozen)
         told = self.rules.contribute, self.training.rounds, self.n, self.learner
         return programs, with_conclusion(planned, *told, limit)
 
