@@ -8,7 +8,16 @@ from pathlib import Path
 import pandas
 from PIL import Image
 
-from experiments import benchmark, false_predictions, peers, responses, roofline, scaling, step
+from experiments import (
+    adapters,
+    benchmark,
+    false_predictions,
+    peers,
+    responses,
+    roofline,
+    scaling,
+    step,
+)
 from experiments.asynchrony import AsynchronyStudy
 from experiments.borders import asked
 from experiments.broadcast import SETTINGS as OF_BROADCAST
@@ -74,6 +83,8 @@ def report_of(command: str) -> Report:
         return Report.of(request, FILES)
     elif experiment == "roofline":
         return Report.of(Request(experiment, arguments, roofline.NAMES), FILES)
+    elif experiment == "adapters":
+        return Report.of(adapters.asked(arguments)[0], FILES)
     elif experiment == "broadcast":
         return Report.of(Request(experiment, arguments, OF_BROADCAST), FILES)
     elif experiment == "coverage":
