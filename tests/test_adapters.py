@@ -76,7 +76,8 @@ def test_kernels_have_a_product_of_low_rank_added(
     expected = base.apply(whole, IMAGES)
     assert abs(expected - before).max() > 0.01
     np.testing.assert_allclose(adapted.apply(row, IMAGES), expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(adapted.predict(row, IMAGES), expected, rtol=1e-4, atol=1e-5)
+    if base.predict is not None:
+        np.testing.assert_allclose(adapted.predict(row, IMAGES), expected, rtol=1e-4, atol=1e-5)
 
 
 def _flat(x: jax.Array) -> jax.Array:

@@ -57,7 +57,7 @@ def of_file(held: dict[str, np.ndarray], tokens: list[int], layers: int) -> np.n
     return found
 
 
-@pytest.mark.parametrize("layers", [2, rarely(LAYERS)])
+@pytest.mark.parametrize("layers", [1, rarely(LAYERS)])
 def test_the_encoder_gives_what_the_equations_give_of_the_file_of_weights(layers: int) -> None:
     from safetensors.numpy import load_file
 
