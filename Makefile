@@ -45,7 +45,7 @@ bench: .venv/installed-bench ## speed beside PyTorch's, an hour and a half on tw
 	$(BIN)/python -m experiments.retraining_speed
 	$(BIN)/python -m experiments.convolutions
 
-bench-figures: .venv/installed-bench ## ten figures of speed as ratios to a stored baseline, two minutes
+bench-figures: .venv/installed-bench-figures ## ten figures of speed as ratios to a stored baseline, two minutes
 	$(BIN)/python -m experiments.benchmarks.speed_ratios
 
 wheels: .venv/release/installed ## both wheels of the last commit, built twice and checked, in dist/
@@ -74,6 +74,10 @@ clean: ## remove what set-up made
 
 .venv/installed-bench: $(SETUP) | .venv/bin/python
 	$(PIP) --editable ".[bench]"
+	@touch .venv/installed $@
+
+.venv/installed-bench-figures: $(SETUP) | .venv/bin/python
+	$(PIP) --editable ".[bench-figures]"
 	@touch .venv/installed $@
 
 .venv/installed-docs: $(SETUP) | .venv/bin/python

@@ -48,7 +48,7 @@ from trip_jax.runs.resume import arrays_of, state_of
 from trip_jax.simulation import Simulation
 from trip_jax.simulation.history import Snapshot
 from trip_jax.topology import Clocks, Topology
-from trip_jax.topology.asynchrony import NEVER, TICKS, of_waves, waves
+from trip_jax.topology.waves import NEVER, TICKS, of_waves, waves
 from trip_jax.truth.process import mixing_rule
 from trip_jax.truth.reexecution import Executor
 from trip_jax.truth.shapley_value import Decentralised, GroundTruth

@@ -1,28 +1,13 @@
-"""Clients that train at their own speed, and messages that take time: waves instead of rounds.
-
-A client trains without pause. When it is done it sends its model, mixes it with the newest model of
-each neighbour that has arrived by then, and begins anew; all who finish at the same instant send
-first, and then mix. These events are drawn before the first round. A wave is as much time as the
-fastest client takes to train once, so that in it nobody finishes twice:
-
-    wave t holds what happens in (t d, (t + 1) d],    d = min_i d_i
-
-It is a round in which those who finish are present, and in which every slot says which message is
-mixed: that of the same wave, or the k-th before it. Equal speeds and no latency give rounds.
-
-Times are whole thousandths of the unit, so that the same instant is the same number.
-"""
+"""Clients that train at their own speed, and messages that take time, as settings."""
 
 import math
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from trip_jax.settings import Kinds, at_least, choice, require
 from trip_jax.settings.brief import Brief
@@ -33,15 +18,11 @@ from trip_jax.settings.idle import Effect, chosen_from, read_by_kind, switched_o
 from trip_jax.settings.names import number_of
 from trip_jax.settings.text_files import lines_of
 from trip_jax.topology.graphs import Topology
-from trip_jax.topology.participation import Participation, left_over, with_events
-
-TICKS = 1000
-"""In a unit of time."""
+from trip_jax.topology.participation import Participation, with_events
+from trip_jax.topology.waves import NEVER, TICKS, of_waves, waves
 
 LONGEST = 10**6
 """Units that a local round or a message may take."""
-
-NEVER = 2**62
 
 BYTES_A_MESSAGE = 100
 """That a message to a receiver takes while waves are found."""
@@ -213,64 +194,6 @@ def by_events(
 SCHEDULES("events", reads=("duration", "spread", "latency", "delay", "file"))(
     Timetable(by_events, unit="wave", own_presence=True)
 )
-
-
-def waves(
-    durations: Int[np.ndarray, " n"],
-    latency: Int[np.ndarray, "T n M"],
-    members: Int[np.ndarray, "n M"],
-) -> tuple[Bool[np.ndarray, "T n"], Int[np.ndarray, "T n M"]]:
-    """Who finishes in each wave, and which message of each member is mixed then.
-
-    Args:
-        durations: ticks that a client trains.
-        latency: ticks that the l-th message of the slot's member takes to the client; `NEVER`: it
-            is lost.
-
-    Returns:
-        `present`, and the age of the newest message that has arrived: 0 if it was sent in the
-        wave, k if it is the member's k-th before the wave, -1 if none has arrived. Of a client
-        itself, and of who does not finish, it says nothing.
-    """
-    n_waves, (n, slots) = len(latency), members.shape
-    ends = np.arange(n_waves + 1)[:, None] * durations.min()
-    sent = ends // durations  # [T + 1, n] messages sent by then
-    present = sent[1:] > sent[:-1]
-    number, too_late = np.arange(1, n_waves + 1)[:, None, None], ends[-1] + 1
-    arrival = np.minimum(number * durations[members] + latency, too_late)
-    # The newest that is there by some time: the last whose earliest successor, or itself, is.
-    earliest = np.minimum.accumulate(arrival[::-1])[::-1]  # ascending
-    at = np.where(present, sent[1:] * durations, 0)  # [T, n] when who finishes does
-    # One search for all slots: the times of each lie beyond those of the slot before.
-    beyond = np.arange(n * slots).reshape(n, slots) * (too_late + 1)
-    times = np.moveaxis(earliest + beyond, 0, -1).ravel()
-    passed = np.searchsorted(times, at[..., None] + beyond, side="right")
-    newest = passed - n_waves * np.arange(n * slots).reshape(n, slots)  # its number, from 1
-    return present, np.where(newest > 0, sent[:-1][:, members] + 1 - newest, -1)
-
-
-def of_waves(
-    topology: Topology,
-    present: Bool[np.ndarray, "T n"],
-    age: Int[np.ndarray, "T n M"],
-    wave: float,
-) -> Topology:
-    """The topology of waves, as `waves` gives them; the one that is given where they are rounds."""
-    here = topology.at(0)
-    mask, itself = np.asarray(here.mask), np.asarray(here.itself)
-    if present.all() and not age[:, mask & ~itself].any():
-        return replace(topology, wave=wave)
-    graphs = []
-    for there, ages in zip(present, age, strict=True):
-        dated = replace(here, age=jnp.asarray(np.where(itself | (ages < 0), 0, ages), jnp.int32))
-        graphs.append(left_over(topology, dated, mask & there[:, None] & (ages >= 0)))
-    return replace(
-        topology,
-        graphs=jax.tree.map(lambda *each: jnp.stack(each), *graphs),
-        redraw_every=1,
-        present=jnp.asarray(present),
-        wave=wave,
-    )
 
 
 @DURATIONS("equal", reads=())
