@@ -196,8 +196,9 @@ def test_several_devices_give_the_same(settings: dict[str, Any]) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_every_method_tells_contributions_or_says_why_not(method: str) -> None:
+    told = tj.Contribution(method=method, utility="loss")
     try:
-        result = tiny(model=ADAPTED, contribution=tj.Contribution(method=method)).run()
+        result = tiny(model=ADAPTED, contribution=told).run()
     except tj.InvalidSetting as error:
         assert method == "shapfed" and "last layers" in str(error)
     else:
