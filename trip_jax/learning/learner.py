@@ -74,9 +74,16 @@ class Learner:
     given: optax.GradientTransformation | None = struct.field(pytree_node=False, default=None)
     counted: Bool[Array, " N_test"] | None = None
 
-    def on(self, data: ClientData, mechanism: Mechanism | None = None) -> "Learner":
-        """The learner with other arrays of data: those that one device is given to work with."""
-        return replace(self, data=data, mechanism=mechanism or self.mechanism)
+    def on(
+        self, data: ClientData, mechanism: Mechanism | None = None, frozen: Any = None
+    ) -> "Learner":
+        """The learner with other arrays of data: those that one device is given to work with.
+
+        Args:
+            frozen: parameters of the model, if it has any.
+        """
+        model = self.model if frozen is None else replace(self.model, frozen=frozen)
+        return replace(self, model=model, data=data, mechanism=mechanism or self.mechanism)
 
     @property
     def own_tests(self) -> bool:
@@ -110,8 +117,8 @@ class Learner:
         examples = jax.ShapeDtypeStruct((3, *model.shape), model.dtype)
         with model.model.noting(model.shape, model.dtype):
             logits, *_ = (
-                jax.eval_shape(form, model.theta, examples)
-                for form in (model.apply, model.predict, model.learn, model.trains)
+                jax.eval_shape(form, model, model.theta, examples)
+                for form in (FlatModel.apply, FlatModel.predict, FlatModel.learn, FlatModel.trains)
             )
         self._require_utility(logits)
         if self.model.targets.task == NUMBERS:
@@ -187,7 +194,7 @@ class Learner:
             return self.on(*own)._train_rows(models, clients, keys, starts, t, *beside)
 
         rows = jnp.arange(len(models)), clients, keys, states, corrections
-        shared = models, self._read(t), self.data, self.mechanism
+        shared = models, self._read(t), self.data, self.mechanism, self.model.frozen
         cost = None if self.equal else self.data.sizes[clients]
         return cast(Any, balanced_map(self.mesh, work, rows, shared, cost))
 
@@ -253,20 +260,23 @@ class Learner:
         Args:
             clients: on whose test sets, where each client has its own; None: R = n.
         """
+        shared = self.data, self.model.frozen
         if not self.own_tests:
 
-            def work(models: Array, data: ClientData) -> Array:
-                return self.on(data).evaluate_rows(models)
+            def work(models: Array, given: tuple[ClientData, Any]) -> Array:
+                data, frozen = given
+                return self.on(data, frozen=frozen).evaluate_rows(models)
 
-            return cast(Array, balanced_map(self.mesh, work, models, self.data))
+            return cast(Array, balanced_map(self.mesh, work, models, shared))
         if clients is None:
             clients = jnp.arange(len(self.data.sizes))
             assert len(models) == len(clients)
 
-        def judged(rows: tuple[Array, Array], data: ClientData) -> Array:
-            return self.on(data).evaluate_rows(*rows)
+        def judged(rows: tuple[Array, Array], given: tuple[ClientData, Any]) -> Array:
+            data, frozen = given
+            return self.on(data, frozen=frozen).evaluate_rows(*rows)
 
-        return cast(Array, balanced_map(self.mesh, judged, (models, clients), self.data))
+        return cast(Array, balanced_map(self.mesh, judged, (models, clients), shared))
 
     def evaluate_rows(
         self, models: Float[Array, "R P"], clients: Int[Array, " R"] | None = None
@@ -295,22 +305,24 @@ class Learner:
     def logits(self, models: Float[Array, "R P"]) -> Float[Array, "R N_test classes"]:
         """What models say of the shared test set."""
 
-        def work(models: Array, data: ClientData) -> Array:
+        def work(models: Array, given: tuple[ClientData, Any]) -> Array:
+            local = self.on(given[0], frozen=given[1])
             with jax.default_matmul_precision(PRECISIONS[self.precision]):
                 return logits_of(
                     models,
-                    data.test_images,
-                    predict=self.model.predict,
+                    local.data.test_images,
+                    predict=local.model.predict,
                     batch=self.evaluation_batch,
                 )
 
-        return cast(Array, balanced_map(self.mesh, work, models, self.data))
+        shared = self.data, self.model.frozen
+        return cast(Array, balanced_map(self.mesh, work, models, shared))
 
     @property
     def n_logits(self) -> int:
         """How many numbers `logits` gives for a model."""
         examples = jax.ShapeDtypeStruct((1, *self.model.shape), self.model.dtype)
-        of_one = jax.eval_shape(self.model.predict, self.model.theta, examples)
+        of_one = jax.eval_shape(FlatModel.predict, self.model, self.model.theta, examples)
         return len(self.data.test_labels) * of_one.shape[-1]
 
     def judged(self, logits: Float[Array, "*R N_test classes"]) -> Float[Array, "*R 3"]:

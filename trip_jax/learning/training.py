@@ -206,7 +206,7 @@ def train_from(
     batch_size = min(batch_size, n_slots)
     padding = -n_slots % batch_size
     network = model.model
-    apply = network.learn if client_batch == 1 and network.learn else network.apply
+    apply = model.bound(network.learn if client_batch == 1 and network.learn else network.apply)
     draws = network.train is not None
 
     def loss(params, statistics, images, labels, real, key):
