@@ -139,7 +139,8 @@ LATENCY[:, 4] = NEVER  # whose models nobody receives
 ASYNCHRONOUS: dict[str, Any] = {"training": LONGER, "schedule": scheduled(DURATIONS, LATENCY)}
 
 
-@pytest.mark.parametrize("normalization", ["paper", rarely("efficient")])
+@pytest.mark.thorough
+@pytest.mark.parametrize("normalization", ["paper", "efficient"])
 def test_waves_are_the_events(normalization: str) -> None:
     told = Contribution("loss", normalization=normalization)
     simulation, _ = judged(DURATIONS, LATENCY, "loss", training=LONGER, contribution=told)
@@ -277,6 +278,7 @@ def executed() -> tuple[Simulation, GroundTruth]:
     return simulation, decentralised_truth(simulation)
 
 
+@pytest.mark.thorough
 def test_repeated_executions_follow_the_same_schedule() -> None:
     simulation, truth = executed()
     assert simulation.n_earlier
@@ -317,6 +319,7 @@ def test_methods_of_the_whole_run_refuse(method: str) -> None:
         tiny(WORLD, contribution=Contribution("loss", method=method), **ASYNCHRONOUS)
 
 
+@pytest.mark.thorough
 def test_scores_without_phi_are_those_of_phi() -> None:
     told = Contribution("loss")
     kept = tiny(WORLD, contribution=told, **ASYNCHRONOUS).run()

@@ -86,6 +86,7 @@ def test_what_is_measured() -> None:
     assert told["bias"] == pytest.approx(np.sqrt((0.16 / variance - 1 / 4) / 2))
 
 
+@pytest.mark.thorough
 def test_rounds_are_summed_by_turns_and_their_errors_by_squares() -> None:
     """Of games in which players add up, so that few coalitions tell all; fifty is no multiple."""
     inside = np.arange(2**PLAYERS)[:, None] >> np.arange(PLAYERS) & 1

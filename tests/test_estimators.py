@@ -318,6 +318,7 @@ def star_of_forty(seed: int = 0) -> Simulation:
     )
 
 
+@pytest.mark.thorough
 def test_every_round_of_a_star_of_forty_draws_anew_and_the_seed_decides(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

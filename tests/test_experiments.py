@@ -794,6 +794,7 @@ def test_a_run_under_other_defaults_is_not_taken_for_this_one(
             part(Cell(tmp_path, iid_config, "test"))
 
 
+@pytest.mark.thorough
 def test_interrupted_tables_of_fedavg_go_on(
     folder: Path,
     iid_config: Config,

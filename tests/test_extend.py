@@ -108,7 +108,8 @@ def test_own_rules_may_change_between_federations() -> None:
     found = []
     for attribute, in_module in ((0.05, 1), (0.01, 1), (0.01, 0.5)):
         most[0] = in_module
-        found.append(tiny(rules={"audit": Cut(attribute)}).run().records.adopted.max())
+        simulation = tiny(contribution="weights", rules={"audit": Cut(attribute)})
+        found.append(simulation.run().records.adopted.max())
     np.testing.assert_allclose(found, [0.05, 0.01, 0.005], rtol=1e-6)
 
 

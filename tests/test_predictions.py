@@ -157,6 +157,7 @@ def test_rows_sum_to_what_a_model_gained(of: str, request: pytest.FixtureRequest
     assert abs(gain).max() > 0.1
 
 
+@pytest.mark.thorough
 def test_waves_are_followed() -> None:
     result = tiny(WORLD, contribution=TOLD, **ASYNCHRONOUS).run()
     gain = (np.asarray(result.records.utility)[-1] - result.initial)[:, LOSS]

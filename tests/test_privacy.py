@@ -87,6 +87,7 @@ def executed() -> tuple[Simulation, GroundTruth]:
     return simulation, decentralised_truth(simulation)
 
 
+@pytest.mark.thorough
 def test_every_coalition_is_executed_with_the_noise_of_the_run() -> None:
     """Who does not train adds no noise either."""
     simulation, truth = executed()

@@ -120,6 +120,7 @@ def test_going_on_from_any_round_gives_the_same(settings: dict[str, Any], tmp_pa
         assert_equal(again.run(past=kept, updates=updates), expected)
 
 
+@pytest.mark.thorough
 def test_a_run_that_keeps_updates_goes_on(
     once: Once, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -254,6 +255,7 @@ def test_a_dated_run_goes_on_by_itself(
     assert_same(folder, whole)
 
 
+@pytest.mark.thorough
 def test_a_sweep_goes_on(command: Command, monkeypatch: pytest.MonkeyPatch, whole: Path) -> None:
     sweep = ("-m", *RUN, "hydra.sweep.dir=sweep", "seed=1,0")
     with monkeypatch.context() as patch:
@@ -282,8 +284,8 @@ def test_a_signal_after_the_last_round_changes_nothing(
         ("training.learning_rate=0.5", "training.learning_rate=0.05, not 0.5: give training."),
         rarely("seed=4", "seed=0, not 4"),
         rarely("training.rounds=9", "training.rounds=6, not 9"),
-        ("defence=c1", "defence.c2=True, not False"),
-        ("dataset.train_size=65", "dataset.train_size=64, not 65"),
+        rarely("defence=c1", "defence.c2=True, not False"),
+        rarely("dataset.train_size=65", "dataset.train_size=64, not 65"),
     ],
 )
 def test_a_changed_setting_is_refused(

@@ -546,7 +546,8 @@ def test_bad_input_is_one_sentence(case: str, command: Command, tmp_path: Path) 
     assert not (tmp_path / "run" / "rounds.csv").exists()
 
 
-@pytest.mark.parametrize("arguments", [(), rarely(("-m",))])
+@pytest.mark.thorough
+@pytest.mark.parametrize("arguments", [(), ("-m",)])
 def test_bad_input_is_one_sentence_in_a_process(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     outcome = python(tmp_path, "-m", "trip_jax.run", *arguments, "trainig.rounds=3")
     assert outcome.code == 2

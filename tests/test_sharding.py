@@ -227,7 +227,8 @@ def test_what_needs_all_models_is_refused(settings: dict[str, Any]) -> None:
         tiny(devices=FOUR[:2], shard_models=True, **settings)
 
 
-@pytest.mark.parametrize(("first", "then"), [(PARTS, WHOLE), rarely(WHOLE, PARTS)])
+@pytest.mark.thorough
+@pytest.mark.parametrize(("first", "then"), [(PARTS, WHOLE), (WHOLE, PARTS)])
 def test_a_run_goes_on_however_its_models_were_divided(
     first: dict[str, Any], then: dict[str, Any]
 ) -> None:

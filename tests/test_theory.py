@@ -163,6 +163,7 @@ def test_trip_is_the_whole_truth_of_a_single_round_and_of_no_more() -> None:
         assert (abs(off).max() < 1e-5) == exact
 
 
+@pytest.mark.thorough
 def test_shapfed_is_the_same_by_any_utility() -> None:
     """And so is no Shapley value of any."""
     one, other = (

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from tests.conftest import Once, rarely
+from tests.conftest import Once
 from trip_jax import __version__
 from trip_node import __version__ as NODE_VERSION
 
@@ -144,10 +144,11 @@ def test_installed_package_is_the_one_that_runs(site: Path, tmp_path: Path) -> N
         assert words in shown.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        rarely([], (8, "digits", "sizes", "regular")),
+        ([], (8, "digits", "sizes", "regular")),
         (["+experiment=ws100"], (100, "fashion_mnist", "iid", "watts_strogatz")),
     ],
 )
