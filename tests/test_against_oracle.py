@@ -86,7 +86,7 @@ def check(simulation: Simulation, trajectory: Trajectory, utility: Any) -> None:
         assert filtered == expected.c1_flags[t]
 
 
-@pytest.mark.parametrize("weights", ["data_size", rarely("uniform"), "metropolis"])
+@pytest.mark.parametrize("weights", ["data_size", *map(rarely, ("uniform", "metropolis"))])
 def test_graphs_and_weights(weights: str) -> None:
     """A round for each graph; the weights of a matrix are its own."""
     graphs = GRAPHS | ({"directed": nx.cycle_graph(N)} if weights == "metropolis" else {})

@@ -211,6 +211,7 @@ def test_who_has_one_neighbour_cannot_equivocate() -> None:
     assert 0 < ends < 8
 
 
+@pytest.mark.thorough
 def test_reports_that_all_arrive_give_the_coordinators_phi() -> None:
     result = tiny(WORLD, protocol="broadcast", defence=DEFENCES["both"]).run()
     plain = tiny(WORLD, defence=DEFENCES["both"]).run()

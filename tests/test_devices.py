@@ -14,7 +14,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from tests.conftest import TINY, config_of, rarely, tiny, tiny_data
+from tests.conftest import TINY, Once, config_of, rarely, tiny, tiny_data
 from trip_jax import Adversary, Contribution, Defence, load_run
 from trip_jax.learning.device_maps import balanced_map
 from trip_jax.learning.devices import MAX_CORES
@@ -154,6 +154,16 @@ def two_processes(folder: Path, *more: str, interrupted: bool = False) -> list[i
     finally:
         for process in processes:
             process.kill()
+
+
+def test_a_process_that_is_not_the_first_computes_the_same_and_writes_nothing(
+    once: Once, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = once("over", lambda folder: run(config_of(*TINY), folder))
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    summary = run(config_of(*TINY), tmp_path / "beside")
+    assert not list(tmp_path.iterdir())
+    np.testing.assert_array_equal(summary["scores"], load_run(alone).summary["scores"])
 
 
 @pytest.mark.thorough

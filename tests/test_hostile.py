@@ -149,7 +149,7 @@ def test_what_stands_in_unused_slots_is_not_read() -> None:
     arcs = jax.tree.map(lambda field: field[0], neighbourhoods.arcs())
     here = neighbourhoods.at(0)
     told = Reports.of(here, arcs, here.weights, reported)
-    phi, verdict = coordinate(jnp.zeros((6, 6)), told, Defence(c2=True).audit())
+    phi, verdict = compiled_coordinate(jnp.zeros((6, 6)), told, Defence(c2=True).audit())
     assert np.isfinite(phi).all() and not verdict.flagged.any()
 
 

@@ -193,6 +193,7 @@ def test_clients_who_say_the_same_get_the_same(federation: Simulation, start: np
 LINEAR: dict[str, Any] = {"model": mlp(3, ())}
 
 
+@pytest.mark.thorough
 def test_after_one_round_of_a_linear_model_it_is_the_truth() -> None:
     """Logits are mixed as models are, and all start from one model."""
     usual = Training(rounds=1, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0.5)

@@ -94,9 +94,10 @@ def signalling(patch: pytest.MonkeyPatch, number: int, at: int, method: str = "r
         },
         rarely({"contribution": Contribution(method="surrogate"), "privacy": "dp"}),
         rarely({"contribution": Contribution(method="predictions")}),
-        {"channel": ChannelConfig("top_k", learning=True), "trust": "own"},
+        rarely({"channel": ChannelConfig("top_k", learning=True), "trust": "own"}),
         {
             "channel": "top_k",
+            "trust": "own",
             "privacy": "dp",
             "present": np.eye(3, 6, dtype=bool)[:, ::-1] | (np.arange(6) < 3),
         },
@@ -235,6 +236,7 @@ def test_the_same_command_goes_on_by_itself(
     }
 
 
+@pytest.mark.thorough
 def test_a_dated_run_goes_on_by_itself(
     command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, whole: Path
 ) -> None:
@@ -319,6 +321,7 @@ def test_what_cannot_go_on_is_one_sentence(
     assert said in command(*RUN, *arguments).error
 
 
+@pytest.mark.thorough
 def test_damage_costs_the_rounds_since_the_checkpoint_before(
     command: Command, monkeypatch: pytest.MonkeyPatch, whole: Path
 ) -> None:
@@ -363,8 +366,17 @@ def test_numbers_come_out_again(whole: Path, interrupted: Path, command: Command
     assert outcome.code == 2 and "finish it with resume=auto first" in outcome.error
     assert "are required: DIR; trip-jax verify --help" in command("--verify").error
     assert "There is no directory nowhere" in command("--verify", "nowhere").error
+    data = xarray.load_dataset(Path(shutil.copytree(whole, "other")) / "results.nc")
+    data["phi"][0, 1] += 0.25
+    data.to_netcdf("other/results.nc", engine="h5netcdf")
+    outcome = command("--verify", "other")
+    assert outcome.code == 1
+    assert (
+        outcome.out == "other: rounds 1 to 6, run again, give other numbers: phi by up to 0.25.\n"
+    )
 
 
+@pytest.mark.thorough
 def test_other_numbers_are_told(command: Command) -> None:
     assert command(*SAVED, "adversary=garbage", "hydra.run.dir=run").code == 0
     assert command("--verify", "run").code == 0  # although NaN was reported

@@ -505,12 +505,14 @@ ALIKE = {
     *("short_without_group", "added_in_group", "forced", "choice_bool", "choice_null", "comment"),
     *("misspelt_group_added", "misspelt_experiment", "minus", "large", "graphml_empty", "negative"),
     *("graphml_page", "file_pieces", "probability", "labels", "test_size", "fraction_of_round"),
+    *("mistyped_in_group", "without_group", "added", "initials", "misspelt", "short_in_a_group"),
+    *("capitals", "misspelt_group", "no_number", "no_bool", "nothing", "choice_number"),
+    *("range_without_m", "choice_without_m", "interval_without_m", "glob_without_m"),
 }
 """Of which another is found in the same way."""
 COMPOSED = list(BAD)[list(BAD).index("no_clients") :]
 """What is found when all settings are composed."""
-AS_COMMANDS = ("no_clients", "odd", "absent", "clients", "no_dataset", "liar")
-AS_COMMANDS += ("too_few_devices", "no_cluster")
+AS_COMMANDS = ("no_clients", "absent", "no_dataset", "too_few_devices", "no_cluster")
 SENTENCES = [case for case in COMPOSED if case not in AS_COMMANDS]
 """Of which others show what a command leaves behind."""
 

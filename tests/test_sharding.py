@@ -145,7 +145,8 @@ def ring_of_eight(n_devices: int) -> Simulation:
     )
 
 
-@pytest.mark.parametrize("n_devices", [2, rarely(4)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("n_devices", [2, 4])
 def test_a_device_holds_its_part_and_is_sent_what_it_mixes(n_devices: int) -> None:
     """Eight clients in a ring: two others' models, whatever the number of devices."""
     simulation = ring_of_eight(n_devices)

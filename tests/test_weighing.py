@@ -24,7 +24,7 @@ def trusting(trust: Trust) -> Simulation:
 @pytest.mark.parametrize(
     "trust",
     [
-        Trust("own", beta=2.0, floor=0.05),
+        rarely(Trust("own", beta=2.0, floor=0.05)),
         rarely(Trust("own", beta=1.0, floor=0.0, memory=0.0)),
         Trust("phi", beta=0.5),
     ],

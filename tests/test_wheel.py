@@ -130,6 +130,7 @@ def test_the_simulator_wants_nodes_that_no_index_has() -> None:
     assert public == __version__ and label
 
 
+@pytest.mark.thorough
 def test_installed_package_is_the_one_that_runs(site: Path, tmp_path: Path) -> None:
     """With the files that say what settings mean."""
     code = "from trip_jax.runs import schema; from trip_jax.node import report; "
