@@ -329,6 +329,7 @@ def test_scores_without_phi_are_those_of_phi() -> None:
     np.testing.assert_allclose(without.rows_of_phi([4, 1]), kept.phi[[4, 1]], atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_goes_on_bit_for_bit() -> None:
     """From a state as checkpoints keep it."""
     settings = EVERYTHING | {"schedule": scheduled(DURATIONS, delays(5, 6, seed=1))}

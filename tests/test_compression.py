@@ -41,8 +41,8 @@ CHANNELS = {
     [
         ("top_k", True, True),
         rarely("top_k", False, False),
-        ("random_k", False, True),
-        ("quantised", True, True),
+        rarely("random_k", False, True),
+        rarely("quantised", True, True),
         ("low_rank", False, True),
         rarely("low_rank", True, False),
     ],

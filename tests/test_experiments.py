@@ -696,6 +696,7 @@ def test_too_many_clients_are_refused_before_anything_is_trained(tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("unrendered")
 def test_other_utilities_alone_have_their_own_first_table(folder: Path) -> None:
     arguments = ["scale=smoke", "devices=1", "distribution=iid", f"out={folder}", "utility=loss"]
