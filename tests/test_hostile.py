@@ -118,6 +118,7 @@ def failing(**settings: Any) -> Simulation:
     return simulation
 
 
+@pytest.mark.thorough
 def test_a_liar_whose_training_fails_is_left_out() -> None:
     """It mixes what it had before with what its neighbours send; they do without it."""
     liar = failing(adversary=Adversary("d2", clients=(1,)), defence=Defence(c1=True))

@@ -23,7 +23,6 @@ from tests.conftest import (
     follow,
     oracle_inputs,
     privacy_of,
-    rarely,
     refusal,
     tiny,
     tiny_data,
@@ -179,7 +178,8 @@ def test_much_room_and_little_noise_change_little() -> None:
 OTHERS = "weights gain net_gain second_order dice dice_multi_hop cgsv shapfed fedif reconstruction"
 
 
-@pytest.mark.parametrize("method", ["surrogate", *map(rarely, OTHERS.split())])
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", ["surrogate", *OTHERS.split()])
 def test_every_method_tells_contributions_of_noised_models(method: str) -> None:
     told = Contribution("loss", method=method)
     found, plain = (tiny(WORLD, contribution=told, privacy=one).run() for one in (DP, NEARLY_NONE))

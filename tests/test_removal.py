@@ -109,6 +109,7 @@ def test_a_client_left_alone_keeps_its_model_whatever_its_own_weight() -> None:
     np.testing.assert_array_equal(alone.mask.sum(axis=1), 1)
 
 
+@pytest.mark.thorough
 def test_one_compilation_for_every_removal_and_seed() -> None:
     traced = []
 

@@ -91,6 +91,7 @@ def test_bytes_are_pixels_divided_by_255() -> None:
     np.testing.assert_allclose(from_bytes, from_floats, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.thorough
 def test_the_cnn_trains_as_by_plain_steps_with_the_other_convolution() -> None:
     """Three steps of minibatch SGD, gradients taken through XLA's own convolution."""
     rng = np.random.default_rng(0)
