@@ -9,7 +9,17 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from tests.conftest import SIZES, Trajectory, follow, layers, oracle, rarely, tiny, tiny_data
+from tests.conftest import (
+    SIZES,
+    Trajectory,
+    follow,
+    layers,
+    neighbourhoods_of,
+    oracle,
+    rarely,
+    tiny,
+    tiny_data,
+)
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.learning import model
 from trip_jax.learning.evaluation import UTILITIES
@@ -33,8 +43,8 @@ GRAPHS: dict[str, Any] = {
 
 
 def members_of(simulation: Simulation, t: int, i: int) -> list[int]:
-    here = simulation.topology.at(t)
-    return [int(j) for j in np.asarray(here.members)[i][np.asarray(here.mask)[i]]]
+    here = neighbourhoods_of(simulation, t)
+    return [int(j) for j in here.members[i][here.mask[i]]]
 
 
 def dense(simulation: Simulation, t: int, slots: np.ndarray) -> np.ndarray:

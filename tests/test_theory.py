@@ -81,7 +81,7 @@ def told(
         alone: whether client 0 accepts nobody's model before training, so that its own stands for
             all of them.
     """
-    here = build(matrix, np.ones(N)).at(0)
+    here = jax.tree.map(np.asarray, build(matrix, np.ones(N))).at(0)
     before, trained = (jnp.asarray(one, jnp.float32) for one in models)
     found = compiled_lcv(method, learner, here, before, trained, alone)
     psi = np.zeros((N, N))
