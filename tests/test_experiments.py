@@ -688,6 +688,7 @@ def test_help_tells_how_an_experiment_is_called(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 def test_too_many_clients_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
     for n, way_out in ((14, "set samples"), (17, "16 or less")):
         samples = ["samples=200"] * (n == 17)

@@ -192,6 +192,7 @@ def test_clip_and_noise_are_traced() -> None:
     assert run_counting_work(tiny(WORLD, privacy=replace(DP, clip=0.5, epsilon=30.0)))[1] == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("quick_figures")
 def test_a_run_tells_what_it_spent(command: Command) -> None:
     settings = ("privacy=dp", "privacy.epsilon=40", "privacy.delta=1e-4", "training.rounds=2")

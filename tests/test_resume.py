@@ -87,11 +87,13 @@ def signalling(patch: pytest.MonkeyPatch, number: int, at: int, method: str = "r
     "settings",
     [
         rarely({}),  # what the others keep, too
-        {
-            "adversary": Adversary("d1d2", 0.34),
-            "defence": Defence(c1=True, c2=True),
-            "contribution": Contribution(estimator="permutation", budget=28),
-        },
+        rarely(
+            {
+                "adversary": Adversary("d1d2", 0.34),
+                "defence": Defence(c1=True, c2=True),
+                "contribution": Contribution(estimator="permutation", budget=28),
+            }
+        ),
         rarely({"contribution": Contribution(method="surrogate"), "privacy": "dp"}),
         rarely({"contribution": Contribution(method="predictions")}),
         rarely({"channel": ChannelConfig("top_k", learning=True), "trust": "own"}),

@@ -150,7 +150,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert {path.name for path in tmp_path.iterdir()} <= {"run"}
 
 
-@pytest.mark.parametrize("name", ["tensorboard", rarely("wandb"), "mlflow"])
+@pytest.mark.parametrize("name", ["tensorboard", *map(rarely, ("wandb", "mlflow"))])
 @pytest.mark.usefixtures("home")
 @pytest.mark.filterwarnings("ignore:codecs.open")  # by W&B, which Python 3.14 deprecates
 def test_a_package_keeps_a_run_that_went_on(name: str, tmp_path: Path) -> None:
