@@ -212,7 +212,9 @@ class Recorder:
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], list[Any]]:
+def heard(
+    monkeypatch: pytest.MonkeyPatch, kept_namesakes: None, tmp_path: Path
+) -> Callable[[], list[Any]]:
     """What a tracker of the user's own was told by the run in run/."""
     monkeypatch.setattr(TRACKERS, "_named", dict(TRACKERS._named))
     TRACKERS("recorder")(Recorder)
