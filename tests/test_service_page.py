@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("starlette", reason="pip install trip-jax[serve]")
 
 from experiments.service_load import load
+from tests.node.accessibility import violations
 from tests.node.four_clients import NAMES, SIGNERS, keys, of_reports, report, serving
 from trip_node.deployment.application import application
 from trip_node.deployment.ledger import Ledger
@@ -49,6 +50,7 @@ def test_the_page_draws_scores_live(keys: Path, tmp_path: Path, browser: Any) ->
         page.wait_for_selector("#scores td:has-text('%')", timeout=60_000)
         assert sorted(page.locator("#scores tbody th").all_text_contents()) == sorted(NAMES)
         assert page.title() == "f · contributions"
+        assert not violations(page)
         page.close()
     assert not complaints
 
