@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from trip_jax.attribution.replay import samples
+from trip_jax.data.federation import as_seen
 from trip_jax.learning.privacy import RECORDS
 from trip_jax.learning.targets import CLASSES, Targets
 from trip_jax.protocol.adversaries import FalsePredictions
@@ -145,10 +146,13 @@ def require_that_fits(
 
 def _require_whole_exchange(federation: Federation, rules: Rules, shards_models: bool) -> None:
     """Refuse what breaks the sums over all clients that push-sum and trackers keep."""
-    settings, has_statistics = federation.settings, federation.model.trained is not None
+    settings, model = federation.settings, federation.model
+    examples = as_seen(federation.data.images[:1])
+    params = jax.eval_shape(model.init, jax.random.key(0), examples) if rules.tracks else {}
+    has_statistics = rules.tracks and bool(jax.tree.leaves(model.divided(params)[1]))
     for is_so, mend in (
         (bool(settings.training.stays), "set training.own=null and training.statistics=mixed"),
-        (rules.tracks and has_statistics, "choose a model without statistics"),
+        (has_statistics, "choose a model without statistics"),
         (rules.weigh != AsScheduled(), "set trust=none"),
         (not rules.channel.plain_learning, "set channel=none or channel.learning=false"),
         (shards_models, "set shard_models=false"),
