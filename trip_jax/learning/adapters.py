@@ -43,7 +43,8 @@ def lora(
 ) -> Model:
     """A model of which low-rank adapters are trained, and all else is frozen and held once.
 
-    Clients train, send and mix A and B of each kernel that is adapted. B starts at 0, so that the
+    Clients train, send and mix A and B of each kernel that is adapted; BatchNorm and Dropout run as
+    in prediction. B starts at 0, so that the
     model starts as `model`; A is drawn with variance 1 / in. A kernel of more than two axes is
     taken for a matrix whose sides are as even as its axes allow.
 
@@ -65,11 +66,6 @@ def lora(
     """
     base = model if isinstance(model, Model) else from_flax(model)
     require(base.frozen is None, "lora takes a model that has no frozen parameters yet.")
-    require(
-        base.train is None and base.trained is None,
-        "lora takes a model that trains as it predicts: leave out BatchNorm, Dropout and the like, "
-        "or let them run as in prediction.",
-    )
     rank = integer("rank", rank, 1)
     alpha = float(rank) if alpha is None else alpha
     require(isinstance(alpha, int | float), f"alpha must be a number, not {told(alpha)}.")

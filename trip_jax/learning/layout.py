@@ -13,6 +13,7 @@ from jax.tree_util import GetAttrKey, keystr, tree_flatten_with_path
 from jaxtyping import Float
 
 from trip_jax.settings import require
+from trip_jax.settings.declared import told
 from trip_jax.settings.errors import InvalidSetting
 
 MIXED, OWN = "mixed", "own"
@@ -147,3 +148,24 @@ def unravelling(params: Any) -> Callable[[Array], Any]:
 
     jax.eval_shape(ravel, params)
     return found[0]
+
+
+def frozen_shapes(frozen: Any, key: Array, examples: Any, sharding: Any = None) -> Any:
+    """The shapes of `Model.frozen`; None where there are none.
+
+    Raises:
+        InvalidSetting: it holds what is no array.
+    """
+    if frozen is None:
+        return None
+    found = jax.eval_shape(frozen, key, examples) if callable(frozen) else frozen
+    require(len(jax.tree.leaves(found)) > 0, "Model.frozen holds no array: leave it out.")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(found):
+        require(
+            hasattr(leaf, "shape") and hasattr(leaf, "dtype"),
+            f"Model.frozen must hold arrays, but frozen{jax.tree_util.keystr(path)} is "
+            f"{told(leaf)}.",
+        )
+    return jax.tree.map(
+        lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=sharding), found
+    )

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jax.tree_util import tree_map_with_path
 from jaxtyping import Float, Key, Real
 
-from trip_jax.learning.layout import Ordered, Stays, unravelling
+from trip_jax.learning.layout import Ordered, Stays, frozen_shapes, unravelling
 from trip_jax.learning.targets import CLASSES, TOKENS, Targets
 from trip_jax.settings import require
 from trip_jax.settings.brief import brief
@@ -349,27 +349,6 @@ class FlatModel:
         if mixed * width >= _size(params):
             return 0
         return -(-n_examples * width // max(width, SEEN))
-
-
-def frozen_shapes(frozen: Any, key: Array, examples: Any, sharding: Any = None) -> Any:
-    """The shapes of `Model.frozen`; None where there are none.
-
-    Raises:
-        InvalidSetting: it holds what is no array.
-    """
-    if frozen is None:
-        return None
-    found = jax.eval_shape(frozen, key, examples) if callable(frozen) else frozen
-    require(len(jax.tree.leaves(found)) > 0, "Model.frozen holds no array: leave it out.")
-    for path, leaf in jax.tree_util.tree_leaves_with_path(found):
-        require(
-            hasattr(leaf, "shape") and hasattr(leaf, "dtype"),
-            f"Model.frozen must hold arrays, but frozen{jax.tree_util.keystr(path)} is "
-            f"{told(leaf)}.",
-        )
-    return jax.tree.map(
-        lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=sharding), found
-    )
 
 
 def _size(params: Params) -> int:

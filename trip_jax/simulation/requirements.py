@@ -148,8 +148,10 @@ def _require_whole_exchange(federation: Federation, rules: Rules, shards_models:
     """Refuse what breaks the sums over all clients that push-sum and trackers keep."""
     settings, model = federation.settings, federation.model
     examples = as_seen(federation.data.images[:1])
-    params = jax.eval_shape(model.init, jax.random.key(0), examples) if rules.tracks else {}
-    has_statistics = rules.tracks and bool(jax.tree.leaves(model.divided(params)[1]))
+    has_statistics = False
+    if rules.tracks and model.trained is not None:
+        params = jax.eval_shape(model.init, jax.random.key(0), examples)
+        has_statistics = bool(jax.tree.leaves(model.divided(params)[1]))
     for is_so, mend in (
         (bool(settings.training.stays), "set training.own=null and training.statistics=mixed"),
         (has_statistics, "choose a model without statistics"),
