@@ -35,9 +35,9 @@ from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.shapley.borders import border_coalitions, border_values
 from trip_jax.shapley.sampling import require_budget
+from trip_jax.truth.coalitions import REPLAYS, are_all
 from trip_jax.truth.metrics import cosine_distance
-from trip_jax.truth.replayed import REPLAYS, replay_of
-from trip_jax.truth.shapley_value import are_all
+from trip_jax.truth.replayed import replay_of
 
 Games = np.ndarray  # [2^n, n, 3], coalitions by their numbers
 

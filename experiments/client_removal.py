@@ -29,20 +29,20 @@ from matplotlib.figure import Figure
 
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
-from experiments.harness.kept_chunk import KeptChunk
 from experiments.harness.kept_runs import Arrays, KeptRun, read, write
-from experiments.harness.progress import ExecutionProgress
 from experiments.harness.statistics import interval_over_seeds, student, with_interval
 from experiments.paper.removal_scores import runs_by_method, scores_by_criterion
 from experiments.paper.small_world import UNJUDGED, SmallWorldStudy
 from trip_jax.learning.evaluation import ACCURACY, LOSS
 from trip_jax.protocol.contributions import METHODS, TRIP
+from trip_jax.runs.executions import KeptChunk
 from trip_jax.runs.figure_style import HONEST, LIAR, MUTED, add_legend
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.reading import is_over
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.plurals import counted
 from trip_jax.truth.process import mixing_rule
+from trip_jax.truth.progress import ExecutionProgress
 from trip_jax.truth.reexecution import Executor
 from trip_jax.truth.removal import Removal
 from trip_jax.truth.shapley_value import Decentralised
@@ -162,7 +162,7 @@ class Removals:
             Interruption("these removals") as interruption,
             ExecutionProgress(f"  {len(wanted)} removals, seed {run.config.seed}") as progress,
         ):
-            chunk = KeptChunk(run, path.stem, interruption)
+            chunk = KeptChunk(run.checkpoints(f"{path.stem}.chunk", keep=1), interruption)
             executor.execute(
                 run.simulation,
                 wanted,

@@ -13,7 +13,7 @@ from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.shapley.borders import border_coalitions, border_values, n_border_coalitions
 from trip_jax.shapley.few_draws import NORMAL, student
-from trip_jax.truth.shapley_value import are_all, require_coalitions
+from trip_jax.truth.coalitions import are_all, require_coalitions
 
 N = 8
 EVERY = (np.arange(2**N)[:, None] >> np.arange(N) & 1).astype(bool)

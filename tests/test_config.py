@@ -69,6 +69,7 @@ def needed(group: str, choice: str) -> list[str]:
         ("topology", "file"): "topology.files=[graph.txt]",
         ("participation", "trace"): "participation.file=trace.txt",
         ("participation", "events"): "participation.events=['join 1 2']",
+        ("truth", "decentralised"): "truth.samples=512",
     }
     return [lists[group, choice]] if (group, choice) in lists else []
 
@@ -87,7 +88,7 @@ def test_every_group_belongs_to_the_schema() -> None:
 def require_choice(config: Config, group: str, choice: str) -> None:
     """A configuration has what a choice of a group stands for."""
     named = {"distribution", "topology", "model", "adversary", "channel", "trust", "privacy"}
-    if group in named | {"protocol", "schedule"}:
+    if group in named | {"protocol", "schedule", "truth"}:
         assert getattr(config, group).kind == choice
     if group == "contribution":
         assert config.contribution.estimator == choice
@@ -171,7 +172,8 @@ def test_what_no_result_depends_on_is_one_group() -> None:
     of_results = {tuple(name.split(".")) for name in result_settings(Config())}
     assert of_results <= everything.keys()
     rest = everything.keys() - of_results
-    there = {name: everything[name] for name in rest if name[0] != "distributed"}
+    own_groups = ("distributed", "truth")
+    there = {name: everything[name] for name in rest if name[0] not in own_groups}
     lists = {name: list(value) for name, value in there.items() if isinstance(value, tuple)}
     assert written == there | lists
     assert {("distributed", field.name) for field in fields(Distributed)} <= rest

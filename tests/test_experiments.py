@@ -26,7 +26,6 @@ from experiments.benchmark import benchmark
 from experiments.harness import kept_runs
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.kept_runs import Arrays, compose_config, read, write
-from experiments.harness.progress import ExecutionProgress
 from experiments.harness.report import Report
 from experiments.harness.statistics import with_interval
 from experiments.harness.study import setting_of
@@ -53,6 +52,7 @@ from trip_jax.settings.errors import Interrupted, InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.truth import reexecution
 from trip_jax.truth.metrics import cosine_distance
+from trip_jax.truth.progress import ExecutionProgress
 from trip_jax.truth.unfinished import Progress
 
 pytestmark = pytest.mark.usefixtures("quick_figures")

@@ -359,3 +359,51 @@ def test_pages_name_clients_and_run_none_of_the_names(opened: Open, tmp_path: Pa
     page = opened(Comparison.of(both).page())
     assert {line[0] for line in rows(page, "#scores")} == set(CROWD)
     assert page.title() == "2 runs compared"
+
+
+def test_what_is_shown_stands_in_the_address(opened: Open, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(run_page(EIGHT, summary_of(EIGHT)), encoding="utf-8")
+    page = opened(tmp_path / "page.html")
+    page.focus("#round")
+    page.keyboard.press("ArrowLeft")
+    page.click("#clients [data-client='3'] button")
+    page.click("#taught [data-contributor='1']")
+    assert page.evaluate("location.hash") == "#round=5&client=3&contributor=1"
+    page.evaluate("location.hash = 'round=2&client=6&contributor=99'")
+    page.wait_for_function("document.getElementById('now').textContent.startsWith('2 of 6')")
+    assert page.inner_text("#client-head").startswith("Client 6")
+    page.evaluate("location.hash = 'round=x&client=<b>'")
+    page.wait_for_function("document.getElementById('now').textContent.startsWith('6 of 6')")
+    assert page.inner_text("#client h2") == "Scores"
+
+
+def test_tables_and_figures_are_saved(opened: Open) -> None:
+    page = opened(run_page(EIGHT, summary_of(EIGHT)))
+
+    def saved(button: str) -> tuple[str, bytes]:
+        with page.expect_download() as download:
+            page.click(button)
+        return download.value.suggested_filename, Path(download.value.path()).read_bytes()
+
+    name, table = saved("#clients .saved button")
+    lines = table.decode().splitlines()
+    assert name == "all_clients.csv" and lines[0].startswith("Client,Score,Share of all,Examples")
+    assert len(lines) == 9 and float(lines[3].split(",")[1]) == pytest.approx(EIGHT.score[2].item())
+    name, graph = saved("#graph + .saved button")
+    assert name == "graph.svg" and graph.startswith(b"<svg") and b"rgb(" in graph
+    name, matrix = saved("#matrix + .saved button")
+    assert name == "contributions.png" and matrix.startswith(b"\x89PNG")
+
+
+def test_dark_screens_are_dark_and_paper_is_white(opened: Open, page: Any) -> None:
+    paper = "getComputedStyle(document.documentElement).backgroundColor"
+    try:
+        for scheme, media, colour in (
+            ("dark", "screen", "rgb(18, 24, 29)"),
+            ("light", "screen", "rgb(255, 255, 255)"),
+            ("dark", "print", "rgb(255, 255, 255)"),
+        ):
+            page.emulate_media(color_scheme=scheme, media=media)
+            assert opened(run_page(EIGHT, summary_of(EIGHT))).evaluate(paper) == colour
+    finally:
+        page.emulate_media(color_scheme="light", media="screen")

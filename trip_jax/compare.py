@@ -21,11 +21,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path("comparison.html"),
         metavar="FILE.html",
-        help="the page (default comparison.html); the table and the figure stand beside it",
+        help="the page; the table and the figure stand beside it (default comparison.html, in the "
+        "folder of a sweep if it is the only one named)",
     )
     args = parser.parse_args(argv)
+    if args.out is None:
+        one, *more = args.folders
+        args.out = (Path() if more or not one.is_dir() else one) / "comparison.html"
     if args.out.suffix != ".html":
         raise InvalidSetting(f"--out must end in .html, not {args.out.suffix or str(args.out)!r}.")
     page, table, figure = (args.out.with_suffix(end) for end in (".html", ".csv", ".png"))

@@ -27,6 +27,7 @@ from trip_jax.settings.declared import check_types, seed_of
 from trip_jax.settings.figures import Drawing, drawing_of
 from trip_jax.topology import SCHEDULES, Clocks, Participation, TopologyConfig
 from trip_jax.tracking import TRACKERS
+from trip_jax.truth.settings import TruthConfig
 
 __all__ = [
     "Adversary",
@@ -47,6 +48,7 @@ __all__ = [
     "TopologyConfig",
     "Training",
     "Trust",
+    "TruthConfig",
 ]
 
 
@@ -97,6 +99,7 @@ class Config(Brief):
     trust: Trust = field(default_factory=Trust)
     privacy: Privacy = field(default_factory=Privacy)
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
+    truth: TruthConfig = field(default_factory=TruthConfig, metadata=EXECUTION)
 
     def __post_init__(self) -> None:
         check_types("", self)
@@ -124,6 +127,12 @@ class Config(Brief):
         )
         seed_of(self.seed)
         drawing_of(self.figures, self.figure_columns, self.figure_titles)  # refuses others
+        self.truth.require(self.n_clients)
+        require(
+            self.truth.kind == "none" or self.keep_phi is not False,
+            f"truth={self.truth.kind} is compared with all contributions: leave out "
+            "keep_phi=false.",
+        )
         if self.dataset.client is not None:
             object.__setattr__(self, "distribution", Distribution("natural"))
 

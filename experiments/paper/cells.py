@@ -9,27 +9,19 @@ from typing import Any
 import numpy as np
 
 from experiments.harness.command_line import CHOSEN_BY_GROUP
-from experiments.harness.kept_chunk import SECONDS_BETWEEN_CHECKPOINTS, KeptChunk
 from experiments.harness.kept_runs import Arrays, KeptRun
-from experiments.harness.progress import ExecutionProgress
 from experiments.harness.study import Scales, Settings, Study
 from trip_jax import Config
 from trip_jax.learning.evaluation import ACCURACY, UTILITIES
+from trip_jax.runs.executions import SECONDS_BETWEEN_CHECKPOINTS, executed
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.prepare import lay_out
 from trip_jax.runs.reading import is_over
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation.progress import duration
 from trip_jax.truth.centralized.fedavg import Models, coalition_utilities, fedavg
-from trip_jax.truth.replayed import REPLAYS
-from trip_jax.truth.shapley_value import (
-    GroundTruth,
-    are_all,
-    centralised_truth,
-    decentralised_truth,
-    refuse_no_effect,
-    require_coalitions,
-)
+from trip_jax.truth.coalitions import REPLAYS, are_all, refuse_no_effect, require_coalitions
+from trip_jax.truth.shapley_value import GroundTruth, centralised_truth, decentralised_truth
 
 MAX_TABULATED = 16  # clients
 COALITIONS = ("samples", "borders")  # settings that choose those of ground truths
@@ -151,31 +143,10 @@ class Cell(KeptRun):
             )
 
     def _reexecuted(self, part: str, truth_of: Callable[..., GroundTruth]) -> Arrays:
-        checkpoints = self.checkpoints(part)
-        kept = checkpoints.newest()[0] or {"finished": None, "seconds": np.zeros(())}
-        seconds = _seconds(kept["seconds"])
-
-        def keep(finished: np.ndarray) -> None:
-            checkpoints.save(len(finished), {"finished": finished, "seconds": seconds()})
-            interruption.heed()
-
-        with (
-            Interruption("these executions") as interruption,
-            ExecutionProgress(f"  {part} ground truth") as progress,
-        ):
-            chunk = KeptChunk(self, part, interruption)
-            truth = truth_of(
-                self.simulation,
-                samples=self.samples,
-                borders=self.borders,
-                finished=kept["finished"],
-                begun=chunk.begun(),
-                on_chunk=keep,
-                on_round=chunk.keep,
-                on_progress=progress.report,
-            )
-        chunk.remove()
-        return vars(truth) | {"seconds": seconds()}
+        of_cell = partial(truth_of, self.simulation, samples=self.samples, borders=self.borders)
+        finished, chunk = self.checkpoints(part), self.checkpoints(f"{part}.chunk", keep=1)
+        truth, seconds = executed(of_cell, f"  {part} ground truth", finished, chunk)
+        return vars(truth) | {"seconds": np.asarray(seconds)}
 
     def _evaluate_fedavg(self) -> Arrays:
         checkpoints = self.checkpoints("fedavg_tables")

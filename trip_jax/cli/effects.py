@@ -1,29 +1,14 @@
 """Settings that a command gives, but that change nothing beside its others."""
 
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
 
 from trip_jax.config import Config
 from trip_jax.runs.schema import CONF
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.idle import GROUPED, choosers, idle, read_elsewhere, readers
+from trip_jax.settings.idle import GROUPED, choosers, readers, switches
 
 MOST = 4
 """Choices that a message lists."""
-
-
-def switches(config: Config) -> dict[str, str | None]:
-    """What leaves each setting without effect in this configuration, by its name; else None."""
-    sections = {
-        one.name: section
-        for one in fields(config)
-        if is_dataclass(section := getattr(config, one.name))
-    }
-    found: dict[str, str | None] = {}
-    for name, section in sections.items():
-        found |= idle(name, section)
-    read = set().union(*map(read_elsewhere, sections.values()))
-    return found | dict.fromkeys(read & found.keys())
 
 
 def refuse_idle(config: Config, overrides: Sequence[str], in_sweep: bool) -> None:

@@ -22,6 +22,7 @@ from trip_jax.cli.options import lazy_help, refuse_no_option
 from trip_jax.cli.own_code import with_own_code
 from trip_jax.cli.quotes import quoted
 from trip_jax.config import Config
+from trip_jax.runs.against_truth import TRUTH_FOLDERS
 from trip_jax.runs.interruption import EXIT_CODE
 from trip_jax.runs.launch import run
 from trip_jax.runs.provenance import result_settings
@@ -138,14 +139,16 @@ def _folder(config: Config, folder: Path, hydra_config: Any) -> Path:
 
 
 def _newest_alike(folder: Path, config: Config) -> Path | None:
-    """The unfinished run of the same settings that began last, among directories DATE/TIME."""
+    """The run of the same settings that began last, among directories DATE/TIME, of those that are
+    unfinished, or whose truth is."""
     alike = []
-    for checkpoints in folder.parent.parent.glob(f"*/*/{FOLDER}"):
-        run = checkpoints.parent
-        with suppress(InvalidSetting):  # of another version, damaged, or no run of this command
-            began, other = start_of(run)
-            if result_settings(other) == result_settings(config) and not is_over(run):
-                alike.append((began, run))
+    for kept in (FOLDER, *TRUTH_FOLDERS):
+        for found in folder.parent.parent.glob(f"*/*/{kept}"):
+            with suppress(InvalidSetting):  # of another version, damaged, or no run of this command
+                began, other = start_of(found.parent)
+                unfinished = kept != FOLDER or not is_over(found.parent)
+                if unfinished and result_settings(other) == result_settings(config):
+                    alike.append((began, found.parent))
     return max(alike)[1] if alike else None
 
 

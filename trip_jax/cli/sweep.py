@@ -27,8 +27,8 @@ class SweepTable(Callback):
             return
         print(f"\n{_to_text(jobs)}\n\ntable in {folder / TABLE}")
         if len(done := jobs.job[jobs.accuracy.notna()]) > 1:
-            which = "*" if len(done) == len(jobs) else f"{{{','.join(done)}}}"
-            print(f"beside each other: trip-jax compare {folder}/{which}/")
+            which = "" if len(done) == len(jobs) else f"/{{{','.join(done)}}}/"
+            print(f"beside each other: trip-jax compare {folder}{which}")
         failed = jobs[jobs.status.isin(FAILED)]
         for name, message in zip(failed.job, failed.message, strict=True):
             say(f"error: job {name}: {message}", sys.stderr)

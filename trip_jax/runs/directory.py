@@ -139,19 +139,31 @@ def _write(
     data = to_dataset(result, federation, title)
     data.attrs |= {"seed": about["seed"]} if "seed" in about else {}
     data.attrs |= {"settings": json.dumps(settings)} if settings else {}
-    with whole(folder / "results.nc") as path:
-        data.to_netcdf(path, engine="h5netcdf")
     summary = {"title": title, "status": "finished"} | dict(about) | summarise(result)
     summary["score_unit"] = {"words": unit(data.attrs), "symbol": data.score.attrs["units"]}
     if "score_error" in data:
         summary["score_errors"] = data.score_error.values.tolist()
+    write_results(folder, data, summary, drawing)
+    return summary
+
+
+def write_results(
+    folder: Path, data: "xarray.Dataset", summary: Mapping[str, Any], drawing: Drawing
+) -> None:
+    """Write results.nc, summary.json, figures and report, over those of an earlier part of a run.
+
+    Args:
+        data, summary: what the first two hold.
+        drawing: how figures are written.
+    """
+    with whole(folder / "results.nc") as path:
+        data.to_netcdf(path, engine="h5netcdf")
     with whole(folder / "summary.json") as path:
         path.write_text(json.dumps(summary, indent=2) + "\n")
     remove_files(folder / "figures", FIGURES)  # of fewer rounds
     (folder / REPORT).unlink(missing_ok=True)
     draw_figures(folder, data, drawing)
     write_report(folder, data, summary)
-    return summary
 
 
 def draw_figures(

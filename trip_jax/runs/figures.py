@@ -133,8 +133,9 @@ def scores(run: xarray.Dataset) -> Figure:
 
     Without phi no deviation is known. Of more than `MAX_DRAWN` clients bars are points.
 
-    Where coalitions were sampled, thick bars are the 95 % intervals of the scores themselves. What
-    the distribution of data varies stands beneath, if it varies.
+    A run that is held against the truth has marks for it. Where coalitions were sampled, thick bars
+    are the 95 % intervals of the scores themselves. What the distribution of data varies stands
+    beneath, if it varies.
     """
     n = run.sizes["client"]
     width = width_of(SINGLE if n <= MAX_WRITTEN else DOUBLE)
@@ -166,10 +167,15 @@ def scores(run: xarray.Dataset) -> Figure:
         interval = 1.96 * run.score_error.values[order]
         label = "95 % interval of sampling"
         axes.errorbar(rank, score, interval, fmt="none", zorder=2.5, label=label, **sampled)
+    if "true_score" in run:
+        truth = run.true_score.values[order]
+        scaled = truth * (score.sum() / truth.sum() if truth.sum() > 0 else 1)
+        mark: dict[str, Any] = {"mfc": "none", "mec": "black", "ms": 4, "mew": 0.8, "zorder": 4}
+        axes.plot(rank, scaled, "D", label="truth, scaled to the same sum", **mark)
     axes.axhline(0, color="black", linewidth=0.6)
     gain = meaning.gain(run.attrs)
     axes.set_ylabel(f"mean{deviation} over models of\n{meaning.value(run.attrs)},\nin {gain}")
-    if liar.any() or "score_error" in run:
+    if liar.any() or "score_error" in run or "true_score" in run:
         add_legend(axes)
     if lowest is not axes:
         if n > MAX_DRAWN:

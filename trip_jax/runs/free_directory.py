@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trip_jax.config import Config
+from trip_jax.runs.against_truth import TRUTH_FOLDERS
 from trip_jax.runs.checkpoints import is_checkpoint, refuse_changes
 from trip_jax.runs.directory import REPORT, RESULTS
 from trip_jax.runs.foreign import netcdf_attributes
@@ -23,7 +24,7 @@ from trip_jax.tracking import TRACKERS
 OWN = FILES | {".hydra": re.compile(r"(config|hydra|overrides)\.yaml|started\.json")}
 """Folders of which a run knows all files that it writes."""
 
-WRITTEN = (*RESULTS, *OWN, *TRACKERS, FOLDER, FAILURE)
+WRITTEN = (*RESULTS, *OWN, *TRACKERS, FOLDER, *TRUTH_FOLDERS, FAILURE)
 """What a run writes in its directory, beside the lock."""
 
 KEPT = ("summary.json", "results.nc", FOLDER)

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,13 @@ import jax
 from flax.traverse_util import flatten_dict
 
 from trip_jax.config import Config
+from trip_jax.data.partition import Partition
 from trip_jax.learning.devices import available
 from trip_jax.learning.distributed import join
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.protocol.methods.whole_run import sees_models
+from trip_jax.runs.against_truth import hold_against_truth
+from trip_jax.runs.against_truth import in_words as truth_in_words
 from trip_jax.runs.agreement import in_words
 from trip_jax.runs.checkpoints import refuse_changes, remove_checkpoints
 from trip_jax.runs.directory import REPORT, draw_figures, summarise, write_report, write_run
@@ -40,6 +43,7 @@ from trip_jax.simulation.history import Snapshot
 from trip_jax.simulation.observer import Observer, as_observer
 from trip_jax.simulation.progress import RoundProgress
 from trip_jax.tracking import TRACKERS, Tracked, Tracker
+from trip_jax.truth.settings import Executable
 from trip_node.settings.lines import say
 
 
@@ -73,6 +77,10 @@ def run(
     instance("config", config, Config, "give tj.Config(...)")
     folder = path_of("folder", folder)
     hears = as_observer(observer, "on_begun", on_begun=on_begun)
+    require(
+        config.truth.kind == "none" or config.distributed.coordinator is None,
+        f"truth={config.truth.kind} is executed by one process: leave out distributed.coordinator.",
+    )
     join(config.distributed)
     available(config.devices)
     if jax.process_index() != 0:
@@ -80,10 +88,17 @@ def run(
     tracker = TRACKERS[config.track](folder)
     with locked(folder):
         refuse_taken(folder, config)
-        if over := _over(config, folder):
+        over = _over(config, folder)
+        if over is not None and (config.truth.kind == "none" or "truth" in over):
             return over
-        with given_up(folder):
-            return _run_alone_or_first(config, folder, name, tracker, hears)
+        prepared = _Prepared.of(config)
+        if over is None:
+            with given_up(folder):
+                over = _run_alone_or_first(config, prepared, folder, name, tracker, hears)
+        if prepared.truth_of is not None:
+            over = hold_against_truth(folder, config, prepared.simulation, prepared.truth_of)
+            say(truth_in_words(over))
+        return over
 
 
 class _Beside(Observer):
@@ -207,12 +222,32 @@ def _clear(folder: Path) -> None:
         remove_files(folder / name, files)
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """What a run needs before its first round."""
+
+    simulation: Simulation
+    federation: Partition
+    truth_of: Executable | None
+    seconds: float  # it took
+
+    @classmethod
+    def of(cls, config: Config) -> "_Prepared":
+        began = time.perf_counter()
+        simulation, federation = prepare(config)
+        truth_of = config.truth.of(simulation)
+        return cls(simulation, federation, truth_of, time.perf_counter() - began)
+
+
 def _run_alone_or_first(
-    config: Config, folder: Path, name: str, tracker: Tracker, observer: Observer
+    config: Config,
+    prepared: _Prepared,
+    folder: Path,
+    name: str,
+    tracker: Tracker,
+    observer: Observer,
 ) -> dict[str, Any]:
-    began = time.perf_counter()
-    simulation, federation = prepare(config)
-    seconds_loading_data = time.perf_counter() - began
+    simulation, federation = prepared.simulation, prepared.federation
     rounds = config.training.rounds
     title = f"{name}: {describe(config)}, seed {config.seed}"
     least, most = int(federation.data.sizes.min()), int(federation.data.sizes.max())
@@ -277,7 +312,7 @@ def _run_alone_or_first(
             **({"files_sha256": files} if (files := files_hash(config)) else {}),
             seed=config.seed,
             resumed_after_round=done or None,
-            seconds_loading_data=seconds_loading_data,
+            seconds_loading_data=prepared.seconds,
         )
     if not isinstance(stopped, Interrupted):
         _clear(folder)

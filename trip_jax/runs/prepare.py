@@ -27,7 +27,8 @@ GIVEN = {one.name for one in fields(Config) if one.name not in LAID_OUT}.interse
 )
 """Settings that a simulation takes by the name that they have in a configuration."""
 
-ALWAYS_TOLD = ("distribution", "topology", "model")
+NEVER_BESIDE = ("distribution", "topology", "model", "truth")
+"""Sections whose kinds titles name always, or never: a truth changes no run."""
 
 
 def prepare(config: Config) -> tuple[Simulation, Partition]:
@@ -108,7 +109,7 @@ def describe(config: Config) -> str:
         parts.append(f"{config.topology.drop:g} of messages lost")
     usual = Config().kinds.items()
     others = [one for one in config.kinds.items() if one not in usual]
-    parts += [f"{section} {kind}" for section, kind in others if section not in ALWAYS_TOLD]
+    parts += [f"{section} {kind}" for section, kind in others if section not in NEVER_BESIDE]
     if config.dataset.test == "own":
         parts.append("own test sets")
     defences = [name for name in ("c1", "c2") if getattr(config.defence, name)]

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,10 +40,7 @@ class RunCheckpoints:
     def __init__(self, folder: Path, config: Config, simulation: Simulation):
         self._collected = simulation.placement.collected
         self._simulation = simulation
-        settings = result_settings(config.calibrated())
-        inputs, files = inputs_hash(simulation), files_hash(config)
-        inputs = json_hash([inputs, files]) if files else inputs
-        about = {"settings": settings, "inputs": inputs}
+        about = depends_on(config, simulation)
         self._rounds = folder / ROUNDS
         self._checkpoints = Checkpoints(folder / FOLDER, about, config.checkpoint.keep)
         self._every = config.checkpoint.every
@@ -72,6 +70,13 @@ class RunCheckpoints:
             going_on = f"going on from round {len(past.records)}"
             say(f"the checkpoint after round {step} is damaged: {going_on}")
         return past
+
+
+def depends_on(config: Config, simulation: Simulation) -> dict[str, Any]:
+    """What a run's numbers depend on: its settings by name, and a hash of everything else."""
+    inputs, files = inputs_hash(simulation), files_hash(config)
+    inputs = json_hash([inputs, files]) if files else inputs
+    return {"settings": result_settings(config.calibrated()), "inputs": inputs}
 
 
 def arrays_of(state: State) -> Arrays:

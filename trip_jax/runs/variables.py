@@ -56,6 +56,13 @@ class OfRecord(Variable):
         return self.of(view.result.records)
 
 
+class OfTruth(Variable):
+    """A variable of runs that are held against the truth: `of` takes a `HeldTruth`."""
+
+    def values(self, view: ResultView) -> None:
+        """Nothing: the truth is executed when the run is over (`runs/against_truth.py`)."""
+
+
 def _of_outcome(of: Callable[[Outcome], np.ndarray]) -> Callable[[ResultView], np.ndarray | None]:
     """What a broadcast of reports left, where there was one."""
     return lambda view: None if view.broadcast is None else of(view.broadcast)
@@ -263,6 +270,27 @@ VARIABLES = (
         "standard error, from sampled coalitions, of the score",
         ResultView.score_error,
         "{unit}",
+    ),
+    OfTruth(
+        "truth",
+        OF_PAIR,
+        "contribution to the client's final model by the Shapley value of the whole run",
+        lambda held: held.values,
+        "{unit of gain}",
+    ),
+    OfTruth(
+        "truth_error",
+        OF_PAIR,
+        "standard error of truth, 0 where all coalitions were executed",
+        lambda held: held.errors,
+        "{unit of gain}",
+    ),
+    OfTruth(
+        "true_score",
+        OF_CLIENT,
+        "mean of truth over all clients' final models",
+        lambda held: held.values.mean(axis=0),
+        "{unit of gain}",
     ),
 )
 """In the order of the file. Standard errors are made of variables before them."""

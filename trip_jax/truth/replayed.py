@@ -23,12 +23,10 @@ from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.settings import choice
 from trip_jax.simulation import Simulation
+from trip_jax.truth.coalitions import REPLAYS
 
 Replay = Callable[[Bool[np.ndarray, "K n"]], Float[np.ndarray, "K n 3"]]
 """Coalitions -> utilities of everyone's final model, if they alone had trained."""
-
-REPLAYS = ("predictions", "surrogate")
-"""Methods that replay coalitions and answer for who is missing."""
 
 
 def replay_of(simulation: Simulation, method: str) -> Replay:
@@ -41,10 +39,19 @@ def replay_of(simulation: Simulation, method: str) -> Replay:
         InvalidSetting: another method, or a federation that it cannot follow.
     """
     choice("corrected", method, REPLAYS)
-    contribution = Contribution("accuracy", method=method)
-    honest = simulation.with_liars("none", Defence()).with_contribution(contribution)
+    honest = followed_by(simulation, method)
     learner = honest.learner
     journal = Journal.of(honest.run(progress=False).records, honest.topology, learner)
     if method == "surrogate":
         return partial(final_utilities, journal, learner, fitted_response(journal))
     return partial(played, run_of(journal, first_logits(journal, learner)), learner)
+
+
+def followed_by(simulation: Simulation, method: str) -> Simulation:
+    """The simulation without lies on contributions, which the method tells.
+
+    Raises:
+        InvalidSetting: the method cannot follow the federation.
+    """
+    contribution = Contribution("accuracy", method=method)
+    return simulation.with_liars("none", Defence()).with_contribution(contribution)

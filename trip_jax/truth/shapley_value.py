@@ -16,27 +16,22 @@ from trip_jax.attribution.replay import of_coalitions
 from trip_jax.protocol.aggregation import AnyRule
 from trip_jax.protocol.rules import require_plain_learning
 from trip_jax.settings.brief import Brief
-from trip_jax.settings.declared import instance, integer
-from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.declared import instance
 from trip_jax.shapley import game_values
-from trip_jax.shapley.borders import (
-    LEAST_BORDERS,
-    border_coalitions,
-    border_values,
-    n_border_coalitions,
-)
-from trip_jax.shapley.sampling import draw, estimate, require_budget
+from trip_jax.shapley.borders import border_coalitions, border_values
+from trip_jax.shapley.sampling import draw, estimate
 from trip_jax.simulation import Simulation
 from trip_jax.truth.centralized.fedavg import require_fedavg, server_step
+from trip_jax.truth.coalitions import (
+    MOST,
+    SAMPLED_BY,
+    are_all,
+    refuse_no_effect,
+    require_coalitions,
+)
 from trip_jax.truth.process import Attacked, Process, exchanged, train_now
 from trip_jax.truth.reexecution import Executor
 from trip_jax.truth.replayed import Replay, replay_of
-
-SAMPLED_BY = "kernelshap"
-"""The estimator of sampled ground truths; it draws coalitions in pairs with their complements."""
-
-MOST = 2**12
-"""Coalitions that are executed unless more are allowed."""
 
 MADE = "tj.Simulation makes one of a model, data and a topology"
 
@@ -130,54 +125,6 @@ class Centralised(Process):
 
     def mix(self, models, trained, trains, t, data, topology):
         return server_step(models[0], trained - models[0], data.sizes, trains)[None]
-
-
-def require_coalitions(
-    n: int,
-    max_coalitions: int = MOST,
-    samples: int | None = None,
-    borders: int | None = None,
-) -> None:
-    """Refuse more executions than are allowed.
-
-    Args:
-        max_coalitions: that may be executed.
-        samples: how many of the 2^n coalitions are drawn, if not all are executed; whatever
-            `max_coalitions` is.
-        borders: execute the coalitions of at most so many clients, and those that lack at most so
-            many; what sizes between them add is interpolated (`shapley.borders`).
-    """
-    integer("max_coalitions", max_coalitions)
-    if samples is not None and borders is not None:
-        raise InvalidSetting("Either samples or borders chooses coalitions: leave out one of them.")
-    if samples is not None and integer("samples", samples) < 2**n:
-        require_budget(samples, n, SAMPLED_BY, setting="samples")
-        return
-    executed = 2**n if samples is None else 0
-    if borders is not None:
-        executed = n_border_coalitions(n, integer("borders", borders, LEAST_BORDERS))
-    if executed > max_coalitions:
-        way_out = "set samples to how many are drawn" if borders is None else "borders"
-        raise InvalidSetting(
-            f"n_clients={n} has {executed:,} coalitions to execute again, above "
-            f"max_coalitions={max_coalitions:,}: lower n_clients or {way_out}."
-        )
-
-
-def refuse_no_effect(corrected: str | None) -> None:
-    """Refuse a replay of coalitions that are executed themselves."""
-    if corrected is not None:
-        raise InvalidSetting(
-            f"corrected={corrected} has no effect where all coalitions are executed: leave it out, "
-            "or give samples or borders."
-        )
-
-
-def are_all(n: int, samples: int | None = None, borders: int | None = None) -> bool:
-    """Whether what was asked for leaves out none of the 2^n coalitions."""
-    if borders is not None:
-        return 2 * borders + 1 >= n
-    return samples is None or samples >= 2**n
 
 
 def _truth(

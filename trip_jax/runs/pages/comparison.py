@@ -1,7 +1,7 @@
 """Runs side by side: their scores, how alike they rank clients, and which settings differ."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 from trip_jax.runs.labels import column, labels
 from trip_jax.runs.meaning import explain, unit
 from trip_jax.runs.pages import WEB
-from trip_jax.runs.pages.settings import settings_of
+from trip_jax.runs.pages.settings import settings_of, without_effect
 from trip_jax.runs.reading import Run, existing, load_run
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.names import order_of
@@ -22,7 +22,7 @@ from trip_node.pages.document import assemble, packed
 if TYPE_CHECKING:
     import pandas
 
-SCRIPTS = ("base.js", "charts.js", "comparison.js")
+SCRIPTS = ("base.js", "saving.js", "charts.js", "comparison.js")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,33 @@ class Comparison:
         values = {name: [str(one.get(name, "–")) for one in of_runs] for name in names}
         if len(set(values.get("training.rounds", ()))) > 1:
             del values["rounds"]  # says the same
-        return {name: those for name, those in values.items() if len(set(those)) > 1}
+        idle = set.intersection(*(without_effect(run.summary) for run in self.runs))
+        told = {name: those for name, those in values.items() if name not in idle}
+        return {name: those for name, those in told.items() if len(set(those)) > 1}
+
+    @cached_property
+    def groups(self) -> dict[str, list[int]]:
+        """The runs of equal settings but for the seed, by the settings that tell them apart."""
+        names = [name for name in self.settings if name != "seed"]
+        found: dict[str, list[int]] = {}
+        for k in range(len(self.runs)):
+            values = [self.settings[name][k] for name in names]
+            told = values if len(names) == 1 else map("=".join, zip(names, values, strict=True))
+            found.setdefault(", ".join(told), []).append(k)
+        return found
+
+    @property
+    def series(self) -> dict[str, list[int]]:
+        """What is drawn side by side: groups where some have several seeds, else runs."""
+        if 1 < len(self.groups) < len(self.runs):
+            return self.groups
+        return {f"run {k + 1}": [k] for k in range(len(self.runs))}
+
+    @cached_property
+    def distances(self) -> list[float]:
+        """Each run's mean cosine distance to its truth; NaN where it is held against none."""
+        of_runs = [run.summary.get("truth", {}).get("distance") for run in self.runs]
+        return [np.nan if one is None else float(one) for one in of_runs]
 
     @cached_property
     def correlation(self) -> np.ndarray:
@@ -117,6 +143,10 @@ class Comparison:
                 "share": shares(self.scores[k]),
                 "liar": run.data.liar.values.astype(bool),
             }
+            if "true_score" in run.data:
+                truth = run.data.true_score.values
+                lines |= {"true_score": truth, "true_share": shares(truth)}
+            lines |= {} if np.isnan(self.distances).all() else {"distance": self.distances[k]}
             parts.append(pandas.DataFrame(lines))
         return pandas.concat(parts, ignore_index=True)
 
@@ -149,6 +179,8 @@ class Comparison:
             "unit": self.units[0] if len(self.units) == 1 else "",
             "meaning": self._meaning(),
             "settings": self.settings,
+            "groups": _listed(self.groups),
+            "series": _listed(self.series),
             "names": self.clients if any(run.names for run in self.runs) else None,
             "n": len(self.clients),
             "correlation": [[None if np.isnan(one) else float(one) for one in row]
@@ -162,6 +194,7 @@ class Comparison:
                         "std": float(run.data.accuracy[-1].std()),
                     },
                     "score": packed(score),
+                    "truth": run.summary.get("truth"),
                     "places": places.tolist(),
                     "liars": places[run.data.liar.values.astype(bool)].tolist(),
                 }
@@ -183,6 +216,10 @@ class Comparison:
             else f"{'Run' if len(those) == 1 else 'Runs'} {', '.join(map(str, those))}: {text}"
             for text, those in of.items()
         ]
+
+
+def _listed(groups: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:
+    return [{"label": label, "runs": runs} for label, runs in groups.items()]
 
 
 def _runs_in(folder: Path) -> list[Path]:

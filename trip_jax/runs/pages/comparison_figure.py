@@ -18,7 +18,8 @@ MARKS = (  # Okabe and Ito's colours, and shapes that tell the runs apart withou
 def figure_of(comparison: Comparison) -> Figure:
     """A column for each client, the highest mean score first, and in it a mark for each run.
 
-    Runs in different units are drawn as shares, which can be compared, as on the page.
+    Where settings differ beside seeds, a mark is the mean over the seeds of a setting. Runs in
+    different units are drawn as shares, which can be compared, as on the page.
     """
     what, units, scores = "score", comparison.units, comparison.scores
     if len(units) > 1:
@@ -27,7 +28,8 @@ def figure_of(comparison: Comparison) -> Figure:
     padded = np.full((len(scores), n), np.nan)
     for row, places, score in zip(padded, comparison.places, scores, strict=True):
         row[places] = score
-    mean = np.ma.masked_invalid(padded).mean(axis=0).filled(np.nan)
+    padded = np.array([_mean(padded[runs]) for runs in comparison.series.values()])
+    mean = _mean(padded)
     order = np.argsort(-mean, kind="stable")
     title = comparison.runs[0].data.title
     if comparison.settings:
@@ -38,16 +40,17 @@ def figure_of(comparison: Comparison) -> Figure:
     figure = titled_figure(heading, title, width, height)
     axes = plain(figure.add_subplot())
     rank = np.arange(1, n + 1)
-    if len(scores) <= len(MARKS):
-        for k, (score, (colour, marker)) in enumerate(zip(padded, MARKS, strict=False)):
-            label = f"run {k + 1}"
-            aside = 0.7 * ((k + 0.5) / len(scores) - 0.5)
+    if len(padded) <= len(MARKS):
+        drawn = zip(comparison.series, padded, MARKS, strict=False)
+        for k, (label, score, (colour, marker)) in enumerate(drawn):
+            aside = 0.7 * ((k + 0.5) / len(padded) - 0.5)
             axes.plot(rank + aside, score[order], marker, color=colour, ms=3.2, mew=0, label=label)
     else:
         for score in padded:
             axes.plot(rank, score[order], ".", color=MUTED, alpha=0.35, ms=3, mew=0)
     size = 6 if n <= MAX_NAMED else 3
-    axes.plot(rank, mean[order], "_", color="black", ms=size, label="mean", zorder=1)
+    if len(comparison.groups) == 1:  # a mean over different settings would mean little
+        axes.plot(rank, mean[order], "_", color="black", ms=size, label="mean", zorder=1)
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set(xlabel="client" if n <= MAX_NAMED else "rank of the client")
     axes.set_ylabel(f"{what} ({units[0]})")
@@ -56,3 +59,8 @@ def figure_of(comparison: Comparison) -> Figure:
         axes.set_xticks(rank, called, rotation=90 * named, parse_math=False)
     add_legend(axes, ncols=4)
     return figure
+
+
+def _mean(scores: np.ndarray) -> np.ndarray:
+    """The mean of each column [n] of those numbers that are finite; NaN where there is none."""
+    return np.ma.masked_invalid(scores).mean(axis=0).filled(np.nan)

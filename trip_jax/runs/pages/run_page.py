@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import xarray
 
+from trip_jax.config import Config
 from trip_jax.protocol.methods.facts import TRIP
 from trip_jax.runs import meaning
+from trip_jax.runs.against_truth import in_words
 from trip_jax.runs.labels import labels, names_of
 from trip_jax.runs.layout import MAX_DETAILED, arcs_of, drawn_round, positions
 from trip_jax.runs.meaning import at_the_end, explain, unit
@@ -37,6 +39,7 @@ MAX_ARCS = 3_000
 
 SCRIPTS = (
     "base.js",
+    "saving.js",
     "propagation.js",
     "charts.js",
     "graph.js",
@@ -85,7 +88,7 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
     of_client = run.isel(client=listed)
     data: dict[str, Any] = {
         "title": run.title,
-        "finding": finding(run),
+        "finding": " ".join(filter(None, (finding(run), in_words(summary)))),
         "status": summary.get("status", "finished"),
         "message": summary.get("message", ""),
         "detail": detail,
@@ -103,6 +106,8 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
         "rounds": rounds,
         "score": packed(of_client.score.values),
         "score_error": packed(of_client.score_error.values) if "score_error" in run else None,
+        "true_score": packed(of_client.true_score.values) if "true_score" in run else None,
+        "true_total": float(run.true_score.values.sum()) if "true_score" in run else None,
         "liars": np.flatnonzero(of_client.liar.values).tolist(),
         "all_liars": int(run.liar.values.sum()),
         "examples": of_client.examples.values.tolist(),
@@ -259,6 +264,9 @@ def _events(happened: np.ndarray, listed: np.ndarray, single: bool) -> dict[str,
     }
 
 
+ALWAYS_SHOWN = ("distribution", "topology", "model")
+"""Sections whose kinds the head names also where they are the usual ones."""
+
 LABELS = {"topology": "Graph"}
 
 
@@ -267,14 +275,15 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
     settings = dict(settings_of(summary))
     named = {"Seed": "seed", "Data": "dataset.name", "Weights": "topology.weights"}
     facts = [[label, settings[name]] for label, name in named.items() if name in settings]
-    kinds = [(name.removesuffix(".kind"), name) for name in settings if name.endswith(".kind")]
-    facts += [[LABELS.get(name, name.capitalize()), settings[kind]] for name, kind in kinds]
+    for section, usual in Config().kinds.items():
+        kind = settings.get(f"{section}.kind")
+        if kind is not None and (section in ALWAYS_SHOWN or kind != usual):
+            facts.append([LABELS.get(section, section.capitalize()), kind])
     for graph in summary.get("graphs", ()):
         facts.append(["Graph file", str(GraphFile(**graph))])
-    if settings:
-        on = [name.upper() for name in ("c1", "c2") if settings.get(f"defence.{name}") == "true"]
-        facts.append(["Defence", " and ".join(on) or "none"])
-    elif "seed" in summary:
+    on = [name.upper() for name in ("c1", "c2") if settings.get(f"defence.{name}") == "true"]
+    facts += [["Defence", " and ".join(on)]] if on else []
+    if not settings and "seed" in summary:
         facts.append(["Seed", str(summary["seed"])])
     if "privacy_epsilon" in run.attrs:
         facts.append(["Guarantee", f"ε = {run.privacy_epsilon:.4g}, δ = {run.privacy_delta:g}"])

@@ -4,10 +4,25 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from trip_jax.runs.schema import config_of_values
+from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.idle import switches
+
 
 def settings_of(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The settings that summary.json holds, of a configured run or of one from Python."""
     return flat(summary.get("config") or summary.get("settings") or {})
+
+
+def without_effect(summary: Mapping[str, Any]) -> set[str]:
+    """The settings of a configured run that change nothing beside its others."""
+    if "config" not in summary:
+        return set()
+    try:
+        config = config_of_values(summary["config"])
+    except (InvalidSetting, ValueError, TypeError):  # of another version
+        return set()
+    return {name for name, switch in switches(config).items() if switch is not None}
 
 
 def flat(settings: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:

@@ -20,6 +20,11 @@ function clientColumns(page) {
     { name: "Examples", descending: true, value: (i) => data.examples[i],
       cell: (i) => data.examples[i].toLocaleString("en") },
   ];
+  if (page.trueScore) {
+    const truth = (i) => page.trueScore[i];
+    columns.splice(3, 0, { name: "Share by the truth", descending: true, value: truth,
+      cell: (i) => page.share(truth(i), data.true_total) });
+  }
   if (page.scoreError) {
     const error = (i) => page.scoreError[i];
     columns.splice(2, 0, { name: "Standard error", descending: true, value: error,

@@ -8,9 +8,9 @@ const MARKS = [
   ["#cc79a7", "M0-5.2L5.2 0L0 5.2L-5.2 0Z"],
   ["#e69f00", "M0 4.8L4.6-3.6H-4.6Z"],
   ["#56b4e9", "M-1.5-4.6H1.5V-1.5H4.6V1.5H1.5V4.6H-1.5V1.5H-4.6V-1.5H-1.5Z"],
-  ["#000000", "M-4-2.4L-2.4-4L0-1.6L2.4-4L4-2.4L1.6 0L4 2.4L2.4 4L0 1.6L-2.4 4L-4 2.4L-1.6 0Z"],
+  ["var(--ink)", "M-4-2.4L-2.4-4L0-1.6L2.4-4L4-2.4L1.6 0L4 2.4L2.4 4L0 1.6L-2.4 4L-4 2.4L-1.6 0Z"],
 ];
-const MANY = ["#5a6672", "M-2.4 0A2.4 2.4 0 1 0 2.4 0A2.4 2.4 0 1 0 -2.4 0Z"];
+const MANY = ["var(--soft)", "M-2.4 0A2.4 2.4 0 1 0 2.4 0A2.4 2.4 0 1 0 -2.4 0Z"];
 
 class ComparisonPage {
   constructor(data) {
@@ -21,18 +21,21 @@ class ComparisonPage {
     this.n = data.n;
     this.owns = data.runs.map((run) => new Map(run.places.map((place, i) => [place, i])));
     this.shares = Boolean(data.notice);
+    this.series = data.series;
     byId("title").textContent = data.title;
     byId("notice").textContent = data.notice;
     byId("notice").hidden = !data.notice;
     fill("meaning", data.meaning.map((text) => el("p", {}, text)));
+    this.showGroups();
     this.showRuns();
     this.buildControls();
+    savable("plot", "scores");
     this.showScores();
     this.showCorrelation();
   }
 
-  mark(k) {
-    return this.scores.length <= MARKS.length ? MARKS[k] : MANY;
+  mark(s) {
+    return this.series.length <= MARKS.length ? MARKS[s] : MANY;
   }
 
   /** The name of client i, or its number. */
@@ -45,6 +48,37 @@ class ComparisonPage {
     const score = this.scores[k][this.owns[k].get(i)];
     const value = this.shares ? shareOf(score, this.totals[k]) : score;
     return Number.isFinite(value) ? value : null;
+  }
+
+  /** Mean over a series' runs of what client i has in them; null where none has it. */
+  mean(series, i) {
+    return meanOf(series.runs.map((k) => this.value(k, i)));
+  }
+
+  showGroups() {
+    const { groups, runs } = this.data;
+    const told = (k) => runs[k].truth?.distance ?? null;
+    const truths = runs.some((_, k) => told(k) !== null);
+    byId("groups-section").hidden = groups.length < 2 || (groups.length === runs.length && !truths);
+    byId("groups-lead").textContent = "Runs that differ in the seed alone are one line. ± is the " +
+      "standard deviation between them." + (truths ? " The distance is the mean cosine distance " +
+        "to the truth, smaller is better; that of equal parts for all clients stands beside it." : "");
+    const column = (name, of, decimals, scale = 1) => {
+      const all = (g) => groups[g].runs.map(of).filter((one) => one !== null);
+      return { name, descending: true, value: (g) => meanOf(all(g)), cell: (g) =>
+        withSpread(all(g).map((one) => scale * one), decimals) };
+    };
+    const columns = [
+      { name: "Setting", text: true, value: (g) => sortable(groups[g].label),
+        cell: (g) => groups[g].label },
+      { name: "Runs", value: (g) => groups[g].runs.length, cell: (g) => groups[g].runs.length },
+      column("Final accuracy, %", (k) => runs[k].accuracy.mean, 1, 100),
+      ...(truths ? [column("Distance", told, 4),
+        column("Equal parts", (k) => runs[k].truth?.distance_of_equal_parts ?? null, 4),
+        column("Rank correlation with the truth", (k) => runs[k].truth?.rank_correlation ?? null, 2)]
+        : []),
+    ];
+    fill("groups", sortedTable(range(groups.length), columns, { caption: "settings" }));
   }
 
   showRuns() {
@@ -84,35 +118,35 @@ class ComparisonPage {
 
   showScores() {
     const { n, data } = this;
-    const runs = range(data.runs.length);
-    const values = (i) => runs.map((k) => this.value(k, i)).filter((value) => value !== null);
-    const means = range(n).map(values)
-      .map((those) => (those.length ? sum(those) / those.length : null));
+    const { series } = this;
+    const alike = data.groups.length === 1; // a mean over different settings would mean little
+    const values = (i) => series.map((one) => this.mean(one, i)).filter((value) => value !== null);
+    const means = range(n).map((i) => meanOf(values(i)));
     const mean = (i) => means[i];
     const order = descending(means);
     const decimals = this.shares ? 1 : decimalsFor(order.flatMap(values));
-    fill("plot", this.plot(order, values, mean, decimals));
-    fill("plot-legend", runs.length <= MARKS.length
-      ? runs.map((k) => el("span", {}, el("svg", { width: 12, height: 12, viewBox: "-6 -6 12 12",
-          "aria-hidden": "true" }, el("path", { d: this.mark(k)[1], fill: this.mark(k)[0] })),
-          `run ${k + 1}`))
-      : `${runs.length} runs`, el("span", {}, el("svg", { width: 16, height: 8,
-        viewBox: "0 0 16 8", "aria-hidden": "true" }, el("rect", { y: 3, width: 16, height: 2,
-        fill: "#1c2733" })), "mean"));
-    const spread = (i) => {
-      const those = values(i);
-      return those.length < 2 ? null
-        : Math.sqrt(sum(those.map((value) => (value - mean(i)) ** 2)) / (those.length - 1));
-    };
+    fill("plot", this.plot(order, values, alike ? mean : () => null, decimals));
+    const meanMark = el("span", {}, el("svg", { width: 16, height: 8, viewBox: "0 0 16 8",
+      "aria-hidden": "true" }, el("rect", { y: 3, width: 16, height: 2, fill: "var(--ink)" })), "mean");
+    fill("plot-legend", series.length <= MARKS.length
+      ? series.map((one, s) => el("span", {}, el("svg", { width: 12, height: 12,
+          viewBox: "-6 -6 12 12", "aria-hidden": "true" },
+          el("path", { d: this.mark(s)[1], fill: this.mark(s)[0] })), one.label))
+      : `${series.length} of them`, alike ? meanMark : null);
+    const over = (i) => spreadOf(values(i));
     const columns = [
       { name: "Client", text: true, value: (i) => i, cell: (i) => `${this.client(i)}` },
-      { name: "Mean", descending: true, value: mean, cell: (i) => number(mean(i), decimals) },
-      { name: "s.d.", descending: true, value: spread, cell: (i) => number(spread(i), decimals) },
-      ...runs.map((k) => ({ name: `Run ${k + 1}`, descending: true, value: (i) => this.value(k, i),
-        cell: (i) => [this.liars[k].has(i) ? el("span", { class: "alarm" }, "liar ") : null,
-          number(this.value(k, i), decimals)] })),
+      ...(alike ? [
+        { name: "Mean", descending: true, value: mean, cell: (i) => number(mean(i), decimals) },
+        { name: "s.d.", descending: true, value: over, cell: (i) => number(over(i), decimals) },
+      ] : []),
+      ...series.map((one) => ({ name: one.label, descending: true,
+        value: (i) => this.mean(one, i),
+        cell: (i) => [one.runs.some((k) => this.liars[k].has(i))
+          ? el("span", { class: "alarm" }, "liar ") : null,
+          withSpread(one.runs.map((k) => this.value(k, i)), decimals)] })),
     ];
-    fill("scores", sortedTable(range(n), columns, { by: 1, caption: "scores of clients by run" }));
+    fill("scores", sortedTable(range(n), columns, { by: 1, caption: "scores of clients" }));
   }
 
   plot(order, values, mean, decimals) {
@@ -124,19 +158,19 @@ class ComparisonPage {
     const step = (width - left - 8) / order.length;
     const x = (at) => left + (at + 0.5) * step;
     const y = (value) => base - ((value - low) / (high - low || 1)) * (base - top);
-    const runs = this.scores.length;
-    const apart = runs <= MARKS.length ? Math.min(9, (0.7 * step) / runs) : 0;
+    const many = this.series.length;
+    const apart = many <= MARKS.length ? Math.min(9, (0.7 * step) / many) : 0;
     const small = order.length > 40 ? 0.7 : 1;
-    const marks = order.flatMap((i, at) => range(this.scores.length).map((k) => {
-      const value = this.value(k, i);
-      const [fill, d] = this.mark(k);
+    const marks = order.flatMap((i, at) => this.series.map((one, s) => {
+      const value = this.mean(one, i);
+      const [fill, d] = this.mark(s);
       return value === null ? null : el("path", { d, fill, "fill-opacity": 0.85,
-        transform: `translate(${(x(at) + (k - (runs - 1) / 2) * apart).toFixed(1)} ` +
+        transform: `translate(${(x(at) + (s - (many - 1) / 2) * apart).toFixed(1)} ` +
           `${y(value).toFixed(1)}) scale(${small})` },
-        el("title", {}, `client ${this.client(i)}, run ${k + 1}: ${number(value, decimals)}`));
+        el("title", {}, `client ${this.client(i)}, ${one.label}: ${number(value, decimals)}`));
     }));
     const means = order.map((i, at) => mean(i) !== null && el("rect", { x: x(at) - step * 0.34,
-      y: y(mean(i)) - 0.8, width: step * 0.68, height: 1.6, fill: "#1c2733" }));
+      y: y(mean(i)) - 0.8, width: step * 0.68, height: 1.6, fill: "var(--ink)" }));
     const each = Math.ceil(order.length / 50);
     return el("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img",
       "aria-label": "scores by client, the highest mean first; the table below holds the numbers" },
@@ -180,6 +214,25 @@ class ComparisonPage {
         el("tr", {}, el("th", { scope: "row" }, `Run ${k + 1}`), row.map(cell)))))));
   }
 }
+
+const meanOf = (values) => {
+  const those = values.filter((value) => value !== null);
+  return those.length ? sum(those) / those.length : null;
+};
+
+/** The standard deviation; null of fewer than two. */
+const spreadOf = (values) => {
+  const mean = meanOf(values);
+  return values.length < 2 ? null
+    : Math.sqrt(sum(values.map((value) => (value - mean) ** 2)) / (values.length - 1));
+};
+
+/** The mean of values and their standard deviation, where there are several. */
+const withSpread = (values, decimals) => {
+  const those = values.filter((value) => value !== null);
+  const mean = number(meanOf(those), decimals);
+  return those.length < 2 ? mean : `${mean} ± ${number(spreadOf(those), decimals)}`;
+};
 
 /** Numbers sort as such. */
 const sortable = (text) => (text !== "" && Number.isFinite(Number(text)) ? Number(text) : text);

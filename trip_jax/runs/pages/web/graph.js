@@ -114,7 +114,7 @@ class Graph {
       .sort((a, b) => inwards(a) - inwards(b) || Math.abs(a.credit) - Math.abs(b.credit))
       .slice(-MAX_EDGES);
     this.edges.replaceChildren(
-      arrowhead("arrow", "#4f6475"), arrowhead("arrow-in", "#14609f"),
+      arrowhead("arrow", "var(--edge)"), arrowhead("arrow-in", "var(--accent)"),
       ...shown.map((flow) => this.edge(flow, strongest, inwards(flow))));
     return known.length - shown.length;
   }
@@ -157,7 +157,7 @@ function graphLegend(shown) {
   const { strongest, losses, decimals } = shown;
   const sign = (...shapes) =>
     el("svg", { width: 20, height: 20, viewBox: "-10 -10 20 20", "aria-hidden": "true" }, shapes);
-  const ball = { r: 6, fill: "#d3ecd4", stroke: "#46535f" };
+  const ball = { r: 6, fill: "#d3ecd4", stroke: "var(--outline)" };
   const parts = [el("span", {}, coloured, colourBar(low, most, Math.max(most, -low), text))];
   if (strongest) {
     const line = (kind, width) => el("svg", { width: 30, height: 10, "aria-hidden": "true" },
@@ -168,7 +168,7 @@ function graphLegend(shown) {
   }
   if (liars) {
     parts.push(el("span", {}, sign(el("polygon", { points: diamond(8), fill: "#d3ecd4",
-      stroke: "#1c2733", "stroke-width": 2 })), "liar"));
+      stroke: "var(--ink)", "stroke-width": 2 })), "liar"));
   }
   if (flags) {
     parts.push(el("span", {}, sign(el("circle", { class: "ring", r: 8.8 }), el("circle",

@@ -84,7 +84,7 @@ class Matrix {
         }
       }
     }
-    pen.fillStyle = "#5a6672";
+    pen.fillStyle = colourOf("--soft");
     for (let k = 0; this.names && pad && k < n; k++) {
       const text = shortened(this.names[order[k]], 16);
       pen.textAlign = "right";
@@ -108,13 +108,13 @@ class Matrix {
     pen.drawImage(this.cells, 0, 0, size, size);
     if (this.chosen !== null) {
       const row = order.indexOf(this.chosen);
-      pen.strokeStyle = "#1c2733";
+      pen.strokeStyle = colourOf("--ink");
       pen.lineWidth = 2;
       pen.strokeRect(pad, pad + row * cell - 0.5, n * cell - 0.5, cell);
     }
     if (this.cursor) {
       const [row, column] = this.cursor;
-      pen.strokeStyle = "#b9480e";
+      pen.strokeStyle = colourOf("--alarm");
       pen.lineWidth = 2;
       pen.strokeRect(pad + column * cell - 0.5, pad + row * cell - 0.5, cell, cell);
     }

@@ -7,6 +7,7 @@ class Page {
     this.phi = this.traced ?? (data.detail === "last" ? new LastRound(data) : null);
     this.lastScore = [...unpack(data.score)];
     this.scoreError = data.score_error && unpack(data.score_error); // of the last round
+    this.trueScore = data.true_score && unpack(data.true_score);
     this.scored = []; // by round
     this.level = unpack(data.level);
     this.curves = Object.fromEntries(
@@ -20,12 +21,43 @@ class Page {
     this.scale();
     this.head();
     this.build();
+    addEventListener("hashchange", () => this.recall());
+    this.recall();
+  }
+
+  /** What the address says: the round, the client chosen and the contributor traced. */
+  recall() {
+    const said = new URLSearchParams(location.hash.slice(1));
+    const client = (name) => {
+      const i = range(this.n).findIndex((one) => said.get(name) === String(this.numberOf(one)));
+      return i < 0 || !this.phi ? null : i;
+    };
+    const t = Math.round(Number(said.get("round"))) || this.rounds;
+    const chosen = client("client");
+    Object.assign(this.state, { t: Math.max(1, Math.min(this.rounds, t)), client: chosen,
+      contributor: chosen === null || !this.traced ? null : client("contributor") });
     this.show();
+  }
+
+  /** Keeps in the address what is shown, so that it can be sent and found again. */
+  remember() {
+    const { t, client, contributor } = this.state;
+    const said = new URLSearchParams();
+    if (t < this.rounds) said.set("round", t);
+    if (client !== null) said.set("client", this.numberOf(client));
+    if (client !== null && contributor !== null) said.set("contributor", this.numberOf(contributor));
+    const hash = String(said) && `#${said}`;
+    if (hash !== location.hash) history.replaceState(null, "", hash || location.pathname);
+  }
+
+  /** The number of the i-th client listed. */
+  numberOf(i) {
+    return this.data.clients?.[i] ?? i;
   }
 
   /** The name of the i-th client listed, or its number. */
   client(i) {
-    return this.data.names?.[i] ?? this.data.clients?.[i] ?? i;
+    return this.data.names?.[i] ?? this.numberOf(i);
   }
 
   /** The sum of all clients' scores, listed or not. */
@@ -119,6 +151,10 @@ class Page {
     }
     byId("matrix-section").hidden = !this.phi;
     if (this.phi) this.buildMatrix();
+    savable("accuracy", "accuracy");
+    if (this.graph) savable("graph", "graph");
+    if (this.phi) savable("matrix", "contributions");
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.show());
     const columns = clientColumns(this);
     this.table = sortedTable(range(this.n), columns, { by: 1,
       caption: data.clients ? "clients listed" : "all clients",
@@ -196,6 +232,7 @@ class Page {
     fill("client", state.client !== null ? clientPanel(this) : ranking(this));
     this.showCharts();
     this.table.draw();
+    this.remember();
   }
 
   /** What colours nodes: scores, the chosen client's row, or the traced contributor's column. */

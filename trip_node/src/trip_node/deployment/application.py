@@ -146,7 +146,7 @@ def page(federation: str, unit: str) -> str:
     Args:
         unit: of scores.
     """
-    scripts = ("base.js", "charts.js")
+    scripts = ("base.js", "saving.js", "charts.js")
     return assemble(
         f"{federation} · contributions",
         "live.html",

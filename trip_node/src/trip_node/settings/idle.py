@@ -6,7 +6,7 @@ without effect (`read_unless`), or by those kinds alone that say so (`read_by_ki
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Protocol, TypeVar
 
 from trip_node.settings import Registry, require
@@ -130,6 +130,24 @@ def idle(section: str, settings: Any) -> dict[str, str | None]:
         for one in fields(settings)
         if EFFECT in one.metadata
     }
+
+
+def switches(settings: Any) -> dict[str, str | None]:
+    """What leaves each setting of all sections without effect, by full name; None if it has one.
+
+    Args:
+        settings: a dataclass whose fields are sections, by their names on the command line.
+    """
+    sections = {
+        one.name: section
+        for one in fields(settings)
+        if is_dataclass(section := getattr(settings, one.name))
+    }
+    found: dict[str, str | None] = {}
+    for name, section in sections.items():
+        found |= idle(name, section)
+    read = set().union(*map(read_elsewhere, sections.values()))
+    return found | dict.fromkeys(read & found.keys())
 
 
 def switched_off(section: str, settings: Any, name: str) -> str | None:

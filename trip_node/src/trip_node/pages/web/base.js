@@ -100,6 +100,9 @@ const SHADES = [LOSS, GAIN].map((stops) => range(256).map((step) => {
 
 const NONE = { css: "#eceff1", ink: "#1c2733" };
 
+/** What a colour of style.css is now: it differs on dark screens. */
+const colourOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
+
 /** The colour of a value on a scale from -most to most, and the ink that can be read on it. */
 function colour(value, most) {
   if (!Number.isFinite(value)) return NONE;
@@ -200,7 +203,10 @@ function sortedTable(rows, columns, { by = 0, caption, onrow, rowAttributes = ()
   const head = el("thead", {}, el("tr", {}, heads));
   const table = el("table", {}, el("caption", { class: "hidden" }, caption), head, body);
   const region = { class: "scroll", tabindex: 0, role: "region", "aria-label": caption };
-  return Object.assign(el("div", region, table, more), { draw });
+  const lines = () => [columns.map(({ name }) => name), ...rows.map((row) => columns.map((one) =>
+    one.text ? el("td", {}, one.cell(row)).textContent : one.value(row)))];
+  const save = saved("Save as CSV", () => download(caption, ".csv", csv(lines()), "text/csv"));
+  return Object.assign(el("div", {}, el("div", region, table, more), save), { draw });
 }
 
 /** A table of two columns. */

@@ -1,0 +1,98 @@
+"""The truth that a run is held against, as settings."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from trip_jax.settings import Kinds, choice
+from trip_jax.settings.brief import Brief
+from trip_jax.settings.declared import check_types
+from trip_jax.settings.idle import chosen_from, read_by_kind
+from trip_jax.truth.coalitions import (
+    MOST,
+    REPLAYS,
+    are_all,
+    refuse_no_effect,
+    require_coalitions,
+)
+
+if TYPE_CHECKING:
+    from trip_jax.simulation import Simulation
+    from trip_jax.truth.shapley_value import GroundTruth
+
+SECTION = "truth."
+
+Executable = Callable[..., "GroundTruth"]
+"""Executes a truth; takes the options of `Executor.execute`."""
+
+TRUTHS: Kinds[Callable[["Simulation", "TruthConfig"], Executable | None]] = Kinds("truth.kind")
+"""`(simulation, settings)` -> its truth, which is not executed yet; refuses what can't be."""
+
+
+@TRUTHS("none", reads=())
+def none(simulation: "Simulation", settings: "TruthConfig") -> None:
+    """No truth: a run's contributions are taken as they are."""
+
+
+@TRUTHS("decentralised", reads=("samples", "borders", "max_coalitions", "corrected"))
+def decentralised(simulation: "Simulation", settings: "TruthConfig") -> Executable:
+    """The Shapley value of the whole run, which is executed again for coalitions of clients."""
+    from trip_jax.truth.reexecution import Executor  # settings alone need no simulation
+    from trip_jax.truth.replayed import followed_by
+    from trip_jax.truth.shapley_value import Decentralised, decentralised_truth
+
+    Executor(simulation, Decentralised.of(simulation))
+    if settings.corrected is not None:
+        followed_by(simulation, settings.corrected)
+    return partial(
+        decentralised_truth,
+        simulation,
+        corrected=settings.corrected,
+        max_coalitions=settings.max_coalitions,
+        **settings.coalitions,
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class TruthConfig(Brief):
+    """Which truth a run is held against, and for which coalitions it is executed again."""
+
+    kind: str = chosen_from(TRUTHS, "none")
+    samples: int | None = read_by_kind(None)  # coalitions that are drawn; None: all
+    # all of at most so many clients, and all that lack at most so many; None: all
+    borders: int | None = read_by_kind(None)
+    max_coalitions: int = read_by_kind(MOST)  # executions, unless they are drawn
+    # the method that replays the others: predictions or surrogate
+    corrected: str | None = read_by_kind(None)
+
+    def __post_init__(self) -> None:
+        check_types("truth", self)
+        choice("truth.kind", self.kind, tuple(TRUTHS))
+        if self.corrected is not None:
+            choice("truth.corrected", self.corrected, REPLAYS)
+
+    @property
+    def coalitions(self) -> dict[str, Any]:
+        """Which coalitions are executed."""
+        return {"samples": self.samples, "borders": self.borders}
+
+    def require(self, n: int) -> None:
+        """Refuse what can't be executed for n clients.
+
+        Raises:
+            InvalidSetting: too many coalitions, or a replay where all are executed.
+        """
+        if self.kind == "none":
+            return
+        require_coalitions(n, self.max_coalitions, **self.coalitions, section=SECTION)
+        if are_all(n, **self.coalitions):
+            refuse_no_effect(self.corrected, SECTION)
+
+    def of(self, simulation: "Simulation") -> Executable | None:
+        """The truth of a simulation, which is not executed yet; None: there is to be none.
+
+        Raises:
+            InvalidSetting: a federation that can't be executed again, or followed by a replay.
+        """
+        return TRUTHS[self.kind](simulation, self)
