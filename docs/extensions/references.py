@@ -27,6 +27,7 @@ WORDS = {
     "lcv": "local contribution",
     "unit": "of contributions",
     "unit of reports": "of reports",
+    "unit of gain": "of the utility",
     "unit of lcv": "nat for the loss, 1 for others",
 }
 """What stands for the words in braces of a variable, which differ from run to run."""
