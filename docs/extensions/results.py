@@ -121,7 +121,7 @@ def filled(text: str, frame: pandas.DataFrame, where: Mapping[str, list[str]]) -
             nulls = chosen(frame, others | {"method": list(NULLS)})
             return said(nulls.groupby("method")[column].mean().min(), digits)
         here = chosen(frame, others | {"method": [method]} if method else where)
-        if here.empty or here[column].isna().all():
+        if here.empty or column not in here or here[column].isna().all():
             raise SphinxError(f"There are no results of {column} where {dict(where)}.")
         if divisor:
             return said(here[column].mean() / here[divisor].mean(), digits)
