@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pandas
 import pytest
 
 from tests.conftest import Once, config_of, rarely
+from tests.node.accessibility import violations
 from tests.synthetic_runs import (
     EIGHT,
     HOSTILE,
@@ -407,3 +409,25 @@ def test_dark_screens_are_dark_and_paper_is_white(opened: Open, page: Any) -> No
             assert opened(run_page(EIGHT, summary_of(EIGHT))).evaluate(paper) == colour
     finally:
         page.emulate_media(color_scheme="light", media="screen")
+
+
+def test_pages_can_be_used_without_sight_or_mouse(opened: Open, page: Any, tmp_path: Path) -> None:
+    """On a light screen, and on a phone that is dark."""
+    pages = {
+        "run": run_page(EIGHT, summary_of(EIGHT)),
+        "comparison": Comparison.of([write_sweep(tmp_path)]).page(),
+    }
+    usual = page.viewport_size
+    try:
+        for (name, text), (scheme, width) in product(
+            pages.items(), (("light", 1280), ("dark", 375))
+        ):
+            page.emulate_media(color_scheme=scheme)
+            page.set_viewport_size({"width": width, "height": 800})
+            opened(text)
+            if name == "run":
+                page.click("#clients [data-client='3'] button")
+            assert not violations(page), (name, scheme)
+    finally:
+        page.emulate_media(color_scheme="light")
+        page.set_viewport_size(usual)

@@ -22,6 +22,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="pip install trip-node[serve]")
 
+from accessibility import violations
 from four_clients import (
     C2,
     NAMES,
@@ -398,5 +399,6 @@ def test_the_page_draws_scores_live(keys: Path, tmp_path: Path) -> None:
         page.wait_for_selector("#scores td:has-text('%')", timeout=60_000)
         assert sorted(page.locator("#scores tbody th").all_text_contents()) == sorted(NAMES)
         assert page.title() == "f · contributions"
+        assert not violations(page)
         browser.close()
     assert not complaints

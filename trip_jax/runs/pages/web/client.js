@@ -15,7 +15,7 @@ function ranking(page) {
     el("table", {}, el("caption", { class: "hidden" }, "scores"),
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Client"),
         el("th", { class: "num", scope: "col" }, "Score"),
-        el("th", { class: "num", scope: "col" }, "Share"), el("th", {}))),
+        el("th", { class: "num", scope: "col" }, "Share"), drawnHead())),
       el("tbody", {}, clients.map((i) =>
         el("tr", { "data-client": i, onclick: () => page.choose(i) },
           el("th", { scope: "row" }, clientLink(page, i)),
@@ -117,7 +117,7 @@ function taughtBy(page, i, t) {
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Contributor"),
         el("th", { class: "num", scope: "col" }, "Contribution"),
         el("th", { class: "num", scope: "col" }, "Share"),
-        traced ? el("th", { class: "num", scope: "col" }, "Since") : null, el("th", {}))),
+        traced ? el("th", { class: "num", scope: "col" }, "Since") : null, drawnHead())),
       el("tbody", {}, rows,
         el("tr", {}, el("th", { scope: "row" }, "Together"),
           el("td", { class: "num" }, number(total, decimals)),
@@ -176,7 +176,7 @@ function throughWhom(page, i, t) {
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Passed on by"),
         el("th", { class: "num", scope: "col" }, "Weight"),
         el("th", { class: "num", scope: "col" }, "Credit"),
-        el("th", { class: "num", scope: "col" }, "Share"), el("th", {}))),
+        el("th", { class: "num", scope: "col" }, "Share"), drawnHead())),
       el("tbody", {},
         inherited.slice(0, SHOWN).map(({ k, share, inherited: value }) =>
           line(k === i ? "its own model" : `client ${page.client(k)}`, percent(100 * share), value)),

@@ -207,9 +207,10 @@ class ComparisonPage {
     const heads = correlation.map((_, k) =>
       el("th", { class: "num", scope: "col" }, `Run ${k + 1}`));
     fill("correlation", el("div", { class: "scroll", tabindex: 0, role: "region",
-      "aria-label": "rank correlations" }, el("table", { class: "correlation" },
+      "aria-label": "table: rank correlations" }, el("table", { class: "correlation" },
       el("caption", { class: "hidden" }, "rank correlations between runs"),
-      el("thead", {}, el("tr", {}, el("th", {}), heads)),
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" },
+        el("span", { class: "hidden" }, "Run")), heads)),
       el("tbody", {}, correlation.map((row, k) =>
         el("tr", {}, el("th", { scope: "row" }, `Run ${k + 1}`), row.map(cell)))))));
   }

@@ -164,7 +164,7 @@ class Page {
     fill("costs", data.costs.length ? pairs(data.costs, "costs")
       : el("p", { class: "quiet" }, "The run kept no costs."));
     fill("settings", data.settings.length
-      ? el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "settings" },
+      ? el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "table: settings" },
           pairs(data.settings, "settings"))
       : el("p", { class: "quiet" },
           "The run kept no settings: it was not started from a configuration."));

@@ -202,12 +202,17 @@ function sortedTable(rows, columns, { by = 0, caption, onrow, rowAttributes = ()
   draw();
   const head = el("thead", {}, el("tr", {}, heads));
   const table = el("table", {}, el("caption", { class: "hidden" }, caption), head, body);
-  const region = { class: "scroll", tabindex: 0, role: "region", "aria-label": caption };
+  const region = { class: "scroll", tabindex: 0, role: "region",
+    "aria-label": `table: ${caption}` };
   const lines = () => [columns.map(({ name }) => name), ...rows.map((row) => columns.map((one) =>
     one.text ? el("td", {}, one.cell(row)).textContent : one.value(row)))];
   const save = saved("Save as CSV", () => download(caption, ".csv", csv(lines()), "text/csv"));
   return Object.assign(el("div", {}, el("div", region, table, more), save), { draw });
 }
+
+/** The head of a column of bars, for those who hear the page. */
+const drawnHead = () =>
+  el("th", { scope: "col" }, el("span", { class: "hidden" }, "as a bar"));
 
 /** A table of two columns. */
 const pairs = (rows, caption) =>

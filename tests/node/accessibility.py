@@ -1,0 +1,11 @@
+"""What axe-core finds on a page that is open in a browser: contrast, names, landmarks, keyboard."""
+
+from importlib.resources import files
+from typing import Any
+
+
+def violations(page: Any) -> list[tuple[str, str]]:
+    """Each rule that the page breaks, with the first element that does."""
+    page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run().then(({violations}) => violations)")
+    return [(one["id"], one["nodes"][0]["html"]) for one in found]
