@@ -2,8 +2,8 @@
 
 `experiments/results.parquet` holds the rows of all runs. Each row says of which run it is: its
 command, machine, revision, versions, seeds and seconds. `experiments/results.csv` is the manifest:
-a line for each run, with a digest of its rows. `commit` is the revision that brought the rows, unless
-a run says of which revision its code was.
+a line for each run, with a digest of its rows. `commit` is the revision that brought the rows,
+unless a run says of which revision its code was.
 """
 
 import hashlib
