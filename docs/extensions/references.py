@@ -27,7 +27,6 @@ WORDS = {
     "lcv": "local contribution",
     "unit": "of contributions",
     "unit of reports": "of reports",
-    "unit of gain": "of the utility",
     "unit of lcv": "nat for the loss, 1 for others",
     "unit of gain": "of the utility",
 }
