@@ -7,7 +7,16 @@ from pathlib import Path
 
 from PIL import Image
 
-from experiments import benchmark, false_predictions, peers, responses, roofline, scaling, step
+from experiments import (
+    benchmark,
+    exchange_rates,
+    false_predictions,
+    peers,
+    responses,
+    roofline,
+    scaling,
+    step,
+)
 from experiments.asynchrony import AsynchronyStudy
 from experiments.borders import asked
 from experiments.broadcast import SETTINGS as OF_BROADCAST
@@ -74,6 +83,10 @@ def report_of(command: str) -> Report:
         return Report.of(Request(experiment, arguments, roofline.NAMES), RESULTS)
     elif experiment == "broadcast":
         return Report.of(Request(experiment, arguments, OF_BROADCAST), RESULTS)
+    elif experiment == "exchange_rates":
+        request = Request(experiment, arguments, exchange_rates.SETTINGS)
+        exchange_rates.asked(request)
+        return Report.of(request, RESULTS)
     elif experiment == "coverage":
         request = Request(experiment, arguments, SETTINGS)
         request.one("scale", "cpu")

@@ -153,14 +153,19 @@ class Learner:
         keys: Key[Array, " R"],
         t: Int[Array, ""] | int,
         states: dict[str, Array] | None = None,
+        corrections: Float[Array, "R P"] | None = None,
     ) -> tuple[Float[Array, "R P"], Float[Array, " R"], dict[str, Array] | None]:
-        """`train` from optimiser states [R, ...], which it returns as training left them."""
+        """`train` from optimiser states [R, ...], which it returns as training left them.
+
+        Args:
+            corrections: added to every gradient; None: nothing.
+        """
 
         def work(rows: tuple[Any, ...], shared: tuple[Any, ...]) -> Any:
-            (starts, clients, keys, states), (models, t, *own) = rows, shared
-            return self.on(*own)._train_rows(models, clients, keys, starts, t, states)
+            (starts, clients, keys, *beside), (models, t, *own) = rows, shared
+            return self.on(*own)._train_rows(models, clients, keys, starts, t, *beside)
 
-        rows = jnp.arange(len(models)), clients, keys, states
+        rows = jnp.arange(len(models)), clients, keys, states, corrections
         shared = models, self._read(t), self.data, self.mechanism
         cost = None if self.equal else self.data.sizes[clients]
         return cast(Any, balanced_map(self.mesh, work, rows, shared, cost))
@@ -172,9 +177,11 @@ class Learner:
         keys: Key[Array, " R"],
         starts: Int[Array, " R"] | None = None,
         t: Int[Array, ""] | int = 0,
+        corrections: Float[Array, "R P"] | None = None,
     ) -> Trained:
         """`train` on a single device, from models looked up by `starts` if it is given."""
-        trained, loss, _ = self._train_rows(models, clients, keys, starts, self._read(t), None)
+        given = starts, self._read(t), None, corrections
+        trained, loss, _ = self._train_rows(models, clients, keys, *given)
         return trained, loss
 
     def _read(self, t: Any) -> Any:
@@ -182,7 +189,14 @@ class Learner:
         return None if self.training.rate is None else t
 
     def _train_rows(
-        self, models: Array, clients: Array, keys: Array, starts: Any, t: Any, states: Any
+        self,
+        models: Array,
+        clients: Array,
+        keys: Array,
+        starts: Any,
+        t: Any,
+        states: Any,
+        corrections: Any = None,
     ) -> Any:
         model, training = self.model.model, self.training
         optimizer, params = self.optimizer, jax.eval_shape(self.model.unravel, models[0])
@@ -205,6 +219,7 @@ class Learner:
                 t=t,
                 rounds=training.rounds,
                 states=None if states is None else state_of(optimizer, params, states),
+                corrections=corrections,
             )
         before = models if starts is None else models[starts]
         after = None if states is None else state_arrays(after)

@@ -168,6 +168,7 @@ def train_from(
     t: Int[Array, ""] | int | None = None,
     rounds: int = 1,
     states: Any = None,
+    corrections: Float[Array, "R P"] | None = None,
 ) -> tuple[Float[Array, "R P"], Float[Array, " R"], Any]:
     """Train R models, each on the data of one client, from given optimiser states.
 
@@ -183,6 +184,7 @@ def train_from(
         rate: multiplies updates by what it makes of the share of the run that is over.
         t, rounds: the round, and how many the run has; read with `rate` alone.
         states: a tree of arrays [R, ...], the state of the optimiser for each model; None: fresh.
+        corrections: added to all gradients of each model; None: nothing.
 
     Returns:
         models, losses, and the states after training; None if none were given.
@@ -197,12 +199,13 @@ def train_from(
         return jnp.sum(losses * real) / jnp.sum(real)
 
     def train(row):
-        r, client, key, state = row
+        r, client, key, state, correction = row
         examples, size = data.examples[client], data.sizes[client]
         n_batches = (size + batch_size - 1) // batch_size
         n_steps = n_batches * local_epochs if local_steps is None else local_steps
         # Looked up instead of mapped, which would copy all models.
         before = unravel(models[r])
+        added = None if correction is None else unravel(correction)
 
         def visit(params, state, order_key, first, n):
             """The first n minibatches of an order, of which the first is a step of the round."""
@@ -215,6 +218,8 @@ def train_from(
                 batch = examples[slots]
                 images, labels = as_seen(data.images[batch]), data.labels[batch]
                 value, gradient = jax.value_and_grad(loss)(params, images, labels, real)
+                if added is not None:
+                    gradient = jax.tree.map(jnp.add, gradient, added)
                 if proximal:
                     gradient = jax.tree.map(
                         lambda slope, now, then: slope + proximal * (now - then),
@@ -260,5 +265,6 @@ def train_from(
 
     # Batches of one, too, are mapped with `batch_size`: XLA's CPU backend runs the matrix products
     # of an unbatched loop body on a path that is twenty times slower.
-    rows = (jnp.arange(len(models)) if starts is None else starts, clients, keys, states)
+    first = jnp.arange(len(models)) if starts is None else starts
+    rows = first, clients, keys, states, corrections
     return lax.map(train, rows, batch_size=min(client_batch, len(clients)))

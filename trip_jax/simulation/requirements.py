@@ -6,7 +6,7 @@ import numpy as np
 from trip_jax.attribution.replay import samples
 from trip_jax.learning.privacy import RECORDS
 from trip_jax.protocol.adversaries import FalsePredictions
-from trip_jax.protocol.aggregation import WeightedMean
+from trip_jax.protocol.aggregation import PushSum, WeightedMean
 from trip_jax.protocol.attacks import Attack
 from trip_jax.protocol.broadcast import Broadcast
 from trip_jax.protocol.defences import FilterByAccuracy
@@ -15,7 +15,7 @@ from trip_jax.protocol.methods.whole_run import Beside, Keeping, WholeRun
 from trip_jax.protocol.reporting import require_for_broadcast
 from trip_jax.protocol.robust import Robust
 from trip_jax.protocol.rules import Rules, follows_the_graph, require_plain_exchange
-from trip_jax.protocol.weighing import ByPhi
+from trip_jax.protocol.weighing import AsScheduled, ByPhi
 from trip_jax.settings import require
 from trip_jax.simulation.federation import Federation
 
@@ -53,6 +53,9 @@ def require_that_fits(
             f"included, and one never has more than {fewest}: lower aggregation.faulty, or choose "
             "a topology with more neighbours.",
         )
+    pushes = isinstance(rules.aggregate, PushSum)
+    if pushes or rules.tracks:
+        _require_whole_exchange(rules, settings.aggregation.kind, shards_models)
     told = rules.contribute
     if federation.data.tests is not None:
         _require_own_judges(federation, rules, shards_models)
@@ -109,9 +112,11 @@ def require_that_fits(
     of_models = alone.sees is not Sees.PREDICTIONS
     training = settings.training
     require(
-        not alone.same_training or (training.rate is None and not training.keeps_state),
+        not alone.same_training
+        or (training.rate is None and not training.keeps_state and not pushes),
         f"{method} takes what training changes in a model for the same function in every round: "
-        "set training.schedule=constant and training.optimizer_state=fresh.",
+        "set training.schedule=constant and training.optimizer_state=fresh, and another "
+        "aggregation than push_sum.",
     )
     require(
         of_models or told is alone,
@@ -131,6 +136,24 @@ def require_that_fits(
         else f"{method} is of honest federations: leave out adversary and defence.",
     )
     require(jax.process_count() == 1, f"{method} concludes in one process: leave out distributed.")
+
+
+def _require_whole_exchange(rules: Rules, kind: str, shards_models: bool) -> None:
+    """Refuse what breaks the sums over all clients that the weights of push-sum and trackers keep.
+
+    Args:
+        kind: of aggregation.
+    """
+    for is_so, mend in (
+        (rules.weigh != AsScheduled(), "trust=none"),
+        (not rules.channel.plain_learning, "channel=none or channel.learning=false"),
+        (shards_models, "shard_models=false"),
+    ):
+        require(
+            not is_so,
+            f"aggregation={kind} keeps sums over all clients, by the weights of the graph and "
+            f"models as they were trained: set {mend}.",
+        )
 
 
 def _require_own_judges(federation: Federation, rules: Rules, shards_models: bool) -> None:

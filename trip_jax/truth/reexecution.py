@@ -243,12 +243,15 @@ def _train_all(
     sizes = jnp.tile(learner.data.sizes, len(trains))
     rows = jnp.lexsort((sizes, ~trains.ravel()))
     block = min(learner.client_batch, len(rows))
+    corrections = process.corrections(models)
 
     def train(b, trained):
         start = jnp.minimum(b * block, len(rows) - block)  # as slices are clamped
         execution, client = jnp.divmod(lax.dynamic_slice_in_dim(rows, start, block), n)
         before = models[execution, holder[client]]
-        after, _ = learner.train_rows(before, client, keys[client], t=t)
+        added = None if corrections is None else corrections[execution, client]
+        given = before, client, keys[client]
+        after, _ = learner.train_rows(*given, t=t, corrections=added)
         return lax.dynamic_update_slice_in_dim(trained, after, start, 0)
 
     n_blocks = (trains.sum() + block - 1) // block
