@@ -28,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 
 import trip_jax.cli.run
 from tests import reference as ref
+from tests.stateful import centred_of, own_layers
 from trip_jax import programs, topology
 from trip_jax.cli.command import USER_ERRORS
 from trip_jax.cli.effects import refuse_idle
@@ -422,9 +423,10 @@ class Hearing(Observer):
 
 
 def layers(simulation: Simulation, row: jax.Array) -> ref.Params:
-    """A flat MLP as the oracle's list of (kernel, bias)."""
-    dense = simulation.learner.model.unravel(row)["params"]
-    return [
+    """A flat MLP as the oracle's list of (kernel, bias), after what centres its inputs, if any."""
+    whole = simulation.learner.model.unravel(row)
+    dense, mean = whole["params"], whole.get("statistics")
+    return [(np.asarray(mean, float), np.zeros(0))] * (mean is not None) + [
         (np.asarray(dense[name]["kernel"], float), np.asarray(dense[name]["bias"], float))
         for name in sorted(dense)
     ]
@@ -460,6 +462,12 @@ class OracleInputs:
     orders: list[list[list[np.ndarray]]]
 
 
+def neighbourhoods_of(simulation: Simulation, t: int) -> topology.Neighbourhoods:
+    """Those of a round in NumPy, which looks arrays of any shape up without a program."""
+    here: topology.Topology = jax.tree.map(np.asarray, simulation.topology)
+    return here.at(t)
+
+
 def oracle_inputs(simulation: Simulation) -> OracleInputs:
     """What every function of the oracle needs."""
     data, training = simulation.data, simulation.training
@@ -469,7 +477,7 @@ def oracle_inputs(simulation: Simulation) -> OracleInputs:
         clients.append((np.asarray(data.images, float)[own], np.asarray(data.labels)[own]))
     neighbourhoods, orders = [], []
     for t in range(training.rounds):
-        here = jax.tree.map(np.asarray, simulation.topology.at(t))
+        here = neighbourhoods_of(simulation, t)
         neighbourhoods.append(
             [
                 {int(j): float(w) for j, w, real in zip(*rows, strict=True) if real}
@@ -595,7 +603,8 @@ def oracle_rules(simulation: Simulation, trajectory: Trajectory) -> dict[str, An
         "batch_size": training.batch_size,
         "learning_rate": training.learning_rate,
         "momentum": training.momentum,
-        "local": local_of(training),
+        "local": centred_of(simulation) or local_of(training),
+        "own": own_layers(simulation),
         "normalization": contribution.normalization,
         "liars": [int(i) for i in simulation.liars],
         "fake": fake,

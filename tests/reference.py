@@ -18,7 +18,8 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.integer[Any]]
 Params = list[tuple[FloatArray, FloatArray]]
-"""An MLP: one (kernel [in, out], bias [out]) a layer, ReLU between layers."""
+"""An MLP: one (kernel [in, out], bias [out]) a layer, ReLU between layers. The first may be
+(running mean [in], nothing), a statistic by which inputs are centred."""
 Coalition = frozenset[int]
 Lcv = dict[int, float]
 """One local contribution vector on its support; every other entry is zero."""
@@ -36,6 +37,8 @@ def layer_inputs(theta: Params, x: npt.ArrayLike) -> tuple[list[FloatArray], Flo
     h = np.asarray(x, dtype=np.float64)
     h = h.reshape(len(h), -1)
     inputs = []
+    if np.ndim(theta[0][0]) == 1:
+        h, theta = h - theta[0][0], theta[1:]
     for layer, (kernel, bias) in enumerate(theta):
         inputs.append(h)
         h = h @ np.asarray(kernel, dtype=np.float64) + np.asarray(bias, dtype=np.float64)
@@ -189,6 +192,11 @@ def shapley(
     return values
 
 
+def with_own(mixture: Params, mine: Params, own: Collection[int]) -> Params:
+    """A mixture of which these layers are a client's own."""
+    return [mine[k] if k in own else layer for k, layer in enumerate(mixture)]
+
+
 def local_contribution_vector(
     trained: Mapping[int, Params],
     pre: Mapping[int, Params],
@@ -197,11 +205,19 @@ def local_contribution_vector(
     y_test: IntArray,
     utility: Utility,
     normalization: Normalization,
+    i: int = 0,
+    own: Collection[int] = (),
 ) -> tuple[Lcv, dict[Coalition, float]]:
-    """Eq. 4: psi^(i,t) on the neighbourhood, and the table of u^(i,t)(S) that it came from."""
+    """Eq. 4: psi^(i,t) on the neighbourhood, and the table of u^(i,t)(S) that it came from.
+
+    Layers that are client i's `own` are of its model, after training if it is in S.
+    """
     u = {}
     for s in coalitions(weights):
-        u[s] = utilities(partial_model(s, trained, pre, weights), x_test, y_test)[utility]
+        mixture = partial_model(s, trained, pre, weights)
+        if own:
+            mixture = with_own(mixture, trained[i] if i in s else pre[i], own)
+        u[s] = utilities(mixture, x_test, y_test)[utility]
     return shapley(u, list(weights), normalization), u
 
 
@@ -559,6 +575,48 @@ class Local:
 
 
 @dataclass
+class Centred:
+    """How clients train who centre minibatches by their mean, and drop some inputs.
+
+    factors(i, t, s) [B, in] multiply the inputs of the s-th minibatch of client i in round t. A
+    short minibatch is filled up from the beginning of its order, for the mean alone.
+    """
+
+    factors: Callable[[int, int, int], FloatArray]
+    kept: float  # of the running mean in a step
+
+    def train(
+        self,
+        i: int,
+        t: int,
+        theta: Params,
+        x: npt.ArrayLike,
+        y: IntArray,
+        orders: Sequence[IntArray],
+        batch_size: int,
+        learning_rate: float,
+        momentum: float,
+    ) -> Params:
+        """TRAIN(theta, D_i) in round t."""
+        x, y = np.asarray(x, dtype=np.float64), np.asarray(y)
+        (mean, none), *network = copy_params(theta)
+        trace, s = add_scaled(network, -1.0, network), 0
+        for order in orders:
+            for start in range(0, len(order), batch_size):
+                real = np.asarray(order[start : start + batch_size])
+                filled = [order[(start + k) % len(order)] for k in range(batch_size)]
+                inputs = x[filled].reshape(batch_size, -1)
+                there = inputs.sum(axis=0) / batch_size
+                seen = ((inputs - there) * self.factors(i, t, s))[: len(real)]
+                _, gradient = mlp_loss_and_gradient(network, seen, y[real])
+                trace = add_scaled(gradient, momentum, trace)
+                network = add_scaled(network, -learning_rate, trace)
+                mean = self.kept * mean + (1 - self.kept) * there
+                s += 1
+        return [(mean, none), *network]
+
+
+@dataclass
 class Privacy:
     """What leaves a client of its training; `normal` has the numbers of client i in round t."""
 
@@ -658,13 +716,15 @@ def trip_shapley(
     trust: Trust | None = None,
     privacy: Privacy | None = None,
     away: Sequence[Collection[int]] | None = None,
-    local: Local | None = None,
+    local: Local | Centred | None = None,
+    own: Collection[int] = (),
 ) -> TripShapley:
     """Algorithm 1, with D1 (`lie_models`), D2 (`amount`), C1 (`v_threshold`), C2 (`lam`).
 
     neighbourhoods[t][i] is {j: w_j^(i,t)} over N^(i,t); orders[t][i] has one visiting order a
     local epoch. fake(i, t) is what liar i sends in place of its pre-training model. `amount` is
-    meant for 'paper'; under 'efficient' an LCV is m times smaller, so the lie is as well.
+    meant for 'paper'; under 'efficient' an LCV is m times smaller, so the lie is as well. Layers
+    that are clients' `own` are neither sent nor mixed.
     """
     if (lam is None) != (threshold is None):
         raise ValueError("C2 takes both lam and threshold, or neither")
@@ -718,13 +778,13 @@ def trip_shapley(
         for i in range(n):
             x_test, y_test = test_of(test, i)
             members = {j: trained[j] if j == i else arriving[j] for j in weights[i]}
-            after.append(aggregate(members, weights[i]))
+            after.append(with_own(aggregate(members, weights[i]), trained[i], own))
             received = {j: pre[i] if j == i else sent[j] for j in weights[i]}
             if v_threshold is not None:
                 received, flagged = filter_pre_training(i, received, x_test, y_test, v_threshold)
                 c1_flags |= {(i, j) for j in flagged}
             lcv, table = local_contribution_vector(
-                members, received, weights[i], x_test, y_test, utility, normalization
+                members, received, weights[i], x_test, y_test, utility, normalization, i, own
             )
             lcvs.append(lcv)
             if trust is not None and i not in gone:
@@ -771,6 +831,8 @@ def retrain(
     utility: Utility = "accuracy",
     away: Sequence[Collection[int]] | None = None,
     privacy: Privacy | None = None,
+    local: Local | Centred | None = None,
+    own: Collection[int] = (),
 ) -> list[float]:
     """u_i(S) of every client's final model when the decentralised run is repeated with S only.
 
@@ -783,7 +845,7 @@ def retrain(
         after_training = []
         for i in range(n):
             if i in coalition and (away is None or i not in away[t]):
-                trained = train(
+                trained = (partial(local.train, i, t) if local else train)(
                     models[i], *data[i], orders[t][i], batch_size, learning_rate, momentum
                 )
                 if privacy is not None:
@@ -792,7 +854,12 @@ def retrain(
             else:
                 after_training.append(models[i])
         models = [
-            aggregate({j: after_training[j] for j in weights[i]}, weights[i]) for i in range(n)
+            with_own(
+                aggregate({j: after_training[j] for j in weights[i]}, weights[i]),
+                after_training[i],
+                own,
+            )
+            for i in range(n)
         ]
     return [utilities(models[i], *test_of(test, i))[utility] for i in range(n)]
 
@@ -809,6 +876,8 @@ def shapley_by_retraining(
     momentum: float,
     utility: Utility = "accuracy",
     away: Sequence[Collection[int]] | None = None,
+    local: Local | Centred | None = None,
+    own: Collection[int] = (),
 ) -> FloatArray:
     """The decentralised ground truth phi [n, n]: row i is the Shapley value of the game u_i."""
     n = len(data)
@@ -826,6 +895,8 @@ def shapley_by_retraining(
             momentum=momentum,
             utility=utility,
             away=away,
+            local=local,
+            own=own,
         )
     phi = np.zeros((n, n))
     for i in range(n):

@@ -220,7 +220,7 @@ WHAT_COMES: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
         lambda settings: str(settings.present(9, 5, 0)),
         {"probability": 0.3, "file": "nobody.txt", "events": ("leave 1 2",)},
     ),
-    "model": (_network, {"hidden": (9,), "channels": (3,)}),
+    "model": (_network, {"hidden": (9,), "channels": (3,), "dropout": 0.5}),
     "contribution": (
         lambda settings: settings.build(),
         {"normalization": "efficient", "semivalue": "loo", "estimator": "permutation", "budget": 9},

@@ -8,6 +8,7 @@ from pathlib import Path
 from PIL import Image
 
 from experiments import (
+    adapters,
     benchmark,
     exchange_rates,
     false_predictions,
@@ -81,6 +82,8 @@ def report_of(command: str) -> Report:
         return Report.of(request, RESULTS)
     elif experiment == "roofline":
         return Report.of(Request(experiment, arguments, roofline.NAMES), RESULTS)
+    elif experiment == "adapters":
+        return Report.of(adapters.asked(arguments)[0], RESULTS)
     elif experiment == "broadcast":
         return Report.of(Request(experiment, arguments, OF_BROADCAST), RESULTS)
     elif experiment == "exchange_rates":

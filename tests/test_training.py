@@ -42,8 +42,7 @@ def trained(models: jax.Array, data: ClientData, keys: Any, client_batch: int) -
         jnp.arange(len(models)),
         keys,
         data,
-        apply=flat_mlp().model.apply,
-        unravel=flat_mlp().unravel,
+        model=flat_mlp(),
         optimizer=optax.sgd(0.2, 0.9),
         local_epochs=2,
         batch_size=4,
@@ -57,7 +56,7 @@ def train(data: ClientData, client_batch: int = 1, keys: Any = None) -> tuple[An
     return trained(models, data, keys, client_batch)
 
 
-@pytest.mark.parametrize("client_batch", [1, 4])
+@pytest.mark.parametrize("client_batch", [1, rarely(4)])
 def test_padding_changes_nothing(client_batch: int) -> None:
     plain, losses = train(tiny_data(), client_batch)
     padded, padded_losses = train(tiny_data(padding=37), client_batch)
@@ -91,6 +90,7 @@ def test_bytes_are_pixels_divided_by_255() -> None:
     np.testing.assert_allclose(from_bytes, from_floats, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.thorough
 def test_the_cnn_trains_as_by_plain_steps_with_the_other_convolution() -> None:
     """Three steps of minibatch SGD, gradients taken through XLA's own convolution."""
     rng = np.random.default_rng(0)
@@ -105,8 +105,7 @@ def test_the_cnn_trains_as_by_plain_steps_with_the_other_convolution() -> None:
             jnp.arange(1),
             keys,
             data,
-            apply=model.model.apply,
-            unravel=model.unravel,
+            model=model,
             optimizer=optax.sgd(0.1),
             local_epochs=1,
             batch_size=4,

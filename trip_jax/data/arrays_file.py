@@ -52,6 +52,16 @@ def arrays_of(where: str, path: Path, x: str, y: str, client: str | None) -> Arr
         ) from error
 
 
+def joined(where: str, label: str, parts: list[np.ndarray]) -> np.ndarray:
+    """The labels for training and for testing, one after the other."""
+    require(
+        len({part.shape[1:] for part in parts}) == 1,
+        f"{where} has train_{label} and test_{label} of other shapes, "
+        f"{' and '.join(str(list(part.shape)) for part in parts)}: save both alike.",
+    )
+    return np.concatenate(parts)
+
+
 def _read(where: str, file: Any, x: str, y: str, client: str | None) -> Arrays:
     there = set(file.files)
     named = [x, y, *([client] if client else [])]

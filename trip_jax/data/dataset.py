@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 
 from trip_jax.data.doubts import notice_empty_classes
-from trip_jax.data.examples import NUMBERING, as_examples, as_labels, require_alike
+from trip_jax.data.examples import (
+    NUMBERING,
+    as_examples,
+    as_labels,
+    require_alike,
+    require_same_task,
+)
 from trip_jax.data.federation import examples_of
 from trip_jax.settings import require
 from trip_jax.settings.declared import array, integer
@@ -23,14 +29,15 @@ MANY_CLASSES = 1000
 
 @dataclass(frozen=True, repr=False)
 class Dataset:
-    """A classification task in NumPy arrays.
+    """A task in NumPy arrays: classes of examples or of their tokens, or numbers.
 
     Lists, other integers and floats of any precision are taken, too. What is checked and what
     models are given depends on the kind of examples, see `ClientData`. Classes without training
     examples are named in a `Notice`.
 
     Args:
-        n_classes: C; None: one more than the largest label of both splits.
+        n_classes: C; None: one more than the largest label of both splits, and 0 where labels are
+            numbers.
         train_clients, test_clients: the name of the client that each example belongs to, by which
             distribution=natural divides them; None: nobody owns them.
 
@@ -39,32 +46,52 @@ class Dataset:
     """
 
     train_images: np.ndarray  # [N, ...] uint8, float32, or int32 tokens
-    train_labels: np.ndarray  # [N] int32 in [0, n_classes)
+    # [N] int32 in [0, n_classes); [N, T] of tokens, -1 being padding; float32 [N] or [N, K]
+    train_labels: np.ndarray
     test_images: np.ndarray  # [N', ...]
-    test_labels: np.ndarray  # [N'] int32
+    test_labels: np.ndarray
     n_classes: int = None  # type: ignore[assignment]  # an integer once it is made
     train_clients: np.ndarray | None = None  # [N] texts
     test_clients: np.ndarray | None = None  # [N'] texts
 
     def __repr__(self) -> str:
         of = examples_of(self.train_images, self.test_images)
-        return f"Dataset({of}, {self.n_classes} classes)"
+        return f"Dataset({of}, {f'{self.n_classes} classes' if self.n_classes else 'numbers'})"
+
+    def require_classes(self, who: str) -> None:
+        """Refuse what looks at the classes of examples where labels are something else."""
+        labels = self.train_labels
+        require(
+            labels.dtype.kind == "i" and labels.ndim == 1,
+            f"{who} looks at the class of an example, and labels are "
+            f"{'of tokens' if self.n_classes else 'numbers'}: choose another, such as iid.",
+        )
 
     def __post_init__(self) -> None:
         told: int | None = self.n_classes
-        n_classes = None if told is None else integer("n_classes", told, 1)
+        least = int(np.asarray(self.train_labels).dtype.kind != "f")  # 0 is of numbers
+        n_classes = None if told is None else integer("n_classes", told, least)
         arrays: dict[str, Any] = {}
         for part in ("train", "test"):
             images, labels, owners = (f"{part}_{it}" for it in ("images", "labels", "clients"))
             examples = np.asarray(as_examples(images, getattr(self, images)))
-            classes = as_labels(labels, getattr(self, labels), len(examples), n_classes)
+            shape = examples.shape[:2]
+            classes = as_labels(labels, getattr(self, labels), shape, n_classes)
             arrays |= {images: examples, labels: np.asarray(classes)}
             arrays[owners] = _as_owners(owners, getattr(self, owners), len(examples))
         require_alike("train_images", arrays["train_images"], arrays["test_images"])
         labels_of_both = arrays["train_labels"], arrays["test_labels"]
-        if n_classes is None:
-            n_classes = _counted_classes(*labels_of_both)
-        notice_empty_classes(*labels_of_both, n_classes)
+        require_same_task("train_labels", *labels_of_both)
+        of_classes = labels_of_both[0].dtype.kind == "i"
+        require(
+            of_classes or n_classes in (None, 0),
+            f"n_classes={n_classes} is of classes, and labels are floats: leave it out, or give "
+            "classes as integers.",
+        )
+        if n_classes is None or not of_classes:
+            n_classes = _counted_classes(*labels_of_both) if of_classes else 0
+        if of_classes and labels_of_both[0].ndim == 1:
+            notice_empty_classes(*labels_of_both, n_classes)
         for name, values in {**arrays, "n_classes": n_classes}.items():
             object.__setattr__(self, name, values)
 

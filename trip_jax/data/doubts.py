@@ -39,9 +39,10 @@ def notice_few_examples(sizes: Any, test_labels: Any) -> None:
             "There is one test example, so that a model's accuracy is 0 or 1 and scores say next "
             "to nothing: give more test examples."
         )
-    elif len(only := np.unique(test_labels)) == 1:
+    elif np.ndim(test_labels) == 1 and len(only := np.unique(test_labels)) == 1:
+        alike = f"of class {only[0]}" if only.dtype.kind == "i" else "alike in their label"
         _notice(
-            f"All test examples are of class {only[0]}, so that a model which always answers it is "
+            f"All test examples are {alike}, so that a model which always answers it is "
             "never wrong, and scores say nothing about other classes: give test examples of all."
         )
     single = np.flatnonzero(np.asarray(sizes) == 1)

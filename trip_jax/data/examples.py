@@ -83,29 +83,41 @@ def as_examples(name: str, values: Any) -> Array:
     return values
 
 
-def as_labels(name: str, values: Any, n_examples: int, n_classes: int | None = None) -> Array:
-    """The classes [N] of examples, in int32.
+def as_labels(
+    name: str, values: Any, shape: tuple[int, ...], n_classes: int | None = None
+) -> Array:
+    """The labels of examples: classes [N] or [N, T] in int32, or numbers [N] or [N, K] in float32.
 
     Args:
+        shape: N of the examples, and how long each is, which T must be.
         n_classes: that there are; None: as many as one likes.
 
     Raises:
-        InvalidSetting: they are not one class for each example.
+        InvalidSetting: they are not one label for each example, or token.
     """
-    values = array(name, values)
+    values, n_examples = array(name, values), shape[0]
+    if jnp.issubdtype(values.dtype, jnp.floating):
+        return _as_numbers(name, values, n_examples)
+    of_tokens = values.shape == shape and shape[1] > 1 and values.dtype.kind in "ui"
     columns = values.shape[1] if values.ndim == 2 else 0
     way_out = {0: "", 1: ": give .ravel()"}.get(columns, ": of one-hot rows give .argmax(axis=1)")
     require(
-        values.shape == (n_examples,),
+        values.shape == (n_examples,) or of_tokens,
         f"{name} must be [{n_examples}], a class for each example, not {list(values.shape)}"
         f"{way_out}.",
     )
     require(
         values.dtype.kind in "bui",
-        f"{name} must be integers, not {values.dtype}: {NUMBERING} (regression is not supported, "
-        "as contributions are measured by a classifier's utilities).",
+        f"{name} must be integers, not {values.dtype}: {NUMBERING}, or give numbers as floats.",
     )
     low, high = map(int, extremes(values))
+    if of_tokens:
+        require(
+            low >= -1 and bool((np.asarray(values) >= 0).any(axis=1).all()),
+            f"{name} [N, T] must be classes of tokens, or -1 for padding, and some of each example "
+            "no padding: give classes from 0.",
+        )
+        low = max(low, 0)
     require(
         low >= 0 and high < 2**31,
         f"{name} must lie in [0, {n_classes or '2^31'}), not {low} to {high}: {NUMBERING}.",
@@ -116,6 +128,39 @@ def as_labels(name: str, values: Any, n_examples: int, n_classes: int | None = N
         "raise n_classes, or leave it out.",
     )
     return values.astype(np.int32)
+
+
+def _as_numbers(name: str, values: Array, n_examples: int) -> Array:
+    """Numbers [N] or [N, K] that models are to answer, in float32."""
+    rows = np.asarray(values)
+    one_hot = rows.ndim == 2 and rows.shape[1] > 1 and bool(np.isin(rows, (0, 1)).all())
+    require(
+        not one_hot or bool((rows.sum(axis=1) != 1).any()),
+        f"{name} are one-hot rows {list(rows.shape)}: of one-hot rows give .argmax(axis=1).",
+    )
+    require(
+        rows.ndim in (1, 2) and len(rows) == n_examples and rows.size > 0,
+        f"{name} must be [{n_examples}] or [{n_examples}, K], numbers for each example, not "
+        f"{list(rows.shape)}.",
+    )
+    with np.errstate(over="ignore"):  # which is refused
+        found = values.astype(np.float32)
+    require(
+        bool(np.isfinite(np.asarray(found)).all()),
+        f"{name} must be finite, as float32, too: leave out examples whose label is missing, and "
+        "scale down what is beyond 3e38.",
+    )
+    return found
+
+
+def require_same_task(name: str, train: Array, test: Array) -> None:
+    """Refuse labels for training and for testing that ask different things."""
+    require(
+        train.dtype == test.dtype and train.shape[1:] == test.shape[1:],
+        f"{name} and test_{name.removeprefix('train_')} must be of one kind, not "
+        f"{train.dtype}{list(train.shape[1:])} and {test.dtype}{list(test.shape[1:])} each: give "
+        "integers for classes, or floats for numbers, in both.",
+    )
 
 
 def require_alike(name: str, train: Array, test: Array) -> None:

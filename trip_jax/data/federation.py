@@ -12,7 +12,13 @@ from jax import Array
 from jaxtyping import Int32, Real
 
 from trip_jax.data.doubts import notice_few_examples
-from trip_jax.data.examples import as_examples, as_labels, extremes, require_alike
+from trip_jax.data.examples import (
+    as_examples,
+    as_labels,
+    extremes,
+    require_alike,
+    require_same_task,
+)
 from trip_jax.settings import require
 from trip_jax.settings.brief import brief
 from trip_jax.settings.declared import array, instance, told
@@ -34,11 +40,11 @@ class ClientData:
     """
 
     images: Real[Array, "N ..."]  # uint8, float32, or int32 tokens
-    labels: Int32[Array, " N"]
+    labels: Real[Array, "N ..."]  # int32 classes [N]; of tokens [N, T], -1 padding; float32 numbers
     examples: Int32[Array, "n D"]  # rows of `images` that client i owns, padded with 0
     sizes: Int32[Array, " n"]  # how many of them are real
     test_images: Real[Array, "N_test ..."]
-    test_labels: Int32[Array, " N_test"]
+    test_labels: Real[Array, "N_test ..."]
     # What the n clients are called, in the order of `settings.names`; None: 0..n-1.
     names: tuple[str, ...] | None = struct.field(pytree_node=False, default=None)
     # Rows of `test_images` that client i is judged by, padded with 0, and how many of them are
@@ -120,8 +126,8 @@ def _pair(name: str, given: Any) -> tuple[np.ndarray, np.ndarray]:
     require(both, f"{name} must be (examples, labels).")
     images, labels = (np.asarray(array(name, one)) for one in given)
     require(
-        images.ndim > 1 and labels.shape == (len(images),),
-        f"{name} must be examples [N, ...] and labels [N], not {list(images.shape)} and "
+        images.ndim > 1 and labels.ndim in (1, 2) and len(labels) == len(images),
+        f"{name} must be examples [N, ...] and labels [N] or [N, T], not {list(images.shape)} and "
         f"{list(labels.shape)}.",
     )
     return images, labels
@@ -140,12 +146,13 @@ def as_client_data(data: Any) -> ClientData:
     require_alike("images", images, test_images)
     arrays = {
         "images": images,
-        "labels": as_labels("labels", data.labels, len(images)),
+        "labels": as_labels("labels", data.labels, images.shape[:2]),
         "test_images": test_images,
-        "test_labels": as_labels("test_labels", data.test_labels, len(test_images)),
+        "test_labels": as_labels("test_labels", data.test_labels, test_images.shape[:2]),
         "examples": array("examples", data.examples),
         "sizes": array("sizes", data.sizes),
     }
+    require_same_task("labels", arrays["labels"], arrays["test_labels"])
     _check_owners(arrays["examples"], arrays["sizes"], len(images))
     rows = ["examples", "sizes"]
     require(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trip_jax.data.arrays_file import arrays_of
+from trip_jax.data.arrays_file import arrays_of, joined
 from trip_jax.data.dataset import MANY_CLASSES, Dataset, Undivided, named_owners
 from trip_jax.data.tables import SUFFIXES, Columns, dropped, printable, read_columns
 from trip_jax.settings import require
@@ -26,6 +26,8 @@ LARGEST = 2**32
 """Bytes of a file of examples."""
 MOST_VALUES = 100
 """Different texts of a column that become columns of their own."""
+CLASSES, NUMBERS = "classes", "numbers"
+"""What labels may be."""
 SPLITS = ("train", "test")
 """What a column may say that tells which examples are for testing."""
 
@@ -44,6 +46,7 @@ class Layout:
     split: str | None = None
     drop: Sequence[str] = ()
     standardise: bool = True
+    numbers: bool = False  # whether labels are numbers, which models are to answer
 
 
 def read_examples(path: str | None, layout: Layout) -> Dataset | Undivided:
@@ -145,11 +148,10 @@ class Examples:
 
     @cached_property
     def labels(self) -> tuple[np.ndarray, int]:
-        """The class of each row [N], and how many classes there are."""
+        """The class of each row [N], and how many there are; or its number, and 0."""
         name = self.layout.label or ""
-        return classes_of(
-            f"dataset.label={name} of {self.columns.where}", self.columns.values(name)
-        )
+        where, values = f"dataset.label={name} of {self.columns.where}", self.columns.values(name)
+        return numbers_of(where, values) if self.layout.numbers else classes_of(where, values)
 
     def divided(self, train: np.ndarray, test: np.ndarray) -> Dataset:
         """The data set whose training and test examples are these rows."""
@@ -200,7 +202,7 @@ def classes_of(where: str, values: np.ndarray) -> tuple[np.ndarray, int]:
     require(
         not numbers or bool((np.isfinite(values) & (values == np.round(values))).all()),
         f"{where} holds fractions, but models tell classes apart: name a column of classes, or "
-        "divide the numbers into ranges.",
+        "divide the numbers into ranges; or set dataset.labels_are=numbers.",
     )
     different, classes = np.unique(values, return_inverse=True)
     require(
@@ -214,6 +216,19 @@ def classes_of(where: str, values: np.ndarray) -> tuple[np.ndarray, int]:
         "a column of classes, which many rows share.",
     )
     return classes.astype(np.int32), len(different)
+
+
+def numbers_of(where: str, values: np.ndarray) -> tuple[np.ndarray, int]:
+    """Numbers [N] or [N, K] in float32, and 0, as there are no classes.
+
+    Raises:
+        InvalidSetting: they are texts.
+    """
+    require(
+        values.dtype.kind in "fiu",
+        f"{where} holds no numbers: name a column of numbers, or set dataset.labels_are=classes.",
+    )
+    return values.astype(np.float32), 0
 
 
 def owners_of(where: str, values: np.ndarray) -> np.ndarray:
@@ -294,7 +309,13 @@ def _of_arrays(where: str, path: Path, layout: Layout) -> Dataset | Undivided:
     label = layout.label or "y"
     given = arrays_of(where, path, "x", label, layout.client)
     sizes = [len(given.x[part]) for part in given.x]
-    labels, n_classes = classes_of(f"{where}, *_{label},", np.concatenate(list(given.y.values())))
+    named, values = f"{where}, *_{label},", joined(where, label, list(given.y.values()))
+    if layout.numbers:
+        labels, n_classes = numbers_of(named, values)
+    elif values.ndim == 2 and values.dtype.kind in "iu" and values.shape[1] > 1:  # of tokens
+        labels, n_classes = values, 1 + int(values.max(initial=0))
+    else:
+        labels, n_classes = classes_of(named, values)
     y = np.split(labels, sizes[:1])
     owners = {
         part: owners_of(f"{where}, {part}_{layout.client},", of)

@@ -93,6 +93,7 @@ def non_iid(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generator)
     The rest comes evenly from the other classes. Where a class runs short every client gets the
     largest equal size that is feasible.
     """
+    data.require_classes("distribution=non_iid")
     n, n_classes, owned_share = len(ranks), data.n_classes, how.owned_share
     by_class = list(_shuffled_classes(data, rng))
     available = np.array([len(rows) for rows in by_class])
@@ -136,6 +137,7 @@ def dirichlet(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Generato
     NIID-Bench (partition.py), FedLab (`hetero_dir_partition`) and Flower (`DirichletPartitioner`),
     which ask for ten, for one a class, and for ten. None of their balancing is done.
     """
+    data.require_classes("distribution=dirichlet")
     n, available = len(ranks), len(data.train_labels)
     require(
         how.minimum * n <= available,
@@ -210,6 +212,7 @@ def noisy_labels(data: Dataset, ranks: np.ndarray, how: Distribution, rng: Gener
 
     Classes without any example, training or test, get none.
     """
+    data.require_classes("distribution=noisy_labels")
     classes = np.union1d(data.train_labels, data.test_labels)
     require(
         len(classes) > 1,
@@ -324,11 +327,11 @@ def distribute(
     examples, sizes = padded(parts)
     data = ClientData(
         images=jnp.asarray(dataset.train_images),
-        labels=jnp.asarray(dataset.train_labels, jnp.int32),
+        labels=jnp.asarray(dataset.train_labels),
         examples=jnp.asarray(examples),
         sizes=jnp.asarray(sizes, jnp.int32),
         test_images=jnp.asarray(judged.images),
-        test_labels=jnp.asarray(judged.labels, jnp.int32),
+        test_labels=jnp.asarray(judged.labels),
         names=called,
         **judged.whose(),
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from trip_jax.data.cache import Arrays
 from trip_jax.data.dataset import TESTS, Dataset, Undivided
-from trip_jax.data.files import ARRAYS, Layout, read_examples
+from trip_jax.data.files import ARRAYS, CLASSES, NUMBERS, Layout, read_examples
 from trip_jax.data.tfds_source import load_tfds
 from trip_jax.settings import Kinds, choice, count, require
 from trip_jax.settings.brief import Brief
@@ -57,6 +57,8 @@ class DatasetConfig(Brief):
     path: str | None = read_by_kind(None)
     # file: the column of classes
     label: str | None = read_by_kind(None)
+    # file: what labels are, classes or numbers; arrays of integers [N, T] are classes of tokens
+    labels_are: str = read_by_kind(CLASSES)
     # file: the column of clients' names, by which examples are divided
     client: str | None = read_by_kind(None)
     # file: the column that says train or test
@@ -73,6 +75,7 @@ class DatasetConfig(Brief):
         if not names_code(self.name):
             choice("dataset", self.name, tuple(DATASETS))
         choice("dataset.test", self.test, TESTS)
+        choice("dataset.labels_are", self.labels_are, (CLASSES, NUMBERS))
         count("dataset.train_size", self.train_size, 1)
         count("dataset.test_size", self.test_size, 1)
         require(
@@ -176,10 +179,11 @@ def _synthetic(config: DatasetConfig) -> Arrays:
     return images[:n_train], labels[:n_train], images[n_train:], labels[n_train:]
 
 
-@DATASETS("file", reads=("path", "label", "client", "split", "drop", "standardise"))
+@DATASETS("file", reads=("path", "label", "labels_are", "client", "split", "drop", "standardise"))
 def _file(config: DatasetConfig) -> Dataset | Undivided:
     """The examples that `dataset.path` names."""
-    layout = Layout(config.label, config.client, config.split, config.drop, config.standardise)
+    columns = config.label, config.client, config.split, config.drop, config.standardise
+    layout = Layout(*columns, config.labels_are == NUMBERS)
     return read_examples(config.path, layout)
 
 

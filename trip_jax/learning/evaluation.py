@@ -1,6 +1,7 @@
 """The utility of models on the shared test set, all three kinds from one forward pass."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,18 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, Int32, Real
 
 from trip_jax.data.federation import as_seen
+from trip_jax.learning.targets import by_token
+from trip_jax.learning.utilities import (
+    OF_NUMBERS,
+    is_mean,
+    mean_of,
+    mse,
+    of_examples,
+    of_test_set,
+    r2,
+    terms,
+)
 from trip_jax.learning.utilities import UTILITIES as UTILITIES
-from trip_jax.learning.utilities import is_mean, mean_of, of_examples, of_test_set
 
 ACCURACY, LOSS, THIRD = range(3)
 N_UTILITIES = len(UTILITIES)
@@ -18,7 +29,7 @@ N_UTILITIES = len(UTILITIES)
 def evaluate(
     models: Float[Array, "R P"],
     images: Real[Array, "N_test ..."],
-    labels: Int32[Array, " N_test"],
+    labels: Real[Array, "N_test ..."],
     *,
     predict: Callable[[Array, Array], Array],
     batch: int,
@@ -28,7 +39,7 @@ def evaluate(
     """Eval(theta, D_test) of Algorithm 1 for a stack of models: accuracy, loss and a third utility.
 
     Args:
-        images: as `ClientData` has them.
+        images, labels: as `ClientData` has them.
         third_utility: see `columns`.
         batch: how many models one `vmap` holds.
         real: which rows are examples; None: all.
@@ -92,18 +103,38 @@ def totals(
 
 
 def _of_test_set(
-    logits: Float[Array, "N_test classes"],
-    labels: Int32[Array, " N_test"],
+    logits: Float[Array, "N_test ..."],
+    labels: Real[Array, "N_test ..."],
     third_utility: str,
     real: Bool[Array, " N_test"] | None = None,
 ) -> Float[Array, " 3"]:
-    """Accuracy, loss and a third utility of what a model says of a test set."""
+    """Accuracy, loss and a third utility of what a model says of a test set.
+
+    In regression R² and the negative mean squared error stand for accuracy and loss.
+    """
+    if labels.dtype == jnp.float32:
+        return _of_numbers(logits, labels, third_utility, real)
+    logits, labels, real = by_token(logits, labels, real)
     if is_mean(third_utility):
         found = _of_examples(logits, labels, third_utility)
         return jnp.stack([mean_of(utility, real) for utility in found])
     correct, true, log_p = _found(logits, labels)
     usual = [mean_of(utility, real) for utility in (correct, true)]
     return jnp.stack([*usual, of_test_set(third_utility, log_p.T, labels, true, real)])
+
+
+def _of_numbers(
+    answers: Float[Array, "N ..."],
+    targets: Float[Array, "N ..."],
+    third_utility: str,
+    real: Bool[Array, " N"] | None,
+) -> Float[Array, " 3"]:
+    """R², negative mean squared error and a third utility of answers to numbers."""
+    n = len(targets)
+    there = jnp.ones((n, 1), bool) if real is None else real[:, None]
+    given = answers.reshape(n, -1), targets.reshape(n, -1), there
+    third = [OF_NUMBERS[name](*given) for name in terms(third_utility)]
+    return jnp.stack([r2(*given), mse(*given), sum(third[1:], third[0]) / len(third)])
 
 
 def _of_examples(
@@ -129,7 +160,7 @@ def _found(
 def smooth_utilities(
     theta: Float[Array, " P"],
     images: Real[Array, "N_test ..."],
-    labels: Int32[Array, " N_test"],
+    labels: Real[Array, "N_test ..."],
     *,
     apply: Callable[[Array, Array], Array],
     batch: int = 1000,
@@ -146,16 +177,24 @@ def smooth_utilities(
         real: which rows are examples; None: all.
     """
     n = len(labels)
+    if labels.dtype == jnp.float32:
+        found = _of_numbers(apply(theta, as_seen(images)), labels, third_utility, real)
+        return found[jnp.array([LOSS, LOSS, THIRD])]
     there = n if real is None else real.sum()
+    if labels.ndim > 1:
+        tokens = labels >= 0 if real is None else (labels >= 0) & real[:, None]
+        there = tokens.sum()
     batch = min(batch, n)
 
     @jax.checkpoint
     def total(rows: Int32[Array, " b"]) -> Float[Array, " 3"]:
+        counted: Any
         counted, rows = rows < n, jnp.minimum(rows, n - 1)
         counted = counted if real is None else counted & real[rows]
-        log_p = jax.nn.log_softmax(apply(theta, as_seen(images[rows])))
-        true = jnp.take_along_axis(log_p, labels[rows, None], axis=1)[:, 0]
-        examples = true, of_examples(third_utility, log_p, labels[rows], true)
+        found = apply(theta, as_seen(images[rows]))
+        log_p, answers, counted = by_token(jax.nn.log_softmax(found), labels[rows], counted)
+        true = jnp.take_along_axis(log_p, answers[:, None], axis=1)[:, 0]
+        examples = true, of_examples(third_utility, log_p, answers, true)
         loss, other = (jnp.where(counted, x, 0).sum() for x in examples)
         return jnp.stack([loss, loss, other])
 

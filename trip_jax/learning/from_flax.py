@@ -1,14 +1,16 @@
 """Models from Flax modules of Linen, and from functions that make modules of NNX."""
 
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from functools import cache, lru_cache, partial
+from inspect import signature
 from types import FunctionType
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
-from flax.errors import InvalidRngError
+from flax.errors import InvalidRngError, ModifyScopeVariableError
 from jax import Array
 
 from trip_jax.learning.model import Model
@@ -20,8 +22,12 @@ from trip_jax.settings.errors import InvalidSetting
 def from_flax(module: nn.Module | Callable[..., Any]) -> Model:
     """A model from a Flax module whose `__call__` takes examples [B, ...] and gives logits.
 
-    Its parameters are trained and averaged. It is given no key, so that Dropout must be
-    deterministic, and may keep nothing else, as BatchNorm does.
+    Its parameters are trained. Everything else that it keeps, as BatchNorm does, is statistics:
+    float32, moved on in training, and mixed as parameters are unless `training.statistics` is
+    "own". It may draw random numbers in training, as Dropout does, and must not elsewhere. A
+    module of Linen is told which by an argument of `__call__`: `train`, `training` or
+    `is_training`, or else `deterministic` or `use_running_average`. One of NNX is told by
+    `Module.train` and `Module.eval`.
 
     Equal modules give the same model, whose programs are compiled once. Linen modules are equal if
     their class and fields are, those of NNX if their structure and the function that makes them
@@ -32,7 +38,7 @@ def from_flax(module: nn.Module | Callable[..., Any]) -> Model:
             `lambda rngs: Network(rngs=rngs)`, so that it can be drawn by seed.
 
     Raises:
-        InvalidSetting: it is neither; by `Simulation`, it has more than parameters.
+        InvalidSetting: it is neither; by `Simulation`, it draws where it is evaluated.
     """
     if isinstance(module, nn.Module):
         return _same_for_equal(_from_linen, module, _written_out(module))
@@ -118,51 +124,126 @@ def _what_it_does(function: Any) -> Hashable:
     return function.__code__, function.__module__, bound, repr(bound)
 
 
+IN_TRAINING = {
+    "train": True,
+    "training": True,
+    "is_training": True,
+    "deterministic": False,
+    "use_running_average": False,
+}
+"""Arguments of a module's `__call__` by which training is told apart, and what they are in it."""
+
+
+def _modes(kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments with which a module of this class is called in training, and elsewhere."""
+    taken = signature(cast(Any, kind).__call__).parameters
+    training = {name: value for name, value in IN_TRAINING.items() if name in taken}
+    return training, {name: not value for name, value in training.items()}
+
+
 def _from_linen(module: nn.Module) -> Model:
+    in_training, elsewhere = _modes(type(module))
+
     def init(key: Array, examples: Array) -> Any:
-        variables = module.init(key, examples)
-        others = sorted(set(variables) - {"params"})
-        require(not others, _more_than_parameters(type(module), others))
-        return variables
+        return module.init(key, examples, **elsewhere)
 
     def apply(params: Any, examples: Array) -> Array:
         try:
-            return cast(Array, module.apply(params, examples))
+            return cast(Array, module.apply(params, examples, **elsewhere))
         except InvalidRngError as error:
-            raise InvalidSetting(_more_than_parameters(type(module), ["random draws"])) from error
+            raise InvalidSetting(_always(type(module), "draws random numbers")) from error
+        except ModifyScopeVariableError as error:
+            raise InvalidSetting(_always(type(module), "changes its statistics")) from error
 
-    return Model(init, apply)
+    def train(params: Any, examples: Array, key: Array) -> tuple[Array, Any]:
+        kept = sorted(set(params) - {"params"})
+        # All other streams of random numbers come from this one, too.
+        given: Any = {"rngs": {"params": key}, "mutable": kept}
+        logits, changed = module.apply(params, examples, **in_training, **given)
+        return logits, {**params, **changed}
+
+    return Model(init, apply, train=train if in_training else None, trained="params")
 
 
 def _from_nnx(make: Callable[..., Any]) -> Model:
     from flax import nnx
 
-    def split(key: Array) -> tuple[Any, Any]:
+    def made(key: Array) -> Any:
         module = make(nnx.Rngs(key))
         require(
             isinstance(module, nnx.Module),
             f"from_flax was given a function that makes no module of NNX but {told(module)}.",
         )
-        structure, params, others = cast(Any, nnx.split(module, nnx.Param, ...))
-        kinds = sorted({type(variable).__name__ for _, variable in nnx.to_flat_state(others)})
-        require(not kinds, _more_than_parameters(type(module), kinds))
-        return structure, params
+        return module
+
+    def split(module: Any) -> tuple[Any, ...]:
+        """Structure, parameters, random numbers, statistics, and what is kept for a look alone."""
+        return cast(Any, nnx.split(module, nnx.Param, nnx.RngState, nnx.Intermediate, ...))
 
     @cache
-    def structure() -> Any:
-        found = []
-        jax.eval_shape(lambda key: found.append(split(key)[0]), jax.random.key(0))
-        return found[0]
+    def parts(in_training: bool) -> tuple[Any, Any, Any]:
+        """The structure of the module in this mode, and its draws and statistics in shapes."""
+        found: list[Any] = []
 
+        def look(key: Array) -> Any:
+            module = made(key)
+            if stateful:
+                module.train() if in_training else module.eval()
+            structure, _, draws, _, statistics = split(module)
+            found.append(structure)
+            return draws, statistics
+
+        draws, statistics = jax.eval_shape(look, jax.random.key(0))
+        return found[0], draws, statistics
+
+    def called(params: Any, examples: Array, key: Array, in_training: bool) -> Any:
+        structure, draws, _ = parts(in_training)
+        kept = (params["params"], params["statistics"]) if stateful else (params,)
+        kept = jax.tree.map(lambda leaf: leaf, kept)  # the module may change these variables
+        module = nnx.merge(structure, *kept, _drawn_from(draws, key))
+        mode = _modes(type(module))[not in_training]
+        return module(examples, **mode), module
+
+    def init(key: Array, _: Array) -> Any:
+        _, params, _, _, statistics = split(made(key))
+        return {"params": params, "statistics": statistics} if stateful else params
+
+    def apply(params: Any, examples: Array) -> Array:
+        return cast(Array, called(params, examples, jax.random.key(0), False)[0])
+
+    def train(params: Any, examples: Array, key: Array) -> tuple[Array, Any]:
+        logits, module = called(params, examples, key, True)
+        return logits, {**params, "statistics": split(module)[4]}
+
+    stateful = _is_stateful(lambda key: split(made(key)))
     return Model(
-        init=lambda key, _: split(key)[1],
-        apply=lambda params, examples: cast(Array, nnx.merge(structure(), params)(examples)),
+        init, apply, train=train if stateful else None, trained="params" if stateful else None
     )
 
 
-def _more_than_parameters(kind: type, others: Sequence[str]) -> str:
+def _is_stateful(split: Callable[[Array], tuple[Any, ...]]) -> bool:
+    """Whether a module of NNX draws or has statistics; not so of one that can't be made."""
+    try:
+        _, _, draws, _, statistics = jax.eval_shape(split, jax.random.key(0))
+    except Exception:  # `Simulation` tells why
+        return False
+    return bool(jax.tree.leaves((draws, statistics)))
+
+
+def _drawn_from(draws: Any, key: Array) -> Any:
+    """The random state of a module of NNX, in shapes, with streams that begin at a key."""
+    leaves, form = jax.tree.flatten(draws)
+    begun = [
+        jax.random.split(jax.random.fold_in(key, k), leaf.shape)
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        else jnp.zeros(leaf.shape, leaf.dtype)
+        for k, leaf in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(form, begun)
+
+
+def _always(kind: type, does: str) -> str:
     return (
-        f"{kind.__name__} has {', '.join(others)} beside its parameters, which can't be trained "
-        "and averaged: leave out Dropout or make it deterministic, and take LayerNorm or GroupNorm "
-        "for BatchNorm."
+        f"{kind.__name__} {does} where it is evaluated, too: give its __call__ an argument train, "
+        "and make Dropout deterministic and BatchNorm use running averages without it."
     )

@@ -1,5 +1,6 @@
 """A model, the data it learns from and is judged by, and the devices that do the work."""
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -27,8 +28,14 @@ from trip_jax.learning.model import FlatModel
 from trip_jax.learning.optimizers import state_arrays, state_of
 from trip_jax.learning.precision import PRECISIONS
 from trip_jax.learning.privacy import AsTrained, Mechanism
+from trip_jax.learning.targets import CLASSES, NUMBERS
 from trip_jax.learning.training import Trained, Training, train_from
-from trip_jax.learning.utilities import UTILITIES, is_mean, terms
+from trip_jax.learning.utilities import (
+    UTILITIES,
+    is_mean,
+    is_of_sets,
+    terms,
+)
 from trip_jax.settings.errors import InvalidSetting
 
 
@@ -67,14 +74,27 @@ class Learner:
     given: optax.GradientTransformation | None = struct.field(pytree_node=False, default=None)
     counted: Bool[Array, " N_test"] | None = None
 
-    def on(self, data: ClientData, mechanism: Mechanism | None = None) -> "Learner":
-        """The learner with other arrays of data: those that one device is given to work with."""
-        return replace(self, data=data, mechanism=mechanism or self.mechanism)
+    def on(
+        self, data: ClientData, mechanism: Mechanism | None = None, frozen: Any = None
+    ) -> "Learner":
+        """The learner with other arrays of data: those that one device is given to work with.
+
+        Args:
+            frozen: parameters of the model, if it has any.
+        """
+        model = self.model if frozen is None else replace(self.model, frozen=frozen)
+        return replace(self, model=model, data=data, mechanism=mechanism or self.mechanism)
 
     @property
     def own_tests(self) -> bool:
         """Whether each client is judged by examples of its own."""
         return self.data.tests is not None
+
+    @property
+    def personal(self) -> bool:
+        """Whether one model is worth something else to each client: by its test set, or its own
+        part of the model."""
+        return self.own_tests or self.model.n_own > 0
 
     def judging(self, client: Int[Array, ""] | int) -> "Learner":
         """The learner whose test set is that of a client; itself where all share one."""
@@ -97,10 +117,12 @@ class Learner:
         examples = jax.ShapeDtypeStruct((3, *model.shape), model.dtype)
         with model.model.noting(model.shape, model.dtype):
             logits, *_ = (
-                jax.eval_shape(form, model.theta, examples)
-                for form in (model.apply, model.predict, model.learn)
+                jax.eval_shape(form, model, model.theta, examples)
+                for form in (FlatModel.apply, FlatModel.predict, FlatModel.learn, FlatModel.trains)
             )
         self._require_utility(logits)
+        if self.model.targets.task == NUMBERS:
+            return
         largest = max(np.asarray(labels).max() for labels in (data.labels, data.test_labels))
         if largest >= logits.shape[-1]:
             raise InvalidSetting(
@@ -117,17 +139,23 @@ class Learner:
         """The optimiser states [n, ...] with which clients begin a run; None if none are kept."""
 
         def begin(row: Float[Array, " P"]) -> dict[str, Array]:
-            return state_arrays(self.optimizer.init(self.model.unravel(row)))
+            return state_arrays(self.optimizer.init(self._trained(row)))
 
         return jax.vmap(begin)(models) or None if self.training.keeps_state else None
 
+    def _trained(self, row: Float[Array, " P"]) -> Any:
+        """What of a model is trained."""
+        return self.model.model.divided(self.model.unravel(row))[0]
+
     def _require_utility(self, logits: jax.ShapeDtypeStruct) -> None:
         """Refuse a metric of the user's own that fails, or gives no number; it is traced once."""
-        of_sets = [name for name in terms(self.third_utility) if not is_mean(name)]
+        of_sets = [name for name in terms(self.third_utility) if is_of_sets(name)]
         for name in of_sets if self.own_tests else ():
             require_takes_real(name)
         if of_sets:
-            labels = jax.ShapeDtypeStruct(logits.shape[:1], jnp.int32)
+            n = math.prod(logits.shape[:-1])  # examples, or their tokens
+            logits = jax.ShapeDtypeStruct((n, logits.shape[-1]), logits.dtype)
+            labels = jax.ShapeDtypeStruct((n,), jnp.int32)
             with metric_errors(self.third_utility):
                 jax.eval_shape(partial(judged, third_utility=self.third_utility), logits, labels)
 
@@ -166,7 +194,7 @@ class Learner:
             return self.on(*own)._train_rows(models, clients, keys, starts, t, *beside)
 
         rows = jnp.arange(len(models)), clients, keys, states, corrections
-        shared = models, self._read(t), self.data, self.mechanism
+        shared = models, self._read(t), self.data, self.mechanism, self.model.frozen
         cost = None if self.equal else self.data.sizes[clients]
         return cast(Any, balanced_map(self.mesh, work, rows, shared, cost))
 
@@ -198,16 +226,15 @@ class Learner:
         states: Any,
         corrections: Any = None,
     ) -> Any:
-        model, training = self.model.model, self.training
-        optimizer, params = self.optimizer, jax.eval_shape(self.model.unravel, models[0])
+        training = self.training
+        optimizer, params = self.optimizer, jax.eval_shape(self._trained, models[0])
         with jax.default_matmul_precision(PRECISIONS[self.precision]):
             trained, loss, after = train_from(
                 models,
                 clients,
                 keys,
                 self.data,
-                apply=model.learn if self.client_batch == 1 and model.learn else model.apply,
-                unravel=self.model.unravel,
+                model=self.model,
                 optimizer=optimizer,
                 local_epochs=training.local_epochs,
                 batch_size=training.batch_size,
@@ -233,20 +260,23 @@ class Learner:
         Args:
             clients: on whose test sets, where each client has its own; None: R = n.
         """
+        shared = self.data, self.model.frozen
         if not self.own_tests:
 
-            def work(models: Array, data: ClientData) -> Array:
-                return self.on(data).evaluate_rows(models)
+            def work(models: Array, given: tuple[ClientData, Any]) -> Array:
+                data, frozen = given
+                return self.on(data, frozen=frozen).evaluate_rows(models)
 
-            return cast(Array, balanced_map(self.mesh, work, models, self.data))
+            return cast(Array, balanced_map(self.mesh, work, models, shared))
         if clients is None:
             clients = jnp.arange(len(self.data.sizes))
             assert len(models) == len(clients)
 
-        def judged(rows: tuple[Array, Array], data: ClientData) -> Array:
-            return self.on(data).evaluate_rows(*rows)
+        def judged(rows: tuple[Array, Array], given: tuple[ClientData, Any]) -> Array:
+            data, frozen = given
+            return self.on(data, frozen=frozen).evaluate_rows(*rows)
 
-        return cast(Array, balanced_map(self.mesh, judged, (models, clients), self.data))
+        return cast(Array, balanced_map(self.mesh, judged, (models, clients), shared))
 
     def evaluate_rows(
         self, models: Float[Array, "R P"], clients: Int[Array, " R"] | None = None
@@ -275,22 +305,24 @@ class Learner:
     def logits(self, models: Float[Array, "R P"]) -> Float[Array, "R N_test classes"]:
         """What models say of the shared test set."""
 
-        def work(models: Array, data: ClientData) -> Array:
+        def work(models: Array, given: tuple[ClientData, Any]) -> Array:
+            local = self.on(given[0], frozen=given[1])
             with jax.default_matmul_precision(PRECISIONS[self.precision]):
                 return logits_of(
                     models,
-                    data.test_images,
-                    predict=self.model.predict,
+                    local.data.test_images,
+                    predict=local.model.predict,
                     batch=self.evaluation_batch,
                 )
 
-        return cast(Array, balanced_map(self.mesh, work, models, self.data))
+        shared = self.data, self.model.frozen
+        return cast(Array, balanced_map(self.mesh, work, models, shared))
 
     @property
     def n_logits(self) -> int:
         """How many numbers `logits` gives for a model."""
         examples = jax.ShapeDtypeStruct((1, *self.model.shape), self.model.dtype)
-        of_one = jax.eval_shape(self.model.predict, self.model.theta, examples)
+        of_one = jax.eval_shape(FlatModel.predict, self.model, self.model.theta, examples)
         return len(self.data.test_labels) * of_one.shape[-1]
 
     def judged(self, logits: Float[Array, "*R N_test classes"]) -> Float[Array, "*R 3"]:
@@ -299,7 +331,8 @@ class Learner:
 
     def parts(self, mixed: int) -> int:
         """The parts of the test set for mixtures of so many models, see `FlatModel.parts`."""
-        if self.own_tests or not is_mean(self.third_utility):
+        plain = self.model.targets.task == CLASSES
+        if self.own_tests or not plain or not is_mean(self.third_utility):
             return 0
         return self.model.parts(mixed, len(self.data.test_labels))
 

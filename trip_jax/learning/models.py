@@ -14,6 +14,7 @@ from trip_jax.data.federation import ClientData
 from trip_jax.learning.convolution import FORMS, Form
 from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.model import Model, Params, Split
+from trip_jax.learning.targets import Targets
 from trip_jax.settings import Kinds, choice, count, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, instance, integer
@@ -78,6 +79,22 @@ class MLP(nn.Module):
         return nn.Dense(self.n_classes)(x)
 
 
+class NormMLP(nn.Module):
+    """Dense layers, each followed by BatchNorm, ReLU and Dropout, on the flattened example."""
+
+    n_classes: int
+    hidden: Sequence[int] = (64,)
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(self, x: Real[Array, "B ..."], train: bool) -> Float[Array, "B {self.n_classes}"]:
+        x = x.reshape(x.shape[0], -1)
+        for width in self.hidden:
+            x = nn.relu(nn.BatchNorm(use_running_average=not train)(nn.Dense(width)(x)))
+            x = nn.Dropout(self.dropout, deterministic=not train)(x)
+        return nn.Dense(self.n_classes)(x)
+
+
 MODELS: Kinds[Callable[["ModelConfig", Sequence[int], int], Model]] = Kinds("model")
 """From the settings, the shape of an example and the number of classes, a network."""
 
@@ -91,6 +108,8 @@ class ModelConfig(Brief):
     hidden: tuple[int, ...] = read_by_kind((64,))
     # cnn: features of its 3x3 convolutions
     channels: tuple[int, ...] = read_by_kind((32, 64))
+    # norm_mlp: the share of hidden units that a step of training leaves out
+    dropout: float = read_by_kind(0.0)
 
     def __post_init__(self) -> None:
         check_types("model", self)
@@ -98,6 +117,10 @@ class ModelConfig(Brief):
         for name in ("hidden", "channels"):
             for width in getattr(self, name):
                 count(f"model.{name}", width, 1)
+        require(
+            0 <= self.dropout < 1,
+            f"model.dropout must be at least 0 and below 1, not {self.dropout}.",
+        )
 
     def build(self, image_shape: Sequence[int], n_classes: int) -> Model:
         """The network for examples of a shape, (H, W, C) of images.
@@ -111,6 +134,11 @@ class ModelConfig(Brief):
 @MODELS("mlp", reads=("hidden",))
 def _mlp(config: ModelConfig, image_shape: Sequence[int], n_classes: int) -> Model:
     return mlp(n_classes, config.hidden)
+
+
+@MODELS("norm_mlp", reads=("hidden", "dropout"))
+def _norm_mlp(config: ModelConfig, image_shape: Sequence[int], n_classes: int) -> Model:
+    return _ours(NormMLP(n_classes, config.hidden, config.dropout))
 
 
 @MODELS("cnn", reads=("hidden", "channels"))
@@ -208,7 +236,7 @@ def as_model(model: Any, data: ClientData) -> Model:
     """
     if isinstance(model, str):
         model = ModelConfig(model)
-    n_classes = 1 + max(int(labels.max()) for labels in (data.labels, data.test_labels))
+    n_classes = Targets.of(data.labels).n_outputs(data.labels, data.test_labels)
     if isinstance(model, ModelConfig):
         return model.build(data.images.shape[1:], n_classes)
     if isinstance(model, Model) and model.sized is not None:

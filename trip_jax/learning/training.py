@@ -2,10 +2,11 @@
 
 Each client visits its own examples in an order drawn from its key. Step counts follow each
 client's own number of examples, so a client padded to the size of a larger one takes no extra
-step: neither its parameters nor its optimiser state can change.
+step: neither its parameters nor its optimiser state can change. A model that draws, or has
+statistics, sees whole minibatches: the last of an epoch is filled up with examples that the epoch
+visited first, which count for statistics and not for the loss.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array, lax
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Int, Key
 
 from trip_jax.data.federation import ClientData, as_seen
-from trip_jax.learning.model import Params
+from trip_jax.learning.layout import MIXED, OWN, Stays, require_pattern
+from trip_jax.learning.model import FlatModel
 from trip_jax.learning.optimizers import LEARNING_RATES, OPTIMIZERS, Rate
 from trip_jax.settings import above_zero, at_least, choice, count, execution, require
 from trip_jax.settings.brief import Brief
@@ -30,6 +31,9 @@ Trained: TypeAlias = tuple[Float[Array, "*R P"], Float[Array, "*R"]]
 
 FRESH, KEPT = "fresh", "kept"
 """What becomes of optimiser states between rounds."""
+
+DRAWS = np.uint32(2**32 - 2)
+"""What the key of a client's training in a round folds in for the draws of its model."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,6 +54,10 @@ class Training(Brief):
     clip: float | None = None  # L2 norm that the gradient of a step has at most
     proximal: float = 0.0  # FedProx: mu of mu/2 |theta - theta^(t)|^2
     optimizer_state: str = FRESH
+    # parameters that stay a client's own: a regular expression, found in paths such as Dense_1/bias
+    own: str | None = None
+    # of BatchNorm and the like: mixed as parameters are, or each client's own
+    statistics: str = MIXED
 
     def __post_init__(self) -> None:
         check_types("training", self)
@@ -66,6 +74,8 @@ class Training(Brief):
         at_least("training.weight_decay", self.weight_decay, 0)
         above_zero("training.clip", self.clip)
         at_least("training.proximal", self.proximal, 0)
+        require_pattern("training.own", self.own)
+        choice("training.statistics", self.statistics, (MIXED, OWN))
 
     def _counts_steps(self) -> str | None:
         if self.local_steps is None:
@@ -77,6 +87,11 @@ class Training(Brief):
         """Whether it is SGD with momentum over whole epochs, and nothing else."""
         known = "rounds", "local_epochs", "batch_size", "learning_rate", "momentum", "client_batch"
         return self == Training(**{name: getattr(self, name) for name in known})
+
+    @property
+    def stays(self) -> Stays:
+        """What of a model stays a client's own."""
+        return Stays(self.own, self.statistics)
 
     @property
     def keeps_state(self) -> bool:
@@ -155,8 +170,7 @@ def train_from(
     keys: Key[Array, " R"],
     data: ClientData,
     *,
-    apply: Callable[[Params, Array], Array],
-    unravel: Callable[[Array], Params],
+    model: FlatModel,
     optimizer: optax.GradientTransformation,
     local_epochs: int,
     batch_size: int,
@@ -175,9 +189,8 @@ def train_from(
     Args:
         starts: which of the models each one starts from; None: there are R, one for each.
         clients, keys: whose examples each model sees, and in which order.
-        apply: `(params, images) -> logits`.
-        unravel: from a model [P] to params, which are trained as they are: to slice them out of
-            one vector, and to put their gradients in one, takes a thirtieth of a step.
+        model: whose params are trained as they are: to slice them out of one vector, and to put
+            their gradients in one, takes a thirtieth of a step.
         client_batch: how many models one `vmap` holds; groups follow one another.
         local_steps: minibatches that each model visits, in place of epochs.
         proximal: mu of FedProx (Li et al. 2020), whose loss has mu/2 |theta - theta^(t)|^2 beside.
@@ -192,11 +205,18 @@ def train_from(
     n_slots = data.examples.shape[1]
     batch_size = min(batch_size, n_slots)
     padding = -n_slots % batch_size
+    network = model.model
+    apply = model.bound(network.learn if client_batch == 1 and network.learn else network.apply)
+    draws = network.train is not None
 
-    def loss(params, images, labels, real):
-        logits = apply(params, images).astype(jnp.float32)
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-        return jnp.sum(losses * real) / jnp.sum(real)
+    def loss(params, statistics, images, labels, real, key):
+        whole = network.joined(params, statistics)
+        if network.train is not None:
+            logits, whole = network.train(whole, images, key)
+        else:
+            logits = apply(whole, images)
+        value, weight = model.targets.loss(logits, labels, real)
+        return value, (network.divided(whole)[1], weight)
 
     def train(row):
         r, client, key, state, correction = row
@@ -204,20 +224,26 @@ def train_from(
         n_batches = (size + batch_size - 1) // batch_size
         n_steps = n_batches * local_epochs if local_steps is None else local_steps
         # Looked up instead of mapped, which would copy all models.
-        before = unravel(models[r])
-        added = None if correction is None else unravel(correction)
+        before, known = network.divided(model.params(models[r]))
+        added = None if correction is None else network.divided(model.unravel(correction))[0]
 
         def visit(params, state, order_key, first, n):
             """The first n minibatches of an order, of which the first is a step of the round."""
             order = jnp.pad(epoch_order(order_key, n_slots, size), (0, padding))
 
             def step(s, carry):
-                params, opt_state, total = carry
+                params, (opt_state, statistics), total = carry
                 slots = lax.dynamic_slice_in_dim(order, s * batch_size, batch_size)
-                real = (s * batch_size + jnp.arange(batch_size) < size).astype(jnp.float32)
+                places, step_key = s * batch_size + jnp.arange(batch_size), None
+                real = (places < size).astype(jnp.float32)
+                if draws:  # statistics see a whole minibatch
+                    slots = order[places % size]
+                    step_key = jax.random.fold_in(jax.random.fold_in(key, DRAWS), first + s)
                 batch = examples[slots]
                 images, labels = as_seen(data.images[batch]), data.labels[batch]
-                value, gradient = jax.value_and_grad(loss)(params, images, labels, real)
+                (value, (statistics, weight)), gradient = jax.value_and_grad(loss, has_aux=True)(
+                    params, statistics, images, labels, real, step_key
+                )
                 if added is not None:
                     gradient = jax.tree.map(jnp.add, gradient, added)
                 if proximal:
@@ -231,8 +257,8 @@ def train_from(
                 if rate is not None:
                     factor = rate((jnp.asarray(t) + (first + s) / n_steps) / rounds)
                     updates = jax.tree.map(lambda update: factor * update, updates)
-                total += value * real.sum()
-                return optax.apply_updates(params, updates), opt_state, total
+                total += value * weight
+                return optax.apply_updates(params, updates), (opt_state, statistics), total
 
             return lax.fori_loop(0, n, step, (params, state, 0.0))
 
@@ -251,9 +277,10 @@ def train_from(
             params, state, more = visit(params, state, order_key, first, n)
             return params, state, total + more, seen + jnp.minimum(n * batch_size, size)
 
-        start = before, optimizer.init(before) if states is None else state
+        start = before, (optimizer.init(before) if states is None else state, known)
         if local_steps is None:
-            firsts = None if rate is None else n_batches * jnp.arange(local_epochs)
+            counted = draws or rate is not None
+            firsts = n_batches * jnp.arange(local_epochs) if counted else None
             orders = jax.random.split(key, local_epochs), firsts
             (params, state), losses = lax.scan(epoch, start, orders)
             lost = losses[-1]
@@ -261,7 +288,9 @@ def train_from(
             n_parts = (n_steps + n_batches - 1) // n_batches
             params, state, total, seen = lax.fori_loop(0, n_parts, part, (*start, 0.0, 0))
             lost = total / seen
-        return ravel_pytree(params)[0], lost, None if states is None else state
+        state, statistics = state
+        whole = model.ravel(network.joined(params, statistics))
+        return whole, lost, None if states is None else state
 
     # Batches of one, too, are mapped with `batch_size`: XLA's CPU backend runs the matrix products
     # of an unbatched loop body on a path that is twenty times slower.

@@ -48,6 +48,34 @@ def margin(log_p: Array, labels: Array, true: Array) -> Array:
     return jnp.exp(true) - jnp.exp(others.max(axis=1))
 
 
+def r2(answers: Array, targets: Array, real: Array) -> Array:
+    """R²: the share of the targets' variance that answers explain, 0 where targets are all alike.
+
+    It is the mean over the numbers of a label.
+    """
+    mean = jnp.where(real, targets, 0).sum(axis=0) / real.sum()
+    spread = jnp.where(real, (targets - mean) ** 2, 0).sum(axis=0)
+    missed = jnp.where(real, (answers - targets) ** 2, 0).sum(axis=0)
+    return jnp.where(spread > 0, 1 - missed / jnp.where(spread > 0, spread, 1), 0).mean()
+
+
+def mse(answers: Array, targets: Array, real: Array) -> Array:
+    """The *negative* mean squared error."""
+    return -jnp.where(real, (answers - targets) ** 2, 0).sum() / real.sum() / targets.shape[1]
+
+
+def mae(answers: Array, targets: Array, real: Array) -> Array:
+    """The *negative* mean absolute error."""
+    return -jnp.where(real, jnp.abs(answers - targets), 0).sum() / real.sum() / targets.shape[1]
+
+
+OF_NUMBERS: Mapping[str, Callable[[Array, Array, Array], Array]] = {
+    "r2": r2,
+    "mse": mse,
+    "mae": mae,
+}
+"""Utilities of answers and targets [N, K] and of which rows are examples [N, 1], in regression."""
+
 OF_EXAMPLES: Mapping[str, OfExamples] = {
     "accuracy": accuracy,
     "loss": loss,
@@ -71,22 +99,53 @@ def is_mean(utility: str) -> bool:
     return all(name in OF_EXAMPLES for name in terms(utility))
 
 
+def is_of_numbers(utility: str) -> bool:
+    """Whether it is of regression."""
+    return any(name in OF_NUMBERS for name in terms(utility))
+
+
+def is_of_sets(name: str) -> bool:
+    """Whether a term is a metric of a whole test set."""
+    return name not in OF_EXAMPLES and name not in OF_NUMBERS
+
+
+def require_of_task(utility: str, numbers: bool) -> None:
+    """Refuse a utility of classes where labels are numbers, and one of numbers elsewhere."""
+    for name in terms(utility):
+        if numbers:
+            require(
+                name in OF_NUMBERS,
+                f"contribution.utility={shown(utility)} is of classes, and labels are floats, so "
+                "that models answer numbers: set contribution.utility=r2, mse or mae, or give "
+                "classes as integers.",
+            )
+        else:
+            require(
+                name not in OF_NUMBERS,
+                f"contribution.utility={shown(utility)} is of numbers, and labels are classes: "
+                "give floats as labels, or set contribution.utility=accuracy or loss.",
+            )
+
+
 def without_gradient(utility: str) -> list[str]:
-    """The terms that have no gradient here: accuracy, and what is no mean over examples."""
-    return [name for name in terms(utility) if name == "accuracy" or name not in OF_EXAMPLES]
+    """The terms that have no gradient here: accuracy, and metrics of test sets."""
+    return [name for name in terms(utility) if name == "accuracy" or is_of_sets(name)]
 
 
 def require_utility(setting: str, utility: str) -> None:
     """Refuse a name that is neither a utility nor a mixture of utilities; own files are not run."""
     for name in terms(utility):
         if not names_code(name):
-            choice(setting, name, (*OF_EXAMPLES, *METRICS))
+            choice(setting, name, (*OF_EXAMPLES, *METRICS, *OF_NUMBERS))
     twice = len(set(terms(utility))) < len(terms(utility))
     require(not twice, f"{setting}={utility} names a utility twice: leave it out once.")
 
 
 def columns(utility: str) -> tuple[str, str, str]:
     """What the last axis of utility arrays stands for in runs of this `contribution.utility`."""
+    if is_of_numbers(utility):
+        first, second, third = OF_NUMBERS
+        return first, second, third if utility in OF_NUMBERS else utility
     return (*UTILITIES[:2], UTILITIES[2] if utility in UTILITIES else utility)
 
 

@@ -48,7 +48,7 @@ class Channel(ABC):
 
     def message_bytes(self, model: FlatModel) -> tuple[int, int]:
         """The bytes of a message that learning takes, and of what contributions take beside it."""
-        plain = BYTES * model.theta.size
+        plain = BYTES * model.n_sent
         return plain, plain
 
 

@@ -18,7 +18,6 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Key
 
 from trip_jax.learning.learner import Learner
@@ -146,7 +145,7 @@ class Quantised:
         return (scale * whole).ravel()[: len(vector)]
 
     def n_bytes(self, model: FlatModel) -> int:
-        size = model.theta.size
+        size = model.n_sent
         return ceil(size * self.bits / 8) + BYTES * ceil(size / BLOCK)
 
 
@@ -165,8 +164,8 @@ class LowRank:
             product = jnp.matmul(scaled, right[: self.rank], precision=lax.Precision.HIGHEST)
             return product.reshape(kernel.shape)
 
-        parameters = jax.tree.map(nearest, model.unravel(vector))
-        return ravel_pytree(parameters)[0]
+        unravel, ravel = model.sends
+        return ravel(jax.tree.map(nearest, unravel(vector)))
 
     def n_bytes(self, model: FlatModel) -> int:
         shapes = [leaf.shape for leaf in jax.tree.leaves(_shapes(model))]
@@ -184,8 +183,8 @@ def _as_matrix(kernel: Array) -> Array:
 
 
 def _shapes(model: FlatModel) -> Any:
-    return jax.eval_shape(model.unravel, jax.ShapeDtypeStruct(model.theta.shape, jnp.float32))
+    return jax.eval_shape(model.sends[0], jax.ShapeDtypeStruct((model.n_sent,), jnp.float32))
 
 
 def _count(share: float, model: FlatModel) -> int:
-    return min(model.theta.size, ceil(share * model.theta.size))
+    return min(model.n_sent, ceil(share * model.n_sent))

@@ -4,6 +4,7 @@
 """
 
 from dataclasses import replace
+from typing import Any
 
 import jax.numpy as jnp
 from flax import struct
@@ -19,7 +20,7 @@ from trip_jax.protocol.aggregation import (
     inherited_weights,
 )
 from trip_jax.protocol.defences import Filter
-from trip_jax.protocol.messages import Inbox, Messages
+from trip_jax.protocol.messages import Inbox, Kept, Messages
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.rules import Rules
@@ -32,24 +33,26 @@ from trip_jax.protocol.weighing import Weighing
 class Delivery:
     """The messages of a round, as clients have and receive them."""
 
-    own: Messages  # [n] the clients' true models
+    own: Messages  # [n] what clients truly have of what is sent
     sent: Messages  # [R] all that may be mixed, also earlier messages or those of other devices
     unsent: Array  # [n] bool, whether the message of a client in this round does not arrive
     this_round: Round  # the round, in which messages that did not arrive have no weight
     memory: Memory  # for the next round, but for what receivers remember of their members
     trained_as_sent: bool = struct.field(pytree_node=False)  # as in `Rules`
+    kept: Any = None  # as in `Inbox`
 
     def mixed(self, rule: AnyRule) -> Array:
         """The next models theta^(t+1), mixed from what arrived (Eq. 2)."""
         own = None if self.trained_as_sent else self.own.trained
-        return aggregate(rule, self.sent.trained, self.this_round.neighbourhoods, own)
+        models = aggregate(rule, self.sent.trained, self.this_round.neighbourhoods, own)
+        return models if self.kept is None else self.kept.after(models)
 
     def inbox(self, accept: Filter, learner: Learner) -> Inbox:
         """What clients can evaluate: messages that are finite and that the filter C1 accepts."""
         sent, readable = self.sent.readable()
         unread = self.this_round.neighbourhoods.lost(~readable)
         filtered = unread | ~accept(self.own, sent, self.this_round, learner)
-        return Inbox(self.own, sent, filtered, self.trained_as_sent)
+        return Inbox(self.own, sent, filtered, self.trained_as_sent, self.kept)
 
     def reports(self, rule: AnyRule, reported: Array) -> Reports:
         """What the coordinator receives; a model that did not arrive contributed nothing."""
@@ -79,7 +82,8 @@ def exchange(
 ) -> Delivery:
     """Clients send their models, liars false ones, and the channel carries them (lines 5, 6)."""
     nobody, memory = jnp.zeros(0, jnp.int32), state.memory
-    own = Messages(state.models, trained, state.utility[:, ACCURACY], unsent, altered=nobody)
+    before, after = learner.model.sent(state.models), learner.model.sent(trained)
+    own = Messages(before, after, state.utility[:, ACCURACY], unsent, altered=nobody)
     given = rules.adversary.send(own, this_round, learner)
     now, remembered = rules.channel(given, this_round, memory.channel, learner)
     sent = mailbox.with_earlier(this_round.part.gather(now), memory.mailbox)
@@ -90,7 +94,8 @@ def exchange(
         correction=memory.correction,
     )
     this_round = this_round.without(sent.unsent)
-    delivery = Delivery(own, sent, now.unsent, this_round, memory, rules.trained_as_sent)
+    kept = Kept.of(learner.model, state.models, trained)
+    delivery = Delivery(own, sent, now.unsent, this_round, memory, rules.trained_as_sent, kept)
     if isinstance(rules.aggregate, GradientTracking):
         far = travel(learner.training, learner.data.sizes)
         memory = replace(memory, correction=delivery.corrected(rules.aggregate, far))

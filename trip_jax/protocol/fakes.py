@@ -25,7 +25,7 @@ FAKES: Kinds[Fake] = Kinds("adversary.fake")
 @FAKES("reinitialised", reads=())
 def reinitialised(true: Models, keys: Keys, tolerated: Floor, learner: Learner) -> Models:
     """The fake model has parameters that were drawn afresh, as before any training."""
-    return jax.vmap(learner.model.draw)(keys)
+    return learner.model.sent(jax.vmap(learner.model.draw)(keys))
 
 
 @FAKES("noise", reads=())

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
+from trip_jax.learning.model import FlatModel
 from trip_jax.settings.renamed import renamed
 
 
@@ -18,8 +19,8 @@ class Messages:
     mailbox.py; where a device holds a `Part`, H more.
     """
 
-    before: Array  # [R, P] theta^(t)
-    trained: Array  # [R, P] theta^(t+1/2)
+    before: Array  # [R, P] theta^(t); [R, S] where a part stays a client's own
+    trained: Array  # [R, P] theta^(t+1/2), likewise
     accuracy: Array  # [R] v^(t), of the sender's true theta^(t)
     unsent: Array  # [R] bool, whether theta^(t+1/2) does not arrive, and is not mixed
     altered: Array  # [F] int32 rows whose theta^(t) may differ from the sender's true one
@@ -46,6 +47,32 @@ class Messages:
 
 
 @struct.dataclass
+class Kept:
+    """What of models stays their owners' and is neither sent nor mixed, see `FlatModel.own`.
+
+    In Eq. 5 it is of training if the owner belongs to the coalition, and else from before.
+    """
+
+    before: Array  # [n, O] of theta^(t)
+    trained: Array  # [n, O] of theta^(t+1/2)
+
+    @staticmethod
+    def of(model: FlatModel, before: Array, trained: Array) -> "Kept | None":
+        """That of models [n, P]; None where everything is sent."""
+        earlier, later = model.own(before), model.own(trained)
+        return None if earlier is None or later is None else Kept(earlier, later)
+
+    def after(self, mixed: Array) -> Array:
+        """Whole models [n, P] of clients that have trained, from mixtures [n, S]."""
+        return jnp.concatenate([mixed, self.trained], axis=1)
+
+    def of_coalitions(self, mixed: Array, client: Array, inside: Array) -> Array:
+        """Whole models [b, P] of a client from mixtures [b, S], if it is `inside` [b] or not."""
+        own = jnp.where(inside[:, None], self.trained[client], self.before[client])
+        return jnp.concatenate([mixed, own], axis=1)
+
+
+@struct.dataclass
 class Inbox:
     """The models that clients can evaluate in a round: their own true ones, and those received."""
 
@@ -53,6 +80,7 @@ class Inbox:
     sent: Messages
     filtered: Array  # [n, M] bool, whether one's own theta^(t) stands for the received one
     trained_as_sent: bool = struct.field(pytree_node=False, default=False)  # as in `Rules`
+    kept: Kept | None = None  # None where everything is sent
 
     @property
     def own_trained(self) -> Array | None:

@@ -67,7 +67,9 @@ def accuracy(run: xarray.Dataset) -> Figure:
 
     Round 0 is the model that all start from, which older runs do not tell.
     """
-    figure, axes = _new_figure("Test accuracy of the clients' models", run.title, 3.5, 2.6)
+    measured = meaning.first_of_models(run.attrs.get("contribution_utility", "accuracy"))
+    title = f"{measured[0].upper()}{measured[1:]} of the clients' models"
+    figure, axes = _new_figure(title, run.title, 3.5, 2.6)
     rounds, values = run["round"].values, run.accuracy.values
     if "initial_accuracy" in run:
         start = np.full((1, values.shape[1]), run.initial_accuracy)
@@ -79,7 +81,9 @@ def accuracy(run: xarray.Dataset) -> Figure:
     axes.fill_between(rounds, *band, color=HONEST, alpha=0.25, lw=0, label="± standard deviation")
     for extreme, label in ((values.min(axis=1), "min and max"), (values.max(axis=1), None)):
         axes.plot(rounds, extreme, color=MUTED, ls="--", lw=0.7, marker=marker, ms=2, label=label)
-    axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
+    axes.set(xlabel="round", ylabel=measured)
+    if measured == meaning.first_of_models("accuracy"):
+        axes.set(ylim=(0, 1))
     axes.set_xlim(0, rounds[-1] + 0.02 * max(rounds))
     axes.xaxis.set_major_locator(_whole_numbers(8))
     axes.yaxis.grid(True, linewidth=0.4, alpha=0.5)

@@ -267,7 +267,9 @@ def _run_alone_or_first(
     with (
         Tracked(tracker, config.track) as tracked,
         RoundLog(folder, past, simulation.topology.wave) as log,
-        RoundProgress(rounds, config.n_clients, done) as progress,
+        RoundProgress(
+            rounds, config.n_clients, done, utility=config.contribution.utility
+        ) as progress,
         Interruption("the round") as interruption,
     ):
         reporting = _Reporting(

@@ -13,7 +13,13 @@ GAINS = {
     "f1": "macro F1 score of the test set",
     "auc": "area under the ROC curve of the test set",
     "perplexity": "decrease of test perplexity",
+    "r2": "R² on the test set",
+    "mse": "decrease of the mean squared error on the test set",
+    "mae": "decrease of the mean absolute error on the test set",
 }
+REGRESSION = {"r2", "mse", "mae"}
+"""Utilities of runs whose models answer numbers."""
+
 NUMBER, NAT = "1", "nat"  # a number without unit, and that of a loss
 
 RULE = "rule "
@@ -57,10 +63,22 @@ def _gain(utility: str, unit: Unit) -> str:
     return f"the mean of {', '.join(first)} and {last}" if first else last
 
 
+def is_of_numbers(utility: str) -> bool:
+    """Whether models of a run by this utility answer numbers."""
+    return bool(REGRESSION & set(utility.split("+")))
+
+
+def first_of_models(utility: str) -> str:
+    """What the variable `accuracy` of a run of this utility says of models."""
+    return "R² on the test set" if is_of_numbers(utility) else "test accuracy"
+
+
 def of_models(utility: str) -> str:
     """What the third utility of a run says of a client's model."""
     if utility == "probability":
         return "mean probability that the client's model gives to the true class"
+    if utility == "mae":
+        return "negative mean absolute error of the client's model on the test set"
     if utility == "perplexity":
         return "negative perplexity of the client's model on the test set"
     return f"{utility} of the client's model on the test set"

@@ -11,6 +11,7 @@ from trip_jax.data.partition import Partition, distribute
 from trip_jax.data.sources import DatasetConfig, load_dataset
 from trip_jax.learning.devices import available
 from trip_jax.learning.model import Model
+from trip_jax.learning.targets import Targets
 from trip_jax.learning.training import Training
 from trip_jax.protocol.methods.facts import TRIP
 from trip_jax.settings.own_code import short_name
@@ -65,7 +66,9 @@ def lay_out(config: Config) -> Parts:
             graph that can't be drawn.
     """
     dataset = load_dataset(config.dataset, config.seed)
-    model = config.model.build(dataset.train_images.shape[1:], dataset.n_classes)
+    labels = dataset.train_labels
+    n_outputs = dataset.n_classes or Targets.of(labels).n_outputs(labels)
+    model = config.model.build(dataset.train_images.shape[1:], n_outputs)
     federation = distribute(
         dataset,
         config.n_clients,

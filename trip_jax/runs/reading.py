@@ -11,6 +11,7 @@ import numpy as np
 from trip_jax.runs.dataset import SCHEMA, lcv_by_contributor
 from trip_jax.runs.foreign import load_netcdf, read_json, require_schema
 from trip_jax.runs.labels import NAME, names_of
+from trip_jax.runs.meaning import first_of_models
 from trip_jax.runs.plots import Plots
 from trip_jax.runs.propagation import rows_of_phi
 from trip_jax.runs.scores import client_table, html_of, in_a_few_lines
@@ -39,7 +40,9 @@ class Run:
     def __repr__(self) -> str:
         run = self.data
         liars = np.flatnonzero(run.liar.values).tolist()
-        out = in_a_few_lines(run.accuracy.values, run.score.values, liars, self.names)
+        measured = first_of_models(run.attrs.get("contribution_utility", "accuracy"))
+        found = run.accuracy.values, run.score.values, liars, self.names
+        out = in_a_few_lines(*found, measured)
         return f"Run({run.title!r})\n{out}"
 
     def _repr_html_(self) -> str:

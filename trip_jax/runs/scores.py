@@ -77,15 +77,17 @@ def in_a_few_lines(
     scores: np.ndarray | None,
     liars: Sequence[int],
     names: Sequence[str] | None,
+    measured: str = "test accuracy",
 ) -> str:
     """What came out of a run: accuracy, and the highest and lowest scores.
 
     Args:
         accuracy: [T, n] of the clients' models after each round.
         scores: [n]; None: they are left out.
+        measured: what stands in place of accuracy.
     """
     rounds, n = accuracy.shape
-    final = f"test accuracy {accuracy[-1].mean():.3f} ± {accuracy[-1].std():.3f}"
+    final = f"{measured} {accuracy[-1].mean():.3f} ± {accuracy[-1].std():.3f}"
     text = f"{final} after {counted(rounds, 'round')} with {counted(n, 'client')}"
     return text if scores is None else f"{text}\n{describe_scores(scores, liars, names)}"
 

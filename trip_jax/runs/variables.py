@@ -113,13 +113,13 @@ VARIABLES = (
     Variable(
         "initial_accuracy",
         (),
-        "test accuracy of the model that all start from",
+        "{first utility} of the model that all start from",
         lambda view: view.result.initial[ACCURACY],
     ),
     OfRecord(
         "accuracy",
         OF_ROUND,
-        "test accuracy of the client's model",
+        "{first utility} of the client's model",
         lambda record: record.utility[..., ACCURACY],
     ),
     OfRecord(
@@ -127,7 +127,7 @@ VARIABLES = (
         OF_ROUND,
         "test loss of the client's model",
         lambda record: -record.utility[..., LOSS],
-        NAT,
+        "{unit of loss}",
     ),
     OfRecord(
         "{third utility}",

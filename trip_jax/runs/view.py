@@ -10,7 +10,16 @@ from trip_jax.learning.evaluation import THIRD
 from trip_jax.learning.utilities import columns, shown
 from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.methods.facts import GAIN, TRIP
-from trip_jax.runs.meaning import NAT, NUMBER, about_method, called, of_models, units
+from trip_jax.runs.meaning import (
+    NAT,
+    NUMBER,
+    about_method,
+    called,
+    first_of_models,
+    is_of_numbers,
+    of_models,
+    units,
+)
 from trip_jax.runs.standard_errors import standard_errors
 from trip_jax.runs.told_by import ToldBy
 from trip_jax.simulation.history import Result
@@ -38,6 +47,8 @@ class ResultView:
         third_utility = shown(columns(utility)[THIRD])
         self.words = {
             "level": federation.level_name,
+            "first utility": first_of_models(utility),
+            "unit of loss": NUMBER if is_of_numbers(utility) else NAT,
             "third utility": third_utility,
             "third utility of models": of_models(third_utility),
             "lcv": local(reporter),

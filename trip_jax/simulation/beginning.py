@@ -14,7 +14,8 @@ from trip_jax.data.federation import as_seen
 from trip_jax.learning.batches import default_batches
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.mesh import replicated
-from trip_jax.learning.utilities import columns
+from trip_jax.learning.targets import NUMBERS, Targets
+from trip_jax.learning.utilities import columns, require_of_task
 from trip_jax.programs import token_of
 from trip_jax.protocol import mailbox
 from trip_jax.protocol.aggregation import AnyRule, GradientTracking, PushSum
@@ -38,7 +39,11 @@ def learner_of(federation: Federation, mesh: Mesh) -> Learner:
     training, contribution = settings.training, settings.contribution
     rounds = 1 if training.rate is None else training.rounds
     examples = as_seen(data.images[:1])
-    flat = federation.model.in_shapes(examples.shape[1:], examples.dtype, replicated(mesh))
+    example = examples.shape[1:], examples.dtype
+    targets = Targets.of(data.labels)
+    require_of_task(contribution.utility, targets.task == NUMBERS)
+    given = *example, replicated(mesh), training.stays, targets
+    flat = federation.model.in_shapes(*given)
     judged = data.test_images if data.tests is None else data.test_images[data.tests[0]]
     client_batch, coalition_batch = default_batches(mesh, flat, judged)
     return Learner(
@@ -138,9 +143,9 @@ def start(
         key=key,
         round=jnp.int32(0),
         memory=Memory(
-            channel=rules.channel.start(models),
+            channel=rules.channel.start(learner.model.sent(models)),
             weighing=rules.weigh.start(n),
-            mailbox=mailbox.empty(models, n_earlier),
+            mailbox=mailbox.empty(learner.model.sent(models), n_earlier),
             correction=jnp.zeros_like(models) if tracks else None,
         ),
         earlier_phi=jnp.zeros((n_earlier, n, n)) if keeps_phi and n_earlier else None,

@@ -114,10 +114,12 @@ class Result:
     score_error: np.ndarray | None = None  # [n]
 
     def __repr__(self) -> str:
+        from trip_jax.runs.meaning import first_of_models
         from trip_jax.runs.scores import in_a_few_lines
 
         scores = None if self.phi is None else self.scores  # which would have to be traced
-        out = in_a_few_lines(self.accuracy, scores, self.liars.tolist(), self.names)
+        measured = first_of_models(self.contribution.utility)
+        out = in_a_few_lines(self.accuracy, scores, self.liars.tolist(), self.names, measured)
         return (
             f"Result({self.federation.in_words()})\n{out}\n"
             ".to_dataframe(), .plot.scores(), .plot.phi() and .plot.accuracy() show more"
@@ -187,7 +189,7 @@ class Result:
 
     @property
     def accuracy(self) -> np.ndarray:
-        """[T, n] test accuracy of every client's model after each round."""
+        """[T, n] test accuracy of every client's model after each round; R² in regression."""
         return np.asarray(self.records.utility)[..., ACCURACY]
 
 

@@ -119,7 +119,7 @@ def _work(rules: Rules, topology: Topology, learner: Learner) -> tuple[Any, Int[
     method, n_members = rules.contribute, np.asarray(topology.graphs.mask).sum(axis=-1)
     given = n_members, learner.evaluation_batch
     plays = method.method if isinstance(method, Beside) else method
-    if isinstance(plays, ByCoalitions) and plays_by_the_graph(rules) and not learner.own_tests:
+    if isinstance(plays, ByCoalitions) and plays_by_the_graph(rules) and not learner.personal:
         work: Any = plays.work(*given, topology.alike())
     else:
         work = method.work(*given)

@@ -70,9 +70,11 @@ class Prepared:
         self._follow(federation)
         require_arrivals(self.rules.channel, topology)
         numbers = self.placement.n_held * self.learner.model.theta.size, self.keeps_phi * self.n**2
-        if require_least(*numbers, mesh, settings.memory_limit):
+        held_once = bytes_of(self.learner.model.frozen)
+        if require_least(*numbers, mesh, settings.memory_limit, held_once):
             self.plan()
-        self.learner = replace(self.learner, model=self.learner.model.drawn(init_key))
+        drawn = self.learner.model.drawn(init_key, federation.model.frozen)
+        self.learner = replace(self.learner, model=drawn)
 
     def _follow(self, federation: Federation) -> None:
         """Take over the rules and liars of a federation of the same model, data and graphs."""
@@ -262,10 +264,9 @@ class Prepared:
         waiting = held, shapes.phi
         records = self._record_bytes(programs, shapes)
         limit = self.federation.settings.memory_limit
-        memory = shapes.memory
+        memory, frozen = shapes.memory, self.learner.model.frozen
         beside = memory.mailbox, memory.correction, shapes.earlier_phi, shapes.optimizer
-        limits = limit, bytes_of(beside)
-        planned = planned_memory(programs, *waiting, records, mesh, *limits)
+        planned = planned_memory(programs, *waiting, records, mesh, limit, bytes_of(beside), frozen)
         told = self.rules.contribute, self.training.rounds, self.n, self.learner
         return programs, with_conclusion(planned, *told, limit)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.memory import PlannedMemory
+from trip_jax.learning.utilities import is_of_numbers
 from trip_jax.protocol.state import Record
 from trip_jax.simulation.history import Snapshot, Timing
 from trip_jax.simulation.observer import Observer
@@ -24,16 +25,26 @@ SECONDS_A_LINE = 10.0
 class RoundProgress:
     """Reports each round with its mean accuracy, rates and the time left; a context manager.
 
+    In regression R² stands in place of accuracy.
+
     Args:
         rounds, n_clients: of the run.
         done: rounds that an earlier part of the run brought.
         leaves: whether the bar stays when the run is over.
         stream: where lines go if there is no bar; standard output by default.
+        utility: in which contributions are measured.
     """
 
     def __init__(
-        self, rounds: int, n_clients: int, done: int = 0, leaves: bool = True, stream: Any = None
+        self,
+        rounds: int,
+        n_clients: int,
+        done: int = 0,
+        leaves: bool = True,
+        stream: Any = None,
+        utility: str = "accuracy",
     ):
+        self._measured = "R²" if is_of_numbers(utility) else "accuracy"
         self._rounds, self._n_clients, self._done = rounds, n_clients, done
         self._leaves, self._stream = leaves, stream
         self._spent = 0.0
@@ -70,7 +81,7 @@ class RoundProgress:
         self._spent += timing.seconds
         left = self._spent / (t + 1 - self._done) * (self._rounds - t - 1)
         news = (  # the most important first
-            f"accuracy {accuracy.mean():.3f} ± {accuracy.std():.3f}",
+            f"{self._measured} {accuracy.mean():.3f} ± {accuracy.std():.3f}",
             f"{duration(left)} left",
             f"{_rate(self._n_clients / timing.training)} clients/s",
             f"{_rate(timing.coalitions / timing.evaluation)} coalitions/s",
@@ -127,7 +138,7 @@ class Shown(Observer):
 
 @contextmanager
 def shown(
-    progress: bool | None, rounds: int, n_clients: int, done: int
+    progress: bool | None, rounds: int, n_clients: int, done: int, utility: str
 ) -> Iterator[RoundProgress | None]:
     """The progress of a run that is started from Python; None if it is not to be shown.
 
@@ -137,7 +148,8 @@ def shown(
     if not (has_bars() if progress is None else progress):
         yield None
         return
-    with RoundProgress(rounds, n_clients, done, leaves=False, stream=sys.stderr) as shows:
+    given: dict[str, Any] = {"leaves": False, "stream": sys.stderr, "utility": utility}
+    with RoundProgress(rounds, n_clients, done, **given) as shows:
         shows.compile()
         yield shows
 

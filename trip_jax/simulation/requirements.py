@@ -5,9 +5,10 @@ import numpy as np
 
 from trip_jax.attribution.replay import samples
 from trip_jax.learning.privacy import RECORDS
+from trip_jax.learning.targets import CLASSES, Targets
 from trip_jax.protocol.adversaries import FalsePredictions
 from trip_jax.protocol.aggregation import PushSum, WeightedMean
-from trip_jax.protocol.attacks import Attack
+from trip_jax.protocol.attacks import Attack, LabelFlips
 from trip_jax.protocol.broadcast import Broadcast
 from trip_jax.protocol.defences import FilterByAccuracy
 from trip_jax.protocol.methods.facts import Sees
@@ -55,10 +56,14 @@ def require_that_fits(
         )
     pushes = isinstance(rules.aggregate, PushSum)
     if pushes or rules.tracks:
-        _require_whole_exchange(rules, settings.aggregation.kind, shards_models)
+        _require_whole_exchange(federation, rules, shards_models)
     told = rules.contribute
+    if (task := Targets.of(federation.data.labels).task) != CLASSES:
+        _require_classes(federation, rules, task)
     if federation.data.tests is not None:
         _require_own_judges(federation, rules, shards_models)
+    if settings.training.stays:
+        _require_own_parts(federation, rules, shards_models)
     method = f"contribution.method={settings.contribution.method}"
     if shards_models:
         plain = follows_the_graph(rules) and topology.wave is None
@@ -138,21 +143,20 @@ def require_that_fits(
     require(jax.process_count() == 1, f"{method} concludes in one process: leave out distributed.")
 
 
-def _require_whole_exchange(rules: Rules, kind: str, shards_models: bool) -> None:
-    """Refuse what breaks the sums over all clients that the weights of push-sum and trackers keep.
-
-    Args:
-        kind: of aggregation.
-    """
+def _require_whole_exchange(federation: Federation, rules: Rules, shards_models: bool) -> None:
+    """Refuse what breaks the sums over all clients that push-sum and trackers keep."""
+    settings, has_statistics = federation.settings, federation.model.trained is not None
     for is_so, mend in (
-        (rules.weigh != AsScheduled(), "trust=none"),
-        (not rules.channel.plain_learning, "channel=none or channel.learning=false"),
-        (shards_models, "shard_models=false"),
+        (bool(settings.training.stays), "set training.own=null and training.statistics=mixed"),
+        (rules.tracks and has_statistics, "choose a model without statistics"),
+        (rules.weigh != AsScheduled(), "set trust=none"),
+        (not rules.channel.plain_learning, "set channel=none or channel.learning=false"),
+        (shards_models, "set shard_models=false"),
     ):
         require(
             not is_so,
-            f"aggregation={kind} keeps sums over all clients, by the weights of the graph and "
-            f"models as they were trained: set {mend}.",
+            f"aggregation={settings.aggregation.kind} keeps sums over all clients, by the weights "
+            f"of the graph and models as they were trained: {mend}.",
         )
 
 
@@ -184,4 +188,52 @@ def _require_own_judges(federation: Federation, rules: Rules, shards_models: boo
             not is_so,
             f"{who}, and with dataset.test=own each client has a test set of its own: set "
             f"dataset.test=shared, or {mend}.",
+        )
+
+
+def _require_classes(federation: Federation, rules: Rules, task: str) -> None:
+    """Refuse what is about the classes of examples, where labels are numbers or of tokens."""
+    settings, told = federation.settings, rules.contribute
+    alone = told.method if isinstance(told, Beside) else told
+    flips = isinstance(rules.adversary, LabelFlips)
+    method = settings.contribution.method
+    for is_so, who, mend in (
+        (flips, "adversary=label_flips", "another adversary, such as sign_flips"),
+        (
+            Sees.PREDICTIONS in (told.sees, alone.sees) or method == "shapfed",
+            f"contribution.method={method}",
+            "another method, such as trip",
+        ),
+    ):
+        require(
+            not is_so,
+            f"{who} is about classes of examples, and labels are of {task}: choose {mend}.",
+        )
+
+
+def _require_own_parts(federation: Federation, rules: Rules, shards_models: bool) -> None:
+    """Refuse what looks at whole models of others, where a part of each stays its owner's."""
+    settings, told = federation.settings, rules.contribute
+    for is_so, who, mend in (
+        (
+            isinstance(rules.filter, FilterByAccuracy),
+            "defence.c1 evaluates the models of others",
+            "leave out C1",
+        ),
+        (
+            settings.adversary.kind != "none" and settings.adversary.fake == "evasive",
+            "adversary.fake=evasive evaluates models as others have them",
+            "choose another fake",
+        ),
+        (
+            not told.personal,
+            f"contribution.method={settings.contribution.method} looks at whole models of others",
+            "choose another method, such as trip",
+        ),
+        (shards_models, "shard_models=true divides whole models", "set shard_models=false"),
+    ):
+        require(
+            not is_so,
+            f"{who}, and a part of each stays its owner's: leave out training.own and "
+            f"training.statistics, or {mend}.",
         )

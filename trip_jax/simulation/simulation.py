@@ -197,7 +197,8 @@ class Simulation(Prepared):
         functions: Any = {"on_round": on_round, "on_start": on_start, "on_part": on_part}
         hears = as_observer(observer, "on_round", **functions)
         done = len(past.records) if past else 0
-        with shown(progress, self.training.rounds, self.n, done) as bar:
+        utility = self.contribution.utility
+        with shown(progress, self.training.rounds, self.n, done, utility) as bar:
             return self._run(Shown(bar, hears) if bar else hears, past, updates, rounds)
 
     def _run(

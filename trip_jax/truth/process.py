@@ -76,6 +76,10 @@ def mixing_rule(simulation: Simulation) -> AnyRule:
         f"adversary={simulation.adversary.kind} changes what is sent, which these executions do "
         "not repeat: leave it out.",
     )
+    require(
+        not simulation.learner.model.n_own,
+        "These executions mix whole models: leave out training.own and training.statistics.",
+    )
     return simulation.rules.aggregate
 
 
@@ -127,14 +131,22 @@ def exchanged(
     here: Neighbourhoods,
     present: Bool[Array, " n"] | None,
     attacked: Attacked | None = None,
+    n_own: int = 0,
 ) -> Float[Array, "H P"]:
     """Everyone's next models, and the messages that are kept, once those who train have.
 
     Args:
         present: who sends; None: everyone.
         attacked: who of those that train sends something else; None: nobody.
+        n_own: how many of the last numbers of a model stay its owner's.
     """
     n, own = len(trains), None
+    if n_own:
+        parts = models[:, :-n_own], trained[:, :-n_own]
+        mixed = exchanged(rule, *parts, trains, here, present, attacked)
+        kept = jnp.where(trains[:, None], trained[:, -n_own:], models[:n, -n_own:])
+        kept = jnp.concatenate([kept, models[n:, -n_own:]])
+        return jnp.concatenate([mixed, kept], axis=1)
     now, earlier = jnp.where(trains[:, None], trained, models[:n]), models[n:]
     if attacked:
         own = now

@@ -102,6 +102,7 @@ class Decentralised(Process):
     rule: AnyRule
     n_earlier: int = 0
     attacked: Attacked | None = None
+    n_own: int = 0
 
     @classmethod
     def of(cls, simulation: Simulation) -> "Decentralised":
@@ -112,18 +113,19 @@ class Decentralised(Process):
         """
         require_plain_learning(simulation.rules, "Repeated executions")
         rule, training = simulation.rules.aggregate, simulation.training
+        attacked, n_own = Attacked.of(simulation), simulation.learner.model.n_own
         if isinstance(rule, GradientTracking):
-            alike = replace(
-                training, rounds=1, client_batch=None
-            )  # else it would not share programs
-            return Tracked(rule, 1, Attacked.of(simulation), alike)
-        return cls(rule, simulation.n_earlier, Attacked.of(simulation))
+            # Else it would not share programs.
+            alike = replace(training, rounds=1, client_batch=None)
+            return Tracked(rule, 1, attacked, training=alike)
+        return cls(rule, simulation.n_earlier, attacked, n_own)
 
     def mix(self, models, trained, trains, t, data, topology):
         train, present = train_now(trains, t, topology), topology.present_at(t)
         here = replace(topology.at(t), t=t)
         trained = moved(topology.factors_at(t), models[: len(trained)], trained)
-        return exchanged(self.rule, models, trained, train, here, present, self.attacked)
+        given = self.rule, models, trained, train, here, present
+        return exchanged(*given, self.attacked, self.n_own)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ class CGSV(ByNeighbourhood):
     """A member is worth how well its update points where all of them do."""
 
     unit = Unit("cosines summed over rounds")
+    personal = True
 
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M 1"]:
         directions = unit(near.updates)

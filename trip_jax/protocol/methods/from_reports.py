@@ -30,6 +30,7 @@ class TripAndWeights(WholeRun):
     costs = Costs(evaluations=COALITIONS, n_bytes=MODELS_AND_REPORT)
     sees = Sees.REPORTS
     reports_as = TRIP
+    personal = True
 
     @classmethod
     def build(cls, settings: Any) -> Method:

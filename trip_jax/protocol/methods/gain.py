@@ -25,6 +25,7 @@ class Gain(ByNeighbourhood):
     unit = GAIN
     costs = Costs(evaluations=2, n_bytes=MODELS_AND_REPORT)
     evaluated = 2
+    personal = True
 
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M U"]:
         gain = near.utility - learner.evaluate_rows(near.mixed_before[None])[0]

@@ -35,6 +35,7 @@ class Method(ABC):
         reports_as: the method by which clients report in each round, if that is another.
         same_training: whether it takes what training changes in a model for the same function of
             that model in every round.
+        personal: whether it can tell contributions where a part of every model stays its owner's.
         explained: sentences on what contributions are, for the page of a run. If it is empty, the
             page refers to the documentation, or quotes the first line of the class's docstring if
             the class is from outside the package.
@@ -47,6 +48,7 @@ class Method(ABC):
     sees: ClassVar[Sees] = Sees.NEIGHBOURS
     reports_as: ClassVar[str | None] = None
     same_training: ClassVar[bool] = False
+    personal: ClassVar[bool] = False
     explained: ClassVar[str] = ""
 
     @classmethod

@@ -27,6 +27,7 @@ class Neighbourhood:
     shares: Float[Array, " M"]  # W_ij; 0 for models that were lost, and where padded
     before: Float[Array, "M P"]  # models before training; its own where it accepts none
     trained: Float[Array, "M P"]  # models after it
+    # Whole models, also where a part of them stays the client's own:
     mixed_before: Float[Array, " P"]  # the mixture of the former: the model without this round
     mixed: Float[Array, " P"]  # the mixture of the latter: the next model
     utility: Float[Array, " U"]  # of the next model
@@ -62,12 +63,12 @@ class ByNeighbourhood(Method):
     def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         nearby, own, sent = here.neighbourhoods, inbox.own, inbox.sent
         filtered = inbox.filtered | nearby.itself
-        models = own.before, sent.before, sent.trained, inbox.own_trained
+        models = own.before, sent.before, sent.trained, inbox.own_trained, inbox.kept
 
         def work(rows: Any, shared: Any) -> tuple[Array, Array]:
             """What some clients find of their members, and the utilities of their next models."""
-            (before, sent_before, sent_trained, own_trained), t, data = shared
-            local = learner.on(data)
+            (before, sent_before, sent_trained, own_trained, kept), t, data, frozen = shared
+            local = learner.on(data, frozen=frozen)
 
             def client(row: tuple[Array, ...]) -> tuple[Array, Array]:
                 i, members, shares, filtered = row
@@ -76,7 +77,10 @@ class ByNeighbourhood(Method):
                 ends = jnp.array([[False], [True]]) & jnp.ones(len(members), bool)
                 none = jnp.zeros_like(filtered)
                 given = shares, trained, received, before[i], none, members == i, t
-                mixed_before, mixed = coalition_models(mix, ends, *given)
+                both = coalition_models(mix, ends, *given)
+                mixed_before, mixed = (
+                    both if kept is None else kept.of_coalitions(both, i, ends[:, 0])
+                )
                 judge = local.judging(i)
                 utility = judge.evaluate_rows(mixed[None])[0]
                 near = Neighbourhood(shares, received, trained, mixed_before, mixed, utility)
@@ -87,9 +91,8 @@ class ByNeighbourhood(Method):
 
         clients = jnp.arange(here.n_clients), nearby.rows, nearby.shares, filtered
         cost = nearby.mask.sum(axis=1)
-        lcv, utility = balanced_map(
-            learner.mesh, work, clients, (models, nearby.t, learner.data), cost
-        )
+        shared = models, nearby.t, learner.data, learner.model.frozen
+        lcv, utility = balanced_map(learner.mesh, work, clients, shared, cost)
         lcv = jnp.where(nearby.mask[..., None], lcv, 0)
         return Contributions(lcv, jnp.zeros_like(lcv), utility)
 

@@ -42,6 +42,7 @@ class ByCoalitions(Method):
     unit = GAIN
     reads: ClassVar[Sequence[str]] = ("normalization", "semivalue", "estimator", "budget")
     costs = Costs(evaluations=COALITIONS, n_bytes=MODELS_AND_REPORT)
+    personal = True
 
     semivalue: str
     normalization: str
@@ -111,9 +112,9 @@ def coalition_utilities(
     parts = learner.parts(2 * masks.shape[1] + 1) if isinstance(mix, WeightedMean) else 0
     parts = -(-parts // n_devices) * n_devices  # so that all have as many
 
-    def of_parts(d, inbox, here, rows, masks, data):
+    def of_parts(d, inbox, here, rows, masks, data, frozen):
         """What the parts d, d + D, ... of the d-th device add [R, U]."""
-        local = learner.on(data)
+        local = learner.on(data, frozen=frozen)
 
         def add(k, total):
             part = k * n_devices + d
@@ -127,15 +128,15 @@ def coalition_utilities(
         nothing = jnp.zeros((len(rows.client), N_UTILITIES))
         return lax.fori_loop(0, parts // n_devices, add, nothing)
 
-    def of_rows(d, inbox, here, rows, masks, data):
-        local = learner.on(data)
+    def of_rows(d, inbox, here, rows, masks, data, frozen):
+        local = learner.on(data, frozen=frozen)
 
         def look(mixed, clients):
             return local.evaluate_rows(mixed, clients if local.own_tests else None)
 
         return of_chunks(inbox, here, rows, masks, mix, look, d, n_devices)
 
-    given = inbox, here, rows, masks, learner.data
+    given = inbox, here, rows, masks, learner.data, learner.model.frozen
     if parts:
         table = gathered_map(learner.mesh, of_parts, *given).sum(axis=0)
     else:
@@ -169,9 +170,10 @@ def of_chunks(
     def mixtures(start):
         i = rows.client[start]
         members = here.rows[i]
-        return coalition_models(
+        coalitions = lax.dynamic_slice_in_dim(masks, start, rows.block)
+        mixed = coalition_models(
             mix,
-            lax.dynamic_slice_in_dim(masks, start, rows.block),
+            coalitions,
             shares[i],
             members_models(i, members, sent.trained, own_trained),
             sent.before[members],
@@ -180,6 +182,9 @@ def of_chunks(
             members == i,
             here.t,
         )
+        if inbox.kept is None:
+            return mixed
+        return inbox.kept.of_coalitions(mixed, i, (coalitions & (members == i)).any(axis=1))
 
     def chunk(k, table):
         start = (k * n_devices + d) * rows.chunk

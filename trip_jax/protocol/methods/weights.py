@@ -28,6 +28,7 @@ class Weights(ByNeighbourhood):
     costs = Costs(n_bytes=REPORT)
     sees = Sees.WEIGHTS
     sends_before = False
+    personal = True
 
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M 1"]:
         return near.shares[:, None]

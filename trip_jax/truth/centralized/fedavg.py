@@ -62,6 +62,11 @@ def require_fedavg(simulation: Simulation) -> None:
         "simulation with dataset.test=shared.",
     )
     require(
+        not simulation.learner.model.n_own,
+        "FedAvg's server has whole models, and here clients keep a part of theirs: leave out "
+        "training.own and training.statistics.",
+    )
+    require(
         not isinstance(simulation.rules.adversary, Attack),
         f"FedAvg is of honest clients: leave out adversary={simulation.adversary.kind}.",
     )
