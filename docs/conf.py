@@ -6,11 +6,10 @@ from importlib.metadata import version as installed
 from pathlib import Path
 
 import jax
-from sphinx.application import Sphinx
 
 jax.Array.__name__ = jax.Array.__qualname__ = "Array"  # not jaxlib._jax.Array
 typing.GENERATING_DOCUMENTATION = "trip_jax"  # type: ignore[attr-defined] # jaxtyping: short names
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 project = "trip_jax"
 author = "The trip_jax developers"
@@ -27,6 +26,7 @@ extensions = [
     "extensions.methods",
     "extensions.offline",
     "extensions.references",
+    "extensions.results",
 ]
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!trip_jax\.).*")]  # of ours only what has its full name
@@ -58,13 +58,3 @@ html_copy_source = False
 copybutton_exclude = ".linenos, .gp, .go"
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
-
-
-def leave_out_of_the_sidebar(app: Sphinx, _: object) -> None:
-    """Tables as commands wrote them are reached from the pages of results alone."""
-    if app.env.docname.startswith("results/files/"):
-        app.env.metadata[app.env.docname]["orphan"] = ""
-
-
-def setup(app: Sphinx) -> None:
-    app.connect("doctree-read", leave_out_of_the_sidebar)

@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-import pandas
 from PIL import Image
 
 from experiments import (
@@ -24,6 +23,7 @@ from experiments.borders import asked
 from experiments.broadcast import SETTINGS as OF_BROADCAST
 from experiments.compression import CompressionStudy
 from experiments.coverage import SETTINGS
+from experiments.harness import result_table
 from experiments.harness.command_line import Request
 from experiments.harness.report import Report
 from experiments.incentives import IncentiveStudy
@@ -37,7 +37,6 @@ from experiments.stability import StabilityStudy
 from experiments.topologies import BEYOND_THE_PAPER
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
-FILES = RESULTS / "files"
 BEYOND: dict[str, Callable[[list[str]], CellStudy]] = {
     "asynchrony": AsynchronyStudy,
     "borders": asked,
@@ -51,7 +50,6 @@ BEYOND: dict[str, Callable[[list[str]], CellStudy]] = {
     "stability": StabilityStudy,
 }
 OF_SPEED = {"benchmark": benchmark.SETTINGS, "scaling": scaling.SETTINGS, "peers": peers.SETTINGS}
-TABLES = sorted(set(FILES.glob("*.md")) - {FILES / "index.md"})
 
 
 def report_of(command: str) -> Report:
@@ -76,26 +74,26 @@ def report_of(command: str) -> Report:
             request.number("repeats", 3)
             request.number("examples", 32)
             request.numbers("clients", 8, 100, 1000)
-        return Report.of(request, FILES)
+        return Report.of(request, RESULTS)
     elif experiment == "step":
         request = Request(experiment, arguments, step.SETTINGS)
         request.one("dataset", "fashion_mnist")
         request.number("repeats", 5)
-        return Report.of(request, FILES)
+        return Report.of(request, RESULTS)
     elif experiment == "roofline":
-        return Report.of(Request(experiment, arguments, roofline.NAMES), FILES)
+        return Report.of(Request(experiment, arguments, roofline.NAMES), RESULTS)
     elif experiment == "adapters":
-        return Report.of(adapters.asked(arguments)[0], FILES)
+        return Report.of(adapters.asked(arguments)[0], RESULTS)
     elif experiment == "broadcast":
-        return Report.of(Request(experiment, arguments, OF_BROADCAST), FILES)
+        return Report.of(Request(experiment, arguments, OF_BROADCAST), RESULTS)
     elif experiment == "exchange_rates":
         request = Request(experiment, arguments, exchange_rates.SETTINGS)
         exchange_rates.asked(request)
-        return Report.of(request, FILES)
+        return Report.of(request, RESULTS)
     elif experiment == "coverage":
         request = Request(experiment, arguments, SETTINGS)
         request.one("scale", "cpu")
-        return Report.of(request, FILES)
+        return Report.of(request, RESULTS)
     else:
         own = ("method", "k", "draws", "relays", "distribution", "fraction", "amount")
         study = SmallWorldStudy(experiment, arguments, own, fixed={})
@@ -103,27 +101,23 @@ def report_of(command: str) -> Report:
     return study.report(*which)
 
 
-def test_a_file_is_called_as_its_command_calls_it() -> None:
-    for table in TABLES:
-        (command,) = re.findall(r"^Command: `(.*)`$", table.read_text(), re.MULTILINE)
-        report = report_of(command)
-        assert (report.stem.name, report.command) == (table.stem, command)
-        rows = table.with_suffix(".csv")
-        if rows.exists():
-            assert pandas.read_csv(rows).command.dropna().tolist() == [command]
-        figures = (FILES / f"{table.stem}{ending}.png" for ending in ("", "_scatter", "_sweeps"))
-        for figure in filter(Path.exists, figures):
-            with Image.open(figure) as image:
-                assert image.info["Description"] == command
+def test_each_run_is_of_a_command_that_writes_it() -> None:
+    runs = result_table.runs()
+    for command in runs.command:
+        assert report_of(command).command == command
+    assert runs.run.is_unique and runs.command.is_unique and (runs.machine != "").all()
+    for figure in (RESULTS / "figures").iterdir():
+        with Image.open(figure) as image:
+            assert image.info["Description"] in set(runs.command), figure.name
 
 
-def test_pages_link_to_what_is_there_and_the_index_to_every_file() -> None:
-    for page in (*RESULTS.glob("*.md"), FILES / "index.md"):
-        links = re.findall(r"\]\(([^)#]+)", page.read_text())
+def test_pages_link_to_what_is_there_and_show_every_figure() -> None:
+    pages = {page: page.read_text() for page in RESULTS.glob("*.md")}
+    for page, text in pages.items():
+        links = re.findall(r"\]\(([^)#]+)", text)
         assert [link for link in links if not (page.parent / link).exists()] == [], page.name
-    names = {path.name for path in FILES.iterdir()} - {"index.md"}
-    assert names == {link for link in links if "/" not in link}
-    assert max(map(len, names)) <= 40
+    shown = set(re.findall(r"\]\(figures/([^)]+)\)", "".join(pages.values())))
+    assert shown == {path.name for path in (RESULTS / "figures").iterdir()}
 
 
 def test_a_page_opens_with_its_answer_in_one_sentence() -> None:

@@ -1,15 +1,15 @@
 """The units of Tables I and II: parts of their cells, and the baselines of Table I."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas
 
+from experiments.harness.result_table import rows as kept_rows
+from experiments.harness.result_table import run_of
 from experiments.paper.attributions import BEST, NULLS
 from experiments.paper.cells import Cell, CellStudy
 from experiments.paper.drawn_truths import rows_over_draws
@@ -33,15 +33,6 @@ CELLS = (
 
 MEASURES = {"distance": "cosine distance", "centred": "Pearson", "relative": "relative error"}
 UTILITIES = ("accuracy", "loss")
-
-FILES = Path(__file__).parents[3] / "docs" / "results" / "files"
-"""Results that stand beside the documentation."""
-
-
-@cache
-def commanded(path: Path) -> str:
-    """The command of a report, which stands in its first row."""
-    return str(pandas.read_csv(path, nrows=1, keep_default_na=False).command[0])
 
 
 @dataclass(frozen=True)
@@ -191,17 +182,14 @@ class CellUnits:
         return TABLE_2.get((dataset, topology, row["method"]), "")
 
     def _imported(self, unit: Unit) -> tuple[Sequence[Row], str] | None:
-        """The rows of a report of the same command that stands beside the documentation."""
-        for path in sorted(FILES.glob("topologies_paper_*.csv")):
-            if commanded(path) != unit.command:
-                continue
-            frame = pandas.read_csv(path)
-            part = unit.name.rpartition("/")[2]
-            if part == "run":
-                text = path.with_suffix(".md").read_text()
-                found = re.search(r"^\| accuracy \| ([\d.]+) \|$", text, re.MULTILINE)
-                return (self._accuracy(float(found[1])) if found else []), path.name
-            of_trip = frame.method == TRIP
-            wanted = of_trip if part == "truth" else frame.method.isin((BEST, *NULLS))
-            return self._distances(frame[wanted]), path.name
-        return None
+        """The rows that the table of results has of the same command."""
+        if (name := run_of(unit.command)) is None:
+            return None
+        frame = kept_rows(name)
+        part = unit.name.rpartition("/")[2]
+        if part == "run":
+            reached = frame.accuracy.dropna()
+            return (self._accuracy(float(reached.iloc[0])) if len(reached) else []), name
+        of_trip = frame.method == TRIP
+        wanted = of_trip if part == "truth" else frame.method.isin((BEST, *NULLS))
+        return self._distances(frame[wanted]), name

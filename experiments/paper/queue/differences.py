@@ -9,10 +9,10 @@ from functools import cache
 
 import pandas
 
+from experiments.harness.result_table import rows as kept_rows
 from experiments.paper.measures import TRIP
-from experiments.paper.queue.cell_units import FILES
 
-DRAWS = "vs_shapley_cpu_101243"
+DRAWS = "vs_shapley/mlp-960"
 """The kept run over five draws of the data, of an MLP on Fashion-MNIST and a regular graph."""
 
 UNNAMED = {"noisy_images": " nor how strong its noise is"}
@@ -22,10 +22,10 @@ UNNAMED = {"noisy_images": " nor how strong its noise is"}
 @cache
 def scatter() -> dict[str, float]:
     """Standard deviation over draws of the data, relative to the mean, by distribution."""
-    rows = pandas.read_csv(FILES / f"{DRAWS}.csv")
+    rows = kept_rows(DRAWS)
     rows = rows[(rows.method == TRIP) & (rows.utility == "accuracy") & (rows.truth == "accuracy")]
     rows = rows[rows.normalization == "paper"]
-    of_draws = rows.groupby("vs_shapley").distance
+    of_draws = rows.groupby("distribution").distance
     return dict(of_draws.std() / of_draws.mean())
 
 
@@ -45,7 +45,7 @@ def sentences(frame: pandas.DataFrame) -> Iterator[str]:
 
 def _why(distribution: str, topology: str, ours: float, its: float) -> str:
     by_draws, apart = scatter()[distribution], abs(ours - its) / its
-    file = f"[over five draws](files/{DRAWS}.md) it scatters by {by_draws:.0%} of its mean"
+    file = f"over five draws it scatters by {by_draws:.0%} of its mean"
     if apart <= by_draws:
         return f"the draw of the data explains it, for {file}, with fewer examples and an MLP."
     if topology != "regular":

@@ -18,7 +18,7 @@ from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation.progress import duration
 
 DOCS = Path(__file__).parents[3] / "docs" / "results"
-NUMBERS, UNITS, PAGE = "files/paper.csv", "files/paper_units.csv", "reproduce.md"
+NUMBERS, UNITS, PAGE = "paper.csv", "paper_units.csv", "reproduce.md"
 
 BEGIN = "<!-- written by python -m experiments.paper page -->"
 END = "<!-- end of what is written -->"
@@ -37,7 +37,7 @@ def publish(records: Records, units: Sequence[Unit], docs: Path = DOCS) -> None:
         InvalidSetting: the page has no place for them.
     """
     frame = table(records.all(), [unit.name for unit in units])
-    (docs / "files").mkdir(parents=True, exist_ok=True)
+    docs.mkdir(parents=True, exist_ok=True)
     write_table(frame, docs / NUMBERS)
     listed(units).to_csv(docs / UNITS, index=False)
     path = docs / PAGE
@@ -84,8 +84,8 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
     seeds = ", ".join(map(str, sorted(frame.seed.unique())))
     yield (
         "Cosine distance by accuracy, Eq. 4 as printed; in brackets the paper's; a dash where it "
-        f"is not run. Means over seeds ({seeds}). Nulls look at no coalition; the best is the one "
-        "that is nearest to the truth in a cell, and `equal` says the same of every client."
+        f"is not run. Means over seeds ({seeds}). The best null is the nearest to the truth in a "
+        "cell."
     )
     for dataset in datasets:
         yield f"{NAMES[dataset]}:"
@@ -96,9 +96,7 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
             yield "\n".join(found)
     yield "## Not run"
     yield (
-        f"{_whole(units)} What is left stands with its command; `out=outputs/paper/tables`, or "
-        "`out=outputs/paper/large` for 100 clients, lets it share what the queue keeps. Times are "
-        f"arithmetic: counted FLOP over the rates of {TWO_CORES.device} and of "
+        f"{_whole(units)} Times are counted FLOP over the rates of {TWO_CORES.device} and "
         f"{H200.device}, without loading and compiling."
     )
     yield markdown(_not_run(frame, units))
@@ -148,10 +146,11 @@ def _not_run(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[list[
         yield ["none", "–", "–", "–"]
     seed = left.unit.str.extract(r"/seed(\d+)/")[0]
     first = left[seed == "0"]
-    for command, rows in first.groupby("command", sort=False):
-        names = rows.unit.str.rpartition("/")
-        what = f"{names[0].iloc[0].removesuffix('/seed0')}: {', '.join(names[2])}"
-        yield [what, *_times(rows), f"`{command}`"]
+    parts = first.unit.str.split("/", expand=True)
+    for (claim, dataset), rows in first.groupby([parts[0], parts[1]], sort=False):
+        cases = ", ".join(dict.fromkeys(rows.unit.str.split("/").str[2]))
+        command = f"python -m experiments.paper only={claim}/{dataset}*seed0"
+        yield [f"{claim}, {NAMES[dataset]}: {cases}", *_times(rows), f"`{command}`"]
     for later, rows in left[seed != "0"].groupby(seed):
         command = f"python -m experiments.paper only=seed{later}"
         yield [f"all of seed {later}", *_times(rows), f"`{command}`"]

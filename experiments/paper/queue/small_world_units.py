@@ -12,9 +12,10 @@ from experiments.client_removal import HIGHEST, LOWEST, Removals, federations, r
 from experiments.correlation import PAPER
 from experiments.dishonest import LIES, scenarios, standings
 from experiments.harness.kept_runs import KeptRun
+from experiments.harness.result_table import rows as kept_rows
+from experiments.harness.result_table import run_of
 from experiments.harness.statistics import bootstrap, pearson, spearman
 from experiments.paper.measures import TRIP
-from experiments.paper.queue.cell_units import FILES, commanded
 from experiments.paper.queue.unit import Row, Unit, rows
 from experiments.paper.queue.work import Work, coalitions, evaluation, training
 from experiments.paper.small_world import SmallWorldStudy
@@ -135,10 +136,10 @@ class SmallWorldUnits:
             return self._coefficients(distribution, frame)
 
         def imported() -> tuple[Sequence[Row], str] | None:
-            for path in sorted(FILES.glob("correlation_paper_*.csv")):
-                if f"{commanded(path)} devices=1" == command:
-                    return self._coefficients(distribution, pandas.read_csv(path)), path.name
-            return None
+            if (name := run_of(command.removesuffix(" devices=1"))) is None:
+                return None
+            frame = kept_rows(name).rename(columns=lambda column: column.replace("_", " "))
+            return self._coefficients(distribution, frame), name
 
         settings = result_settings(self.config.calibrated()) | {"distribution.kind": distribution}
         unit = self._unit(

@@ -1,0 +1,135 @@
+"""The table of results: what is put in comes out, and a page that lacks a number is refused."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pandas
+import pytest
+
+from experiments.harness import result_table
+from experiments.results import results
+from trip_jax.settings.errors import InvalidSetting
+
+DOCS = Path(__file__).parents[1] / "docs"
+COMMAND = "python -m experiments.methods dataset=digits topology=star"
+ROWS = pandas.DataFrame(
+    {
+        "seed": [0, 1, 0, 1, 0, 1, 0, 1],
+        "utility": "accuracy",
+        "method": ["surrogate"] * 2 + ["equal"] * 2 + ["weights"] * 2 + ["TRIP-Shapley"] * 2,
+        "distance": [0.01, 0.03, 0.2, 0.4, 0.1, 0.3, 0.25, 0.15],
+        "own note": [None, "a"] * 4,
+        "command": [COMMAND, *[None] * 7],
+    }
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    result_table.put("methods/tiny", ROWS, tmp_path, machine="a laptop", seconds="2")
+    return tmp_path
+
+
+@pytest.fixture
+def extension(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[ModuleType]:
+    pytest.importorskip("sphinx", reason="pip install sphinx")
+    monkeypatch.syspath_prepend(str(DOCS))
+    from extensions import results as extension
+
+    monkeypatch.setattr(extension, "rows", lambda *names: result_table.rows(*names, folder=folder))
+    yield extension
+    for name in [name for name in sys.modules if name.split(".")[0] == "extensions"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_what_is_put_in_comes_out_beside_other_runs(folder: Path, tmp_path: Path) -> None:
+    other = pandas.DataFrame({"distance": ["far"], "command": ["python -m experiments.step"]})
+    result_table.put("step", other, folder)
+    back = result_table.rows("methods/", folder=folder)
+    pandas.testing.assert_series_equal(back.distance, ROWS.distance)
+    assert back.own_note.tolist()[1] == "a" and set(back.topology) == {"star"}
+    assert set(back.distribution) == {"iid"}  # as no other is told
+    line = result_table.runs(folder).set_index("run").loc["methods/tiny"]
+    assert (line.experiment, line.machine, line.seeds, line.rows) == (
+        *("methods", "a laptop", "0,1", "8"),
+    )
+    assert result_table.run_of(COMMAND, folder) == "methods/tiny"
+    assert result_table.run_of("python -m experiments.methods", folder) is None
+    result_table.remove("step", folder)
+    assert result_table.runs(folder).run.tolist() == ["methods/tiny"]
+
+
+def test_a_table_that_its_manifest_does_not_describe_is_refused(folder: Path) -> None:
+    listed = (folder / "results.csv").read_text()
+    result_table.put("methods/tiny", ROWS.assign(distance=0.5), folder)
+    (folder / "results.csv").write_text(listed)
+    with pytest.raises(InvalidSetting, match=r"is not what results\.csv beside it says"):
+        result_table.rows("methods/tiny", folder=folder)
+
+
+def test_the_command_lists_shows_adds_and_removes(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ROWS.to_csv(tmp_path / "more.csv", index=False)
+    results([f"add={tmp_path / 'more.csv'}", "run=methods/more", "machine=another"], folder)
+    results([], folder)
+    assert f"methods/more: 8 rows, {COMMAND}" in capsys.readouterr().out
+    results(["show=methods/more"], folder)
+    assert capsys.readouterr().out.splitlines()[0].startswith("run,distance,distribution,method")
+    results(["remove=methods/more"], folder)
+    for asked, said in {
+        ("show=nothing",): "no results of nothing",
+        ("remove=nothing",): "no results of nothing",
+        ("add=gone.csv", "run=a"): "no such file",
+        (f"add={tmp_path / 'more.csv'}", "run=A b"): "use small letters",
+        (f"add={tmp_path / 'more.csv'}",): "use small letters",
+        ("show=a", "remove=a"): "Ask for nothing",
+        ("machine=x",): "Ask for nothing",
+    }.items():
+        with pytest.raises(InvalidSetting, match=said):
+            results(asked, folder)
+    assert result_table.runs(folder).run.tolist() == ["methods/tiny"]
+
+
+def test_a_table_of_a_page_is_filled_in(extension: ModuleType) -> None:
+    columns = [
+        "+ distance: {distance .2 sd}, {distance .0 ahead} if utility=accuracy",
+        "+ in per cent: {distance .1%}",
+        "+ least, most: {distance .2 least}, {distance +.2 most}",
+        "+ nearest null, ratio: {distance .2 nearest}, {distance/seed .1}",
+    ]
+    rows = ["- ours: method=surrogate", "- D1: TRIP: method=TRIP-Shapley"]
+    lines = list(extension.table("methods/tiny", "topology=star", columns + rows, None))
+    assert lines == [
+        "|   | distance | in per cent | least, most | nearest null, ratio |",
+        "|---|---|---|---|---|",
+        "| ours | .02 ± .01, 1 | 2.0 % | .01, +.03 | .20, .0 |",
+        "| D1: TRIP | .20 ± .07, 0 | 20.0 % | .15, +.25 | .20, .4 |",
+    ]
+
+
+def test_a_page_without_its_numbers_is_refused(extension: ModuleType) -> None:
+    from sphinx.errors import SphinxError
+
+    column, row = "+ distance: {distance .2}", "- ours: method=surrogate"
+    with pytest.raises(InvalidSetting, match="no results of methods/other"):
+        list(extension.table("methods/other", "", [column, row], None))
+    with pytest.raises(SphinxError, match="no results of distance"):
+        list(extension.table("methods/tiny", "", [column, "- gone: method=shrunk"], None))
+    with pytest.raises(SphinxError, match="no column colour"):
+        list(extension.table("methods/tiny", "colour=red", [column, row], None))
+    (*_, last) = extension.table("methods/tiny", "", [column, "- gone: method=shrunk"], "–")
+    assert last == "| gone | – |"
+
+
+def test_pages_ask_for_runs_that_there_are() -> None:
+    listed = set(result_table.runs().run)
+    for page in (DOCS / "results").glob("*.md"):
+        for names in re.findall(r"^```\{results\} (.*)$", page.read_text(), re.MULTILINE):
+            for name in map(str.strip, names.split(",")):
+                assert any(
+                    one == name or one.startswith(name) * name.endswith("/") for one in listed
+                )
