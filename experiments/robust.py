@@ -28,6 +28,7 @@ from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.aggregation import AGGREGATIONS
 from trip_jax.protocol.attacks import ATTACKS
 
+RULES = tuple(name for name in AGGREGATIONS if name not in ("push_sum", "gradient_tracking"))
 NAMES = ("none", "label_flips", *ATTACKS)
 FIXED = {
     "aggregation": "Rules are compared here: say rule={value}.",
@@ -45,7 +46,7 @@ class RobustStudy(CellStudy):
     def __init__(self, arguments: Sequence[str]):
         names = ("rule", "attack", *COALITIONS)
         super().__init__("robust", arguments, names=names, fixed=FIXED)
-        self.rules = self.request.among("rule", tuple(AGGREGATIONS))
+        self.rules = self.request.among("rule", RULES)
         self.attacks = self.request.among("attack", NAMES)
 
 

@@ -462,6 +462,12 @@ class OracleInputs:
     orders: list[list[list[np.ndarray]]]
 
 
+def neighbourhoods_of(simulation: Simulation, t: int) -> topology.Neighbourhoods:
+    """Those of a round in NumPy, which looks arrays of any shape up without a program."""
+    here: topology.Topology = jax.tree.map(np.asarray, simulation.topology)
+    return here.at(t)
+
+
 def oracle_inputs(simulation: Simulation) -> OracleInputs:
     """What every function of the oracle needs."""
     data, training = simulation.data, simulation.training
@@ -471,7 +477,7 @@ def oracle_inputs(simulation: Simulation) -> OracleInputs:
         clients.append((np.asarray(data.images, float)[own], np.asarray(data.labels)[own]))
     neighbourhoods, orders = [], []
     for t in range(training.rounds):
-        here = jax.tree.map(np.asarray, simulation.topology.at(t))
+        here = neighbourhoods_of(simulation, t)
         neighbourhoods.append(
             [
                 {int(j): float(w) for j, w, real in zip(*rows, strict=True) if real}

@@ -97,7 +97,7 @@ def test_a_liar_whose_training_fails_keeps_its_model() -> None:
     np.testing.assert_array_equal(found, trained.at[2].set(0))
 
 
-def test_what_does_not_say_all_that_liars_do_is_refused() -> None:
+def test_what_does_not_say_all_that_liars_do_is_refused(kept_namesakes: None) -> None:
     LIES("silent", reads=())(lambda settings, v_threshold, divided: object())  # type: ignore[arg-type,return-value]
     try:
         with pytest.raises(InvalidSetting, match=r"LIES\('silent'\) makes must be a Lie, not"):

@@ -139,7 +139,8 @@ LATENCY[:, 4] = NEVER  # whose models nobody receives
 ASYNCHRONOUS: dict[str, Any] = {"training": LONGER, "schedule": scheduled(DURATIONS, LATENCY)}
 
 
-@pytest.mark.parametrize("normalization", ["paper", rarely("efficient")])
+@pytest.mark.thorough
+@pytest.mark.parametrize("normalization", ["paper", "efficient"])
 def test_waves_are_the_events(normalization: str) -> None:
     told = Contribution("loss", normalization=normalization)
     simulation, _ = judged(DURATIONS, LATENCY, "loss", training=LONGER, contribution=told)
@@ -277,6 +278,7 @@ def executed() -> tuple[Simulation, GroundTruth]:
     return simulation, decentralised_truth(simulation)
 
 
+@pytest.mark.thorough
 def test_repeated_executions_follow_the_same_schedule() -> None:
     simulation, truth = executed()
     assert simulation.n_earlier
@@ -317,6 +319,7 @@ def test_methods_of_the_whole_run_refuse(method: str) -> None:
         tiny(WORLD, contribution=Contribution("loss", method=method), **ASYNCHRONOUS)
 
 
+@pytest.mark.thorough
 def test_scores_without_phi_are_those_of_phi() -> None:
     told = Contribution("loss")
     kept = tiny(WORLD, contribution=told, **ASYNCHRONOUS).run()
@@ -326,6 +329,7 @@ def test_scores_without_phi_are_those_of_phi() -> None:
     np.testing.assert_allclose(without.rows_of_phi([4, 1]), kept.phi[[4, 1]], atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_goes_on_bit_for_bit() -> None:
     """From a state as checkpoints keep it."""
     settings = EVERYTHING | {"schedule": scheduled(DURATIONS, delays(5, 6, seed=1))}

@@ -33,6 +33,7 @@ def test_forms_of_the_cnn_are_timed_and_the_one_taken_is_named(
     assert ((table.least > 0) & (table.least <= table["median"])).all()
 
 
+@pytest.mark.thorough
 def test_parts_of_a_step_are_timed_beside_the_peaks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_point_that_ends_early_is_told(
         scaling(["clients=6", "devices=1", f"out={tmp_path}"])
 
 
+@pytest.mark.thorough
 def test_what_a_command_refuses_is_said(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match=r"There is no setting training\.epochs"):
         scaling(["clients=6", "devices=1", "training.epochs=1", f"out={tmp_path}"])

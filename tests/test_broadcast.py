@@ -211,6 +211,7 @@ def test_who_has_one_neighbour_cannot_equivocate() -> None:
     assert 0 < ends < 8
 
 
+@pytest.mark.thorough
 def test_reports_that_all_arrive_give_the_coordinators_phi() -> None:
     result = tiny(WORLD, protocol="broadcast", defence=DEFENCES["both"]).run()
     plain = tiny(WORLD, defence=DEFENCES["both"]).run()
@@ -221,6 +222,7 @@ def test_reports_that_all_arrive_give_the_coordinators_phi() -> None:
     assert result.broadcast.right.all()
 
 
+@pytest.mark.thorough
 def test_a_run_says_who_agrees(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trip_jax.runs.directory.draw_figures", lambda *_: None)
     settings = (*TINY, "protocol=broadcast", "protocol.liars=0.4", "hydra.run.dir=run")

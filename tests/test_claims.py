@@ -117,6 +117,7 @@ def test_what_counts_in_the_end_is_as_by_the_oracle(federation: Simulation) -> N
     assert replaced.any() and not replaced.all()
 
 
+@pytest.mark.thorough
 def test_a_run_with_liars_is_told_from_what_counts() -> None:
     """Models are as without lies; what a majority of honest receivers sees is the truth."""
     honest = tiny(CHANGING, contribution=TOLD)

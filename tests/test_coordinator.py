@@ -106,8 +106,11 @@ def test_many_arcs_in_any_order_are_a_product_of_matrices() -> None:
 def test_the_coordinator_sees_no_model() -> None:
     """Nothing that it is handed in a run is as large as a model, and its modules know none."""
     simulation = tiny(nx.star_graph(5), defence=Defence(c2=True), model=mlp(3, (60,)))
-    programs = simulation.compile(simulation.start())
-    learn, coordinate = (part.in_avals for part in (programs.learn, programs.coordinate))
+    state, programs = simulation.start(), simulation.placement.programs
+    told = Reports.none(simulation.schedule.arcs.client.shape[1])
+    given = state.phi, told, state.round, state.earlier_phi
+    learn = programs.learn.lower(*simulation.learning, state).in_avals
+    coordinate = programs.coordinate.lower(*simulation.coordinating, *given).in_avals
     n_parameters = simulation.learner.model.theta.size
     assert max(argument.size for argument in jax.tree.leaves(learn)) >= 6 * n_parameters
     assert max(argument.size for argument in jax.tree.leaves(coordinate)) < n_parameters

@@ -38,6 +38,7 @@ def test_costs_of_two_graphs_that_take_turns() -> None:
         assert (other["bytes_sent"]["reports"] == 0) == (method == "surrogate")
 
 
+@pytest.mark.thorough
 def test_sampled_neighbourhoods_count_what_is_drawn() -> None:
     sampled = tiny(
         nx.star_graph(5), contribution=Contribution(estimator="kernelshap", budget=40)

@@ -14,7 +14,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from tests.conftest import TINY, config_of, rarely, tiny, tiny_data
+from tests.conftest import TINY, Once, config_of, rarely, tiny, tiny_data
 from trip_jax import Adversary, Contribution, Defence, load_run
 from trip_jax.learning.device_maps import balanced_map
 from trip_jax.learning.devices import MAX_CORES
@@ -94,7 +94,8 @@ def test_four_devices_equal_one(settings: dict[str, Any]) -> None:
         np.testing.assert_allclose(found, expected, atol=1e-6)  # XLA rounds differently
 
 
-@pytest.mark.parametrize("truth", [decentralised_truth, rarely(centralised_truth)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("truth", [decentralised_truth, centralised_truth])
 def test_ground_truth_is_the_same_on_four_devices(truth: Any) -> None:
     data = tiny_data((12, 7, 16))
     one, four = (truth(tiny(data=data, devices=FOUR[:d])) for d in (1, 4))
@@ -155,7 +156,18 @@ def two_processes(folder: Path, *more: str, interrupted: bool = False) -> list[i
             process.kill()
 
 
-@pytest.mark.parametrize("shard_models", ["false", rarely("true")])
+def test_a_process_that_is_not_the_first_computes_the_same_and_writes_nothing(
+    once: Once, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = once("over", lambda folder: run(config_of(*TINY), folder))
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    summary = run(config_of(*TINY), tmp_path / "beside")
+    assert not list(tmp_path.iterdir())
+    np.testing.assert_array_equal(summary["scores"], load_run(alone).summary["scores"])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("shard_models", ["false", "true"])
 def test_two_processes_equal_one(tmp_path: Path, shard_models: str) -> None:
     run(config_of(*SHARED, "training.rounds=2", "devices=1"), tmp_path / "alone")
     given = "training.rounds=2", f"shard_models={shard_models}"

@@ -77,13 +77,14 @@ def shell(folder: Path, line: str, **environment: str) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name != "posix", reason="pipes are a shell's")
 @pytest.mark.parametrize(
     ("line", "environment"),
     [
         (f"{RUN} | head -1; exit ${{PIPESTATUS[0]}}", HOSTILE),
-        rarely(f"{RUN} <&- >&- 2>&-", {}),
-        rarely(f"{RUN} 2>&1 | true; exit ${{PIPESTATUS[0]}}", {"COLUMNS": "0"}),
+        (f"{RUN} <&- >&- 2>&-", {}),
+        (f"{RUN} 2>&1 | true; exit ${{PIPESTATUS[0]}}", {"COLUMNS": "0"}),
     ],
 )
 def test_neither_environment_nor_readers_change_a_run(

@@ -688,6 +688,7 @@ def test_help_tells_how_an_experiment_is_called(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 def test_too_many_clients_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
     for n, way_out in ((14, "set samples"), (17, "16 or less")):
         samples = ["samples=200"] * (n == 17)
@@ -696,6 +697,7 @@ def test_too_many_clients_are_refused_before_anything_is_trained(tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("unrendered")
 def test_other_utilities_alone_have_their_own_first_table(folder: Path) -> None:
     arguments = ["scale=smoke", "devices=1", "distribution=iid", f"out={folder}", "utility=loss"]
@@ -794,6 +796,7 @@ def test_a_run_under_other_defaults_is_not_taken_for_this_one(
             part(Cell(tmp_path, iid_config, "test"))
 
 
+@pytest.mark.thorough
 def test_interrupted_tables_of_fedavg_go_on(
     folder: Path,
     iid_config: Config,

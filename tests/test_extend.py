@@ -53,6 +53,7 @@ def learning_of(simulation: Simulation, state: State) -> Learned:
     return simulation.on_its_data(simulation.compile(state)).learn(state)
 
 
+@pytest.mark.thorough
 def test_a_semivalue(plain: Result) -> None:
     @SEMIVALUES("of_the_first")
     def joins_the_empty_coalition(m: int, s: int) -> float:
@@ -108,7 +109,8 @@ def test_own_rules_may_change_between_federations() -> None:
     found = []
     for attribute, in_module in ((0.05, 1), (0.01, 1), (0.01, 0.5)):
         most[0] = in_module
-        found.append(tiny(rules={"audit": Cut(attribute)}).run().records.adopted.max())
+        simulation = tiny(contribution="weights", rules={"audit": Cut(attribute)})
+        found.append(simulation.run().records.adopted.max())
     np.testing.assert_allclose(found, [0.05, 0.01, 0.005], rtol=1e-6)
 
 
@@ -126,6 +128,7 @@ def test_an_adversary() -> None:
     np.testing.assert_array_equal(records.reported[:, 0], records.lcv[:, 0, :, 0])
 
 
+@pytest.mark.thorough
 def test_a_defence(plain: Result) -> None:
     @dataclass(frozen=True)
     class Ceiling:
@@ -210,6 +213,7 @@ def test_a_lossy_channel(plain: Result) -> None:
         decentralised_truth(simulation)
 
 
+@pytest.mark.thorough
 def test_an_estimator_of_shapley_values() -> None:
     @dataclass(frozen=True)
     class Crude:

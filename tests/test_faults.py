@@ -137,6 +137,7 @@ def mount(*arguments: str) -> str:
     return done.stderr.strip()
 
 
+@pytest.mark.thorough
 def test_a_full_disk_loses_nothing(disk: Path, short: Path, command: Command) -> None:
     arguments = (*SHORT, "resume=auto", f"hydra.run.dir={disk / 'run'}")
     filler = disk / "filler"

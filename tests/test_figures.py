@@ -128,7 +128,7 @@ def legend_of(figure: Figure) -> list[str]:
     return [text.get_text() for text in legend.get_texts()] if legend else []
 
 
-FEW = ("liars", "hundred")
+FEW = ("liars",)
 
 
 @pytest.mark.parametrize("name", [*FEW, *map(rarely, (name for name in RUNS if name not in FEW))])

@@ -346,6 +346,7 @@ def test_an_isolated_node_brings_a_warning_from_python_and_from_a_file(tmp_path:
         laid_out(short, 5)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("quick_figures")
 def test_a_run_says_what_it_took_a_file_for(command: Command, tmp_path: Path) -> None:
     """In its line, in summary.json and on the page, which names clients as the file does."""

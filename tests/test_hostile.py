@@ -118,6 +118,7 @@ def failing(**settings: Any) -> Simulation:
     return simulation
 
 
+@pytest.mark.thorough
 def test_a_liar_whose_training_fails_is_left_out() -> None:
     """It mixes what it had before with what its neighbours send; they do without it."""
     liar = failing(adversary=Adversary("d2", clients=(1,)), defence=Defence(c1=True))
@@ -149,7 +150,7 @@ def test_what_stands_in_unused_slots_is_not_read() -> None:
     arcs = jax.tree.map(lambda field: field[0], neighbourhoods.arcs())
     here = neighbourhoods.at(0)
     told = Reports.of(here, arcs, here.weights, reported)
-    phi, verdict = coordinate(jnp.zeros((6, 6)), told, Defence(c2=True).audit())
+    phi, verdict = compiled_coordinate(jnp.zeros((6, 6)), told, Defence(c2=True).audit())
     assert np.isfinite(phi).all() and not verdict.flagged.any()
 
 

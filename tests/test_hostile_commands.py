@@ -125,7 +125,7 @@ def test_a_command_is_a_run_or_a_sentence(
     """The plain one and some others run whole, the rest to where a round would begin."""
     (tmp_path / "graph.txt").write_text("0 1\n1 2\n")
     ready = finished = 0
-    for seed in range(2000 if thorough else 20):
+    for seed in range(2000 if thorough else 12):
         chance = random.Random(seed)
         # The first is plain, and runs whole.
         arguments = [*TINY, *(["devices=all", *drawn(chance)] if seed else [])]

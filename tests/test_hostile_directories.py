@@ -117,7 +117,7 @@ def test_files_of_something_else_are_not_written_over(
     assert contents(tmp_path) == {f"run/{name}": b"[1, 2]"} and not list(tmp_path.rglob(LOCK))
 
 
-@pytest.mark.parametrize("name", ["figures", "checkpoints"])
+@pytest.mark.parametrize("name", [rarely("figures"), "checkpoints"])
 def test_folders_of_something_else_are_not_emptied(
     command: Command, tmp_path: Path, name: str
 ) -> None:
@@ -242,7 +242,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", ["cut", *map(rarely, sorted(set(DAMAGE) - {"cut"}))])
-@pytest.mark.parametrize("name", ["summary.json", "rounds.csv", "results.nc"])
+@pytest.mark.parametrize("name", [rarely("summary.json"), "rounds.csv", "results.nc"])
 def test_a_damaged_file_is_named_wherever_it_is_met(
     whole: Path,
     command: Command,

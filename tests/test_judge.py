@@ -523,6 +523,7 @@ def executed(cell: Cell, rows: list[int]) -> np.ndarray:
     return Executor(simulation, process).execute(simulation, cell.inside[rows])
 
 
+@pytest.mark.thorough
 def test_a_kept_truth_is_executed_again() -> None:
     """One client alone, and everyone, whose models are those of the run."""
     cell = next(one for one in benchmark().cells if one.name == "digits-sizes-line-1")

@@ -22,7 +22,7 @@ def test_the_cnn_has_the_papers_number_of_parameters(
     assert cnn().flat(jax.random.key(0), shape).theta.shape == (parameters,)
 
 
-@pytest.mark.parametrize("shape", [(8, 8, 1), (9, 7, 3)])
+@pytest.mark.parametrize("shape", [rarely((8, 8, 1)), (9, 7, 3)])
 def test_both_forms_of_the_cnn_agree(shape: tuple[int, int, int]) -> None:
     key = jax.random.key(0)
     images = jax.random.uniform(key, (5, *shape))
@@ -83,7 +83,7 @@ def test_the_forward_form_of_the_cnn_predicts_what_the_other_is_trained_for() ->
     np.testing.assert_allclose(predicted, jax.jit(model.apply)(model.theta, images), atol=1e-5)
 
 
-@pytest.mark.parametrize("hidden", [(5,), rarely((5, 3)), (4, 3, 5)])
+@pytest.mark.parametrize("hidden", [*map(rarely, ((5,), (5, 3))), (4, 3, 5)])
 def test_what_examples_see_of_a_model_mixes_as_models_do(hidden: tuple[int, ...]) -> None:
     model = mlp(4, hidden).flat(jax.random.key(0), (3, 3, 2))
 

@@ -108,6 +108,7 @@ def test_busy_time_is_what_streams_cover() -> None:
     assert math.isnan(busy_seconds([host, device]))
 
 
+@pytest.mark.thorough
 def test_the_experiment_writes_what_a_cpu_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,6 +157,7 @@ def test_rows_sum_to_what_a_model_gained(of: str, request: pytest.FixtureRequest
     assert abs(gain).max() > 0.1
 
 
+@pytest.mark.thorough
 def test_waves_are_followed() -> None:
     result = tiny(WORLD, contribution=TOLD, **ASYNCHRONOUS).run()
     gain = (np.asarray(result.records.utility)[-1] - result.initial)[:, LOSS]
@@ -192,6 +193,7 @@ def test_clients_who_say_the_same_get_the_same(federation: Simulation, start: np
 LINEAR: dict[str, Any] = {"model": mlp(3, ())}
 
 
+@pytest.mark.thorough
 def test_after_one_round_of_a_linear_model_it_is_the_truth() -> None:
     """Logits are mixed as models are, and all start from one model."""
     usual = Training(rounds=1, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0.5)

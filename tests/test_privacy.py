@@ -23,7 +23,6 @@ from tests.conftest import (
     follow,
     oracle_inputs,
     privacy_of,
-    rarely,
     refusal,
     tiny,
     tiny_data,
@@ -87,6 +86,7 @@ def executed() -> tuple[Simulation, GroundTruth]:
     return simulation, decentralised_truth(simulation)
 
 
+@pytest.mark.thorough
 def test_every_coalition_is_executed_with_the_noise_of_the_run() -> None:
     """Who does not train adds no noise either."""
     simulation, truth = executed()
@@ -178,7 +178,8 @@ def test_much_room_and_little_noise_change_little() -> None:
 OTHERS = "weights gain net_gain second_order dice dice_multi_hop cgsv shapfed fedif reconstruction"
 
 
-@pytest.mark.parametrize("method", ["surrogate", *map(rarely, OTHERS.split())])
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", ["surrogate", *OTHERS.split()])
 def test_every_method_tells_contributions_of_noised_models(method: str) -> None:
     told = Contribution("loss", method=method)
     found, plain = (tiny(WORLD, contribution=told, privacy=one).run() for one in (DP, NEARLY_NONE))
@@ -191,6 +192,7 @@ def test_clip_and_noise_are_traced() -> None:
     assert run_counting_work(tiny(WORLD, privacy=replace(DP, clip=0.5, epsilon=30.0)))[1] == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("quick_figures")
 def test_a_run_tells_what_it_spent(command: Command) -> None:
     settings = ("privacy=dp", "privacy.epsilon=40", "privacy.delta=1e-4", "training.rounds=2")

@@ -23,7 +23,7 @@ SIMULATOR = """
     Distribution Diverged GroundTruth InvalidSetting Model ModelConfig Observer Partition Privacy
     ProtocolConfig Record Reports Result Run Simulation Split State TopologyConfig Training Trust
     __version__ centralised_truth cnn decentralised_truth distribute from_flax load_dataset load_run
-    load_sweep mlp save_run topology trace
+    load_sweep lora mlp save_run topology trace
 """
 TOPOLOGY = """
     DURATIONS FAMILIES LATENCIES PARTICIPATIONS SCHEDULES WEIGHTS Arcs Clocks Neighbourhoods

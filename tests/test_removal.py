@@ -82,6 +82,7 @@ def nobody_or_two_gone(federation: Simulation) -> np.ndarray:
     return final_losses(federation, [], [1, 4])
 
 
+@pytest.mark.thorough
 def test_nobody_removed_is_the_run_itself(
     federation: Simulation, nobody_or_two_gone: np.ndarray
 ) -> None:
@@ -89,6 +90,7 @@ def test_nobody_removed_is_the_run_itself(
     np.testing.assert_allclose(nobody_or_two_gone[0], expected, rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_the_dummies_of_the_ground_truth_are_relays(
     federation: Simulation, nobody_or_two_gone: np.ndarray
 ) -> None:
@@ -107,6 +109,7 @@ def test_a_client_left_alone_keeps_its_model_whatever_its_own_weight() -> None:
     np.testing.assert_array_equal(alone.mask.sum(axis=1), 1)
 
 
+@pytest.mark.thorough
 def test_one_compilation_for_every_removal_and_seed() -> None:
     traced = []
 

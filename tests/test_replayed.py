@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tests.conftest import tiny
+from tests.conftest import rarely, tiny
 from tests.test_attribution import CHANGING
 from tests.test_predictions import LINEAR
 from trip_jax import Adversary, InvalidSetting, Training, decentralised_truth
@@ -55,7 +55,9 @@ def _looked_up(table: np.ndarray, inside: np.ndarray) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("method", REPLAYS)
+@pytest.mark.parametrize(
+    "method", ["predictions", *(rarely(one) for one in REPLAYS if one != "predictions")]
+)
 def test_a_replay_of_everyone_is_the_run(method: str) -> None:
     simulation = tiny(CHANGING)
     everyone = np.array([[False] * 6, [True] * 6])

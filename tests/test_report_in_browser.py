@@ -330,6 +330,7 @@ def test_a_comparison_can_be_looked_at(opened: Open, tmp_path: Path) -> None:
     assert [cells[0].split()[0] for cells in rows(page, "#scores")] == list(map(str, range(9)))
 
 
+@pytest.mark.thorough
 def test_many_runs_fit_or_scroll_beside_their_clients(opened: Open) -> None:
     for count, fits in ((20, True), (30, False)):
         rounds = pandas.DataFrame()

@@ -8,7 +8,17 @@ from pathlib import Path
 import pandas
 from PIL import Image
 
-from experiments import benchmark, false_predictions, peers, responses, roofline, scaling, step
+from experiments import (
+    adapters,
+    benchmark,
+    exchange_rates,
+    false_predictions,
+    peers,
+    responses,
+    roofline,
+    scaling,
+    step,
+)
 from experiments.asynchrony import AsynchronyStudy
 from experiments.borders import asked
 from experiments.broadcast import SETTINGS as OF_BROADCAST
@@ -74,8 +84,14 @@ def report_of(command: str) -> Report:
         return Report.of(request, FILES)
     elif experiment == "roofline":
         return Report.of(Request(experiment, arguments, roofline.NAMES), FILES)
+    elif experiment == "adapters":
+        return Report.of(adapters.asked(arguments)[0], FILES)
     elif experiment == "broadcast":
         return Report.of(Request(experiment, arguments, OF_BROADCAST), FILES)
+    elif experiment == "exchange_rates":
+        request = Request(experiment, arguments, exchange_rates.SETTINGS)
+        exchange_rates.asked(request)
+        return Report.of(request, FILES)
     elif experiment == "coverage":
         request = Request(experiment, arguments, SETTINGS)
         request.one("scale", "cpu")

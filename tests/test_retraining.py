@@ -124,12 +124,14 @@ def test_with_a_server_against_the_oracle() -> None:
             )
 
 
-@pytest.mark.parametrize("graph", ["star", *(rarely(graph) for graph in GRAPHS if graph != "star")])
+@pytest.mark.thorough
+@pytest.mark.parametrize("graph", GRAPHS)
 def test_the_grand_coalition_is_the_run_itself(graph: str) -> None:
     simulation, truth = decentralised(graph)
     assert_same_utilities(truth.utilities[-1], simulation.run().records.utility[-1])
 
 
+@pytest.mark.thorough
 def test_the_grand_coalition_with_a_server_is_fedavg_itself() -> None:
     simulation, truth = centralised()
     final = fedavg(simulation).models[-1:]

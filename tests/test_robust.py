@@ -242,7 +242,8 @@ def test_refusals(given: tuple[str, ...], said: str) -> None:
 
 
 def test_every_rule_is_held_against_loops() -> None:
-    assert {*RULES, "weighted_mean"} == set(AGGREGATIONS) - {"mine"}
+    linear = {"weighted_mean", "push_sum", "gradient_tracking"}
+    assert {*RULES, *linear} == set(AGGREGATIONS) - {"mine"}
     assert all(isinstance(settings.build(), Robust) for settings in RULES.values())
 
 

@@ -17,6 +17,7 @@ from experiments.benchmarks import roofline_check, timing
 from experiments.benchmarks.program_counts import Counts, counted
 from experiments.benchmarks.roofline_cases import Case, Program, Sizes, program_of
 from experiments.roofline import Peaks, roofline
+from tests.conftest import rarely
 from trip_jax.settings.errors import InvalidSetting
 
 TINY = Sizes(image=(8, 8, 1), samples=5 * 8, batch=4, tested=6, channels=(2, 3), hidden=4)
@@ -62,7 +63,7 @@ def test_a_kernel_reads_and_writes_what_it_touches() -> None:
     assert rows.nbytes * 2 <= both(sums, rows)["here"].bytes < rows.nbytes * 6
 
 
-@pytest.mark.parametrize("form", ["shifts", "direct"])
+@pytest.mark.parametrize("form", [rarely("shifts"), "direct"])
 def test_programs_do_the_networks_flop_in_few_calls(form: Any) -> None:
     """No layer is computed twice, and no loop over models or examples has come between."""
     evaluation = program_of(Case("evaluation", 5, form, "float32", 32), TINY)
@@ -126,6 +127,7 @@ def test_a_dry_run_goes_on_where_it_stopped(
         roofline([*ASKED, f"out={tmp_path}"])
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("tiny")
 def test_programs_are_timed_beside_their_floor_and_what_does_not_fit_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

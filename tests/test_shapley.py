@@ -202,6 +202,7 @@ def test_semivalues_differ_where_players_interact() -> None:
         np.testing.assert_allclose(game_values(together, semivalue), [share] * 3, rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_the_run_reports_the_semivalue_it_is_asked_for() -> None:
     """The middle of a line of three has m = 3; leave-one-out from the same three rounds of u."""
     graph = nx.path_graph(3)

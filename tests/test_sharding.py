@@ -145,7 +145,8 @@ def ring_of_eight(n_devices: int) -> Simulation:
     )
 
 
-@pytest.mark.parametrize("n_devices", [2, rarely(4)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("n_devices", [2, 4])
 def test_a_device_holds_its_part_and_is_sent_what_it_mixes(n_devices: int) -> None:
     """Eight clients in a ring: two others' models, whatever the number of devices."""
     simulation = ring_of_eight(n_devices)
@@ -227,7 +228,8 @@ def test_what_needs_all_models_is_refused(settings: dict[str, Any]) -> None:
         tiny(devices=FOUR[:2], shard_models=True, **settings)
 
 
-@pytest.mark.parametrize(("first", "then"), [(PARTS, WHOLE), rarely(WHOLE, PARTS)])
+@pytest.mark.thorough
+@pytest.mark.parametrize(("first", "then"), [(PARTS, WHOLE), (WHOLE, PARTS)])
 def test_a_run_goes_on_however_its_models_were_divided(
     first: dict[str, Any], then: dict[str, Any]
 ) -> None:

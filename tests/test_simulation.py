@@ -23,13 +23,14 @@ WORLD = nx.watts_strogatz_graph(N, 4, 0.3, seed=1)
 USUAL = Training(rounds=2, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0.5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "fake", "defence"),
     [
-        rarely("d1", "noise", Defence(c1=True)),
+        ("d1", "noise", Defence(c1=True)),
         ("d1d2", "sign_flipped", Defence(c1=True, c2=True)),
-        rarely("d1", "reinitialised", Defence()),
-        rarely("d2", "reinitialised", Defence(c2=True)),
+        ("d1", "reinitialised", Defence()),
+        ("d2", "reinitialised", Defence(c2=True)),
     ],
 )
 def test_models_are_the_same_bit_for_bit_under_every_adversary_and_defence(
@@ -52,7 +53,8 @@ def test_without_a_lie_there_is_nothing_to_defend_against() -> None:
     np.testing.assert_array_equal(guarded.phi, honest.phi)
 
 
-@pytest.mark.parametrize("settings", [{"coalition_batch": 2}, rarely({"coalition_batch": 64})])
+@pytest.mark.thorough
+@pytest.mark.parametrize("settings", [{"coalition_batch": 2}, {"coalition_batch": 64}])
 def test_coalition_batch_changes_only_rounding(settings: dict[str, int]) -> None:
     graphs = [WORLD, nx.star_graph(N - 1)]
     one = tiny(graphs, contribution=Contribution(utility="loss", coalition_batch=1)).run()
@@ -61,6 +63,7 @@ def test_coalition_batch_changes_only_rounding(settings: dict[str, int]) -> None
     np.testing.assert_allclose(many.phi, one.phi, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_client_batch_changes_only_rounding() -> None:
     results = [
         tiny(training=replace(USUAL, client_batch=batch), contribution=Contribution("loss")).run()
@@ -70,12 +73,14 @@ def test_client_batch_changes_only_rounding() -> None:
     np.testing.assert_allclose(results[0].phi, results[1].phi, atol=2e-5)
 
 
+@pytest.mark.thorough
 def test_padding_of_clients_data_changes_nothing() -> None:
     plain, padded = (tiny(data=tiny_data(padding=p)).run() for p in (0, 11))
     np.testing.assert_array_equal(plain.models, padded.models)
     np.testing.assert_array_equal(plain.phi, padded.phi)
 
 
+@pytest.mark.thorough
 def test_relabelling_clients_permutes_the_result() -> None:
     """With one step an epoch the draws, which belong to a client's number, change nothing."""
     data, new = tiny_data(), np.random.default_rng(5).permutation(N)
@@ -281,6 +286,7 @@ def test_clients_data_that_does_not_fit_is_refused(change: dict[str, Any], words
         tiny(WORLD, data=replace(tiny_data(), **change))
 
 
+@pytest.mark.thorough
 def test_one_client_alone_trains_and_is_paid_for_all_of_it() -> None:
     alone = nx.empty_graph(1)
     result = tiny(

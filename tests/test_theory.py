@@ -1,6 +1,7 @@
 """When methods are exact: the claims of docs/theory.md that are not in test_attribution."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -80,17 +81,29 @@ def told(
         alone: whether client 0 accepts nobody's model before training, so that its own stands for
             all of them.
     """
-    here = build(matrix, np.ones(N)).at(0)
+    here = jax.tree.map(np.asarray, build(matrix, np.ones(N))).at(0)
     before, trained = (jnp.asarray(one, jnp.float32) for one in models)
+    found = compiled_lcv(method, learner, here, before, trained, alone)
+    psi = np.zeros((N, N))
+    for i, slot in np.argwhere(np.asarray(here.mask)):
+        psi[i, int(here.members[i, slot])] = found[i, slot, 0]
+    return psi
+
+
+@partial(jax.jit, static_argnames="method")
+def compiled_lcv(
+    method: ByNeighbourhood,
+    learner: Learner,
+    here: Any,
+    before: jax.Array,
+    trained: jax.Array,
+    alone: Any,
+) -> jax.Array:
     nobody = jnp.zeros(0, jnp.int32)
     own = Messages(before, trained, jnp.zeros(N), jnp.zeros(N, bool), nobody)
     filtered = jnp.zeros_like(here.mask).at[0].set(alone)
     now = Round(jnp.int32(0), None, here, None, None, None)
-    found = method(Inbox(own, own, filtered), now, WeightedMean(), learner)
-    psi = np.zeros((N, N))
-    for i, slot in np.argwhere(np.asarray(here.mask)):
-        psi[i, int(here.members[i, slot])] = found.lcv[i, slot, 0]
-    return psi
+    return method(Inbox(own, own, filtered), now, WeightedMean(), learner).lcv
 
 
 def played(learner: Learner, matrix: np.ndarray, models: Any, alone: bool = False) -> np.ndarray:
@@ -163,6 +176,7 @@ def test_trip_is_the_whole_truth_of_a_single_round_and_of_no_more() -> None:
         assert (abs(off).max() < 1e-5) == exact
 
 
+@pytest.mark.thorough
 def test_shapfed_is_the_same_by_any_utility() -> None:
     """And so is no Shapley value of any."""
     one, other = (

@@ -106,7 +106,8 @@ RUN = (*TINY, "training.rounds=3", "n_clients=5", "hydra.run.dir=run", "checkpoi
 SAMPLED = ("n_clients=7", "contribution=permutation", "contribution.budget=48")
 
 
-@pytest.mark.parametrize("more", [(), rarely(SAMPLED)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("more", [(), SAMPLED])
 def test_directories_do_without_phi(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:

@@ -150,7 +150,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert {path.name for path in tmp_path.iterdir()} <= {"run"}
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", ["tensorboard", *map(rarely, ("wandb", "mlflow"))])
 @pytest.mark.usefixtures("home")
 @pytest.mark.filterwarnings("ignore:codecs.open")  # by W&B, which Python 3.14 deprecates
 def test_a_package_keeps_a_run_that_went_on(name: str, tmp_path: Path) -> None:
@@ -212,7 +212,9 @@ class Recorder:
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], list[Any]]:
+def heard(
+    monkeypatch: pytest.MonkeyPatch, kept_namesakes: None, tmp_path: Path
+) -> Callable[[], list[Any]]:
     """What a tracker of the user's own was told by the run in run/."""
     monkeypatch.setattr(TRACKERS, "_named", dict(TRACKERS._named))
     TRACKERS("recorder")(Recorder)
@@ -248,6 +250,7 @@ def test_a_tracker_of_ones_own_hears_of_an_interrupted_run_and_of_its_end(
     ]
 
 
+@pytest.mark.thorough
 def test_a_tracker_hears_of_a_model_that_diverged(
     command: Command, heard: Callable[[], list[Any]]
 ) -> None:

@@ -56,7 +56,7 @@ def train(data: ClientData, client_batch: int = 1, keys: Any = None) -> tuple[An
     return trained(models, data, keys, client_batch)
 
 
-@pytest.mark.parametrize("client_batch", [1, 4])
+@pytest.mark.parametrize("client_batch", [1, rarely(4)])
 def test_padding_changes_nothing(client_batch: int) -> None:
     plain, losses = train(tiny_data(), client_batch)
     padded, padded_losses = train(tiny_data(padding=37), client_batch)
@@ -90,6 +90,7 @@ def test_bytes_are_pixels_divided_by_255() -> None:
     np.testing.assert_allclose(from_bytes, from_floats, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.thorough
 def test_the_cnn_trains_as_by_plain_steps_with_the_other_convolution() -> None:
     """Three steps of minibatch SGD, gradients taken through XLA's own convolution."""
     rng = np.random.default_rng(0)

@@ -96,6 +96,7 @@ def test_what_needs_a_usual_utility() -> None:
         tiny(contribution=Contribution("margin"), defence=Defence(c2=True))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("quick_figures")
 def test_a_run_by_a_mixture(command: Command) -> None:
     outcome = command(*TINY, f"contribution.utility={MIXTURE}", "hydra.run.dir=here")

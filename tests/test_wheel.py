@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from tests.conftest import Once, rarely
+from tests.conftest import Once
 from trip_jax import __version__
 from trip_node import __version__ as NODE_VERSION
 
@@ -130,6 +130,7 @@ def test_the_simulator_wants_nodes_that_no_index_has() -> None:
     assert public == __version__ and label
 
 
+@pytest.mark.thorough
 def test_installed_package_is_the_one_that_runs(site: Path, tmp_path: Path) -> None:
     """With the files that say what settings mean."""
     code = "from trip_jax.runs import schema; from trip_jax.node import report; "
@@ -144,10 +145,11 @@ def test_installed_package_is_the_one_that_runs(site: Path, tmp_path: Path) -> N
         assert words in shown.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        rarely([], (8, "digits", "sizes", "regular")),
+        ([], (8, "digits", "sizes", "regular")),
         (["+experiment=ws100"], (100, "fashion_mnist", "iid", "watts_strogatz")),
     ],
 )

@@ -13,6 +13,7 @@ from .data.partition import Partition as Partition
 from .data.partition import distribute as distribute
 from .data.sources import Dataset as Dataset
 from .data.sources import load_dataset as load_dataset
+from .learning.adapters import lora as lora
 from .learning.from_flax import from_flax as from_flax
 from .learning.model import Model as Model
 from .learning.model import Split as Split

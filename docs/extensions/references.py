@@ -30,6 +30,7 @@ WORDS = {
     "unit": "of contributions",
     "unit of reports": "of reports",
     "unit of lcv": "nat for the loss, 1 for others",
+    "unit of gain": "of the utility",
 }
 """What stands for the words in braces of a variable, which differ from run to run."""
 

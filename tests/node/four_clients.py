@@ -1,9 +1,12 @@
 """A federation of four clients, their keys and reports, and the service that takes these."""
 
 import json
+import socket
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from starlette.applications import Starlette
 from trip_node.cli.coordinate import main
 from trip_node.deployment.application import application
 from trip_node.deployment.ledger import Ledger
+from trip_node.deployment.listening import server_of
 from trip_node.deployment.service import Service
 from trip_node.deployment.ways import OfReports
 from trip_node.node import Report
@@ -74,6 +78,19 @@ def start(tmp_path: Path, keys: Path) -> Iterator[Start]:
     yield begin
     while running:
         running.pop().__exit__(None, None, None)
+
+
+@contextmanager
+def serving(app: Starlette) -> Iterator[int]:
+    """The application at a port of this machine."""
+    server = server_of(app)
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+        thread.start()
+        yield int(bound.getsockname()[1])
+        server.should_exit = True
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 def mixed(client: str, round: int, seed: int) -> tuple[str, ...]:

@@ -2,28 +2,26 @@
 
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("starlette", reason="pip install trip-node[serve]")
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from four_clients import NAMES, SIGNERS, keys, of_reports, report
+from four_clients import NAMES, SIGNERS, keys, of_reports, report, serving
 from trip_node.cli.coordinate import main
 from trip_node.deployment import answers, connections
 from trip_node.deployment.application import application
 from trip_node.deployment.ledger import Ledger
-from trip_node.deployment.listening import serve, server_of
+from trip_node.deployment.listening import serve
 from trip_node.node.admission import Federation
 from trip_node.node.sending import send
 from trip_node.protocol.defences import Defence
@@ -50,19 +48,6 @@ def port(keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     app.router.routes.append(Route("/long", long))
     with serving(app) as bound:
         yield bound
-
-
-@contextmanager
-def serving(app: Starlette) -> Iterator[int]:
-    """The application at a port of this machine."""
-    server = server_of(app)
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
-        thread.start()
-        yield int(bound.getsockname()[1])
-        server.should_exit = True
-        thread.join(60)
-        assert not thread.is_alive()
 
 
 def opened(port: int, said: bytes = b"") -> socket.socket:

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +21,6 @@ import pytest
 
 pytest.importorskip("starlette", reason="pip install trip-node[serve]")
 
-from accessibility import violations
 from four_clients import (
     C2,
     NAMES,
@@ -33,14 +31,11 @@ from four_clients import (
     hand_in,
     keys,
     mixed,
-    of_reports,
     report,
     start,
     wait_until_traced,
 )
-from test_connections import serving
 from trip_node.cli.coordinate import main
-from trip_node.deployment.application import application
 from trip_node.deployment.ledger import AHEAD, Ledger, Received
 from trip_node.node import Report
 from trip_node.node.admission import MOST_BYTES, Federation, order_to_close
@@ -375,30 +370,3 @@ def test_options_of_a_service(
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     assert message in capsys.readouterr().err
-
-
-def test_the_page_draws_scores_live(keys: Path, tmp_path: Path) -> None:
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if not chromium:
-        pytest.skip("no Chromium is installed")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    complaints: list[str] = []
-    ledger = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
-    app = application(of_reports(keys, ledger))
-    with serving(app) as port, sync_api.sync_playwright() as driver:
-        address = f"http://127.0.0.1:{port}"
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(address)
-        page.wait_for_selector("text=0 of 4")
-        for name in NAMES:
-            send(report(name), address, SIGNERS[name])
-        page.wait_for_selector("text=on round 2")
-        page.wait_for_selector("#scores td:has-text('%')", timeout=60_000)
-        assert sorted(page.locator("#scores tbody th").all_text_contents()) == sorted(NAMES)
-        assert page.title() == "f · contributions"
-        assert not violations(page)
-        browser.close()
-    assert not complaints

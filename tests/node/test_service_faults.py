@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import shutil
 import sqlite3
 import threading
 import time
@@ -33,7 +32,6 @@ from four_clients import (
     start,
     wait_until_traced,
 )  # fmt: skip
-from test_connections import serving
 from test_ledger import CHANGES
 from trip_node.deployment import answers, patience, service, tasks, tracing, ways
 from trip_node.deployment.application import application
@@ -42,7 +40,6 @@ from trip_node.deployment.service import Service
 from trip_node.node import Report
 from trip_node.node.admission import Federation, order_to_close
 from trip_node.node.sending import SIGNATURE
-from trip_node.node.signing import Signer
 from trip_node.protocol.defences import Defence
 
 __all__ = ["keys", "start"]  # fixtures
@@ -357,34 +354,3 @@ def test_a_slow_reader_of_proofs_holds_up_no_writer(tmp_path: Path, keys: Path) 
         assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
     assert [one["client"] for one in proofs] == ["2", "ann"]
     kept.end(note_time=False)
-
-
-def test_the_page_says_what_fails(keys: Path, tmp_path: Path) -> None:
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if not chromium:
-        pytest.skip("no Chromium is installed")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    kept = Ledger(tmp_path / "r.sqlite", Federation.read(keys))
-    app = application(of_reports(keys, kept))
-    with serving(app) as port, sync_api.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.goto(f"http://127.0.0.1:{port}")
-        page.wait_for_selector("text=0 of 4")
-        assert not page.locator("#failing").is_visible()
-        (tmp_path / "r.sqlite").unlink()
-        page.wait_for_selector("#failing:has-text('r.sqlite was deleted or replaced')")
-        browser.close()
-
-
-def test_reports_under_load_are_neither_refused_nor_lost(tmp_path: Path, thorough: bool) -> None:
-    """While readers poll every table and another program holds a lock on the ledger."""
-    module = "experiments.benchmarks.service_load"
-    load = pytest.importorskip(module, reason="the experiments need trip-jax").load
-    clients, lock = (100, 9) if thorough else (12, 1)
-    signers = {f"client {i}": Signer(i.to_bytes(32, "big")) for i in range(clients)}
-    rounds, readers = (10, 20) if thorough else (2, 4)
-    sent, read = load(tmp_path, signers, rounds, 8, 3, readers, lock)
-    assert len(sent) == clients * rounds and len(read) > readers
-    assert sent.refused.sum() == 0 == sent.lost.sum()
-    assert sent[sent["round"] == (rounds + 1) // 2].latency.max() > lock * 0.8  # the lock was felt

@@ -71,7 +71,7 @@ def evaluation_bytes(model: FlatModel, test_images: Array | jax.ShapeDtypeStruct
     """Bytes that the evaluation of one model needs: its largest operation's operands and result."""
     examples = jax.eval_shape(as_seen, test_images)
     with model.model.noting(model.shape, model.dtype):
-        program = jax.make_jaxpr(model.predict)(model.theta, examples)
+        program = jax.make_jaxpr(FlatModel.predict)(model, model.theta, examples)
     return max(_touched(program.jaxpr))
 
 

@@ -74,9 +74,16 @@ class Learner:
     given: optax.GradientTransformation | None = struct.field(pytree_node=False, default=None)
     counted: Bool[Array, " N_test"] | None = None
 
-    def on(self, data: ClientData, mechanism: Mechanism | None = None) -> "Learner":
-        """The learner with other arrays of data: those that one device is given to work with."""
-        return replace(self, data=data, mechanism=mechanism or self.mechanism)
+    def on(
+        self, data: ClientData, mechanism: Mechanism | None = None, frozen: Any = None
+    ) -> "Learner":
+        """The learner with other arrays of data: those that one device is given to work with.
+
+        Args:
+            frozen: parameters of the model, if it has any.
+        """
+        model = self.model if frozen is None else replace(self.model, frozen=frozen)
+        return replace(self, model=model, data=data, mechanism=mechanism or self.mechanism)
 
     @property
     def own_tests(self) -> bool:
@@ -110,8 +117,8 @@ class Learner:
         examples = jax.ShapeDtypeStruct((3, *model.shape), model.dtype)
         with model.model.noting(model.shape, model.dtype):
             logits, *_ = (
-                jax.eval_shape(form, model.theta, examples)
-                for form in (model.apply, model.predict, model.learn, model.trains)
+                jax.eval_shape(form, model, model.theta, examples)
+                for form in (FlatModel.apply, FlatModel.predict, FlatModel.learn, FlatModel.trains)
             )
         self._require_utility(logits)
         if self.model.targets.task == NUMBERS:
@@ -174,15 +181,20 @@ class Learner:
         keys: Key[Array, " R"],
         t: Int[Array, ""] | int,
         states: dict[str, Array] | None = None,
+        corrections: Float[Array, "R P"] | None = None,
     ) -> tuple[Float[Array, "R P"], Float[Array, " R"], dict[str, Array] | None]:
-        """`train` from optimiser states [R, ...], which it returns as training left them."""
+        """`train` from optimiser states [R, ...], which it returns as training left them.
+
+        Args:
+            corrections: added to every gradient; None: nothing.
+        """
 
         def work(rows: tuple[Any, ...], shared: tuple[Any, ...]) -> Any:
-            (starts, clients, keys, states), (models, t, *own) = rows, shared
-            return self.on(*own)._train_rows(models, clients, keys, starts, t, states)
+            (starts, clients, keys, *beside), (models, t, *own) = rows, shared
+            return self.on(*own)._train_rows(models, clients, keys, starts, t, *beside)
 
-        rows = jnp.arange(len(models)), clients, keys, states
-        shared = models, self._read(t), self.data, self.mechanism
+        rows = jnp.arange(len(models)), clients, keys, states, corrections
+        shared = models, self._read(t), self.data, self.mechanism, self.model.frozen
         cost = None if self.equal else self.data.sizes[clients]
         return cast(Any, balanced_map(self.mesh, work, rows, shared, cost))
 
@@ -193,9 +205,11 @@ class Learner:
         keys: Key[Array, " R"],
         starts: Int[Array, " R"] | None = None,
         t: Int[Array, ""] | int = 0,
+        corrections: Float[Array, "R P"] | None = None,
     ) -> Trained:
         """`train` on a single device, from models looked up by `starts` if it is given."""
-        trained, loss, _ = self._train_rows(models, clients, keys, starts, self._read(t), None)
+        given = starts, self._read(t), None, corrections
+        trained, loss, _ = self._train_rows(models, clients, keys, *given)
         return trained, loss
 
     def _read(self, t: Any) -> Any:
@@ -203,7 +217,14 @@ class Learner:
         return None if self.training.rate is None else t
 
     def _train_rows(
-        self, models: Array, clients: Array, keys: Array, starts: Any, t: Any, states: Any
+        self,
+        models: Array,
+        clients: Array,
+        keys: Array,
+        starts: Any,
+        t: Any,
+        states: Any,
+        corrections: Any = None,
     ) -> Any:
         training = self.training
         optimizer, params = self.optimizer, jax.eval_shape(self._trained, models[0])
@@ -225,6 +246,7 @@ class Learner:
                 t=t,
                 rounds=training.rounds,
                 states=None if states is None else state_of(optimizer, params, states),
+                corrections=corrections,
             )
         before = models if starts is None else models[starts]
         after = None if states is None else state_arrays(after)
@@ -238,20 +260,23 @@ class Learner:
         Args:
             clients: on whose test sets, where each client has its own; None: R = n.
         """
+        shared = self.data, self.model.frozen
         if not self.own_tests:
 
-            def work(models: Array, data: ClientData) -> Array:
-                return self.on(data).evaluate_rows(models)
+            def work(models: Array, given: tuple[ClientData, Any]) -> Array:
+                data, frozen = given
+                return self.on(data, frozen=frozen).evaluate_rows(models)
 
-            return cast(Array, balanced_map(self.mesh, work, models, self.data))
+            return cast(Array, balanced_map(self.mesh, work, models, shared))
         if clients is None:
             clients = jnp.arange(len(self.data.sizes))
             assert len(models) == len(clients)
 
-        def judged(rows: tuple[Array, Array], data: ClientData) -> Array:
-            return self.on(data).evaluate_rows(*rows)
+        def judged(rows: tuple[Array, Array], given: tuple[ClientData, Any]) -> Array:
+            data, frozen = given
+            return self.on(data, frozen=frozen).evaluate_rows(*rows)
 
-        return cast(Array, balanced_map(self.mesh, judged, (models, clients), self.data))
+        return cast(Array, balanced_map(self.mesh, judged, (models, clients), shared))
 
     def evaluate_rows(
         self, models: Float[Array, "R P"], clients: Int[Array, " R"] | None = None
@@ -280,22 +305,24 @@ class Learner:
     def logits(self, models: Float[Array, "R P"]) -> Float[Array, "R N_test classes"]:
         """What models say of the shared test set."""
 
-        def work(models: Array, data: ClientData) -> Array:
+        def work(models: Array, given: tuple[ClientData, Any]) -> Array:
+            local = self.on(given[0], frozen=given[1])
             with jax.default_matmul_precision(PRECISIONS[self.precision]):
                 return logits_of(
                     models,
-                    data.test_images,
-                    predict=self.model.predict,
+                    local.data.test_images,
+                    predict=local.model.predict,
                     batch=self.evaluation_batch,
                 )
 
-        return cast(Array, balanced_map(self.mesh, work, models, self.data))
+        shared = self.data, self.model.frozen
+        return cast(Array, balanced_map(self.mesh, work, models, shared))
 
     @property
     def n_logits(self) -> int:
         """How many numbers `logits` gives for a model."""
         examples = jax.ShapeDtypeStruct((1, *self.model.shape), self.model.dtype)
-        of_one = jax.eval_shape(self.model.predict, self.model.theta, examples)
+        of_one = jax.eval_shape(FlatModel.predict, self.model, self.model.theta, examples)
         return len(self.data.test_labels) * of_one.shape[-1]
 
     def judged(self, logits: Float[Array, "*R N_test classes"]) -> Float[Array, "*R 3"]:

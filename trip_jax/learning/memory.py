@@ -63,17 +63,19 @@ LARGE = "n_clients, the model's widths"
 WORKED_ON = "training.local_epochs, .batch_size, .client_batch, contribution.coalition_batch"
 
 
-def require_least(models: int, phi: int, mesh: Mesh, limit: float | None) -> bool:
+def require_least(models: int, phi: int, mesh: Mesh, limit: float | None, frozen: int = 0) -> bool:
     """Refuse a federation whose models alone, and phi, are more than the memory.
 
     Args:
         models, phi: how many numbers they are.
         limit: GiB that may be taken, whatever there is; None: what there is.
+        frozen: bytes of parameters that are held once.
 
     Returns:
         whether they are so large that all should be planned before any of it exists.
     """
-    needed = 4 * (3 * models + 2 * phi)  # models: last, next and trained; phi: last and next
+    # models: last, next and trained; phi: last and next
+    needed = 4 * (3 * models + 2 * phi) + frozen
     if _on_cpu(mesh):
         needed *= len(mesh.local_devices)
     without = ", or set keep_phi=false" * (2 * phi > 3 * models)
@@ -88,6 +90,7 @@ def planned_memory(
     mesh: Mesh,
     limit: float | None,
     beside: int = 0,
+    frozen: Any = None,
 ) -> PlannedMemory | None:
     """The memory that compiled programs take by the compiler's own plan; None where it has none.
 
@@ -99,6 +102,7 @@ def planned_memory(
         records: bytes of what is noted of all rounds.
         limit: as for `require_least`.
         beside: bytes of a state that wait beside models and phi.
+        frozen: parameters that are held once, which programs are given; shapes will do.
 
     Raises:
         InvalidSetting: it is more than there is.
@@ -109,8 +113,12 @@ def planned_memory(
         return None
     train, contribute, coordinate = map(_used, plans)
     of_models, of_phi = 4 * models.size, 4 * phi.size if phi is not None else 0
-    waiting = (of_phi, of_phi + of_models, 3 * of_models)  # models: last, next and trained
+    held_once = bytes_of(frozen)
+    # models: last, next and trained
+    waiting = (of_phi, of_phi + of_models, 3 * of_models + held_once)
     on_each = max(map(sum, zip((train, contribute, coordinate), waiting, strict=True))) + beside
+    if _on_cpu(mesh) and all(isinstance(one, Array) for one in jax.tree.leaves(frozen)):
+        on_each -= held_once  # which the process holds already
     copies = len(mesh.local_devices) if _on_cpu(mesh) else 1
     planned = PlannedMemory(int(copies * on_each), _held(mesh), records=records)
     _require(planned.total - planned.held, f"{LARGE}, {WORKED_ON}", mesh, limit)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import jax
@@ -67,17 +67,22 @@ class Model:
             statistics have moved on. None: `apply`, by which statistics stay.
         trained: the key of params under which all that is trained stands, everything else being
             statistics; None: all of params is trained.
+        frozen: parameters that all clients share and none trains, sends or mixes, held once: arrays
+            of any types in a pytree, or a function `(key, examples) -> arrays`. `init`, `apply`,
+            `predict` and `learn` are then given them as a last argument. Models that differ in
+            these arrays alone share compiled programs. None: there are none.
     """
 
-    init: Callable[[Array, Array], Params]
-    apply: Callable[[Params, Array], Array]
-    predict: Callable[[Params, Array], Array] | None = None
-    learn: Callable[[Params, Array], Array] | None = None
+    init: Callable[..., Params]
+    apply: Callable[..., Array]
+    predict: Callable[..., Array] | None = None
+    learn: Callable[..., Array] | None = None
     split: Split | None = None
     ours: bool = False
     sized: "Callable[[int], Model] | None" = None
     train: Callable[[Params, Array, Array], tuple[Array, Params]] | None = None
     trained: str | None = None
+    frozen: Any = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return f"Model(init={brief(self.init)}, apply={brief(self.apply)})"
@@ -92,6 +97,11 @@ class Model:
         require(
             self.split is None or isinstance(self.split, Split),
             f"Model.split must be a tj.Split, not {told(self.split)}.",
+        )
+        require(
+            self.frozen is None or not (self.split or self.train or self.trained),
+            "Model.split, .train and .trained are for models without frozen parameters: leave them "
+            "out, or frozen.",
         )
 
     def divided(self, params: Params) -> tuple[Params, Params]:
@@ -112,7 +122,7 @@ class Model:
 
         Args and raises: as `in_shapes`.
         """
-        return self.in_shapes(shape, dtype).drawn(key)
+        return self.in_shapes(shape, dtype).drawn(key, self.frozen)
 
     def in_shapes(
         self,
@@ -146,7 +156,10 @@ class Model:
         )
         with self.noting(shape, dtype):
             examples = jax.ShapeDtypeStruct((1, *shape), dtype)
-            params = jax.eval_shape(self.init, jax.random.key(0), examples)
+            given = jax.random.key(0), examples
+            frozen = frozen_shapes(self.frozen, *given, sharding=sharding)
+            beside = () if frozen is None else (frozen,)
+            params = jax.eval_shape(self.init, *given, *beside)
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
             require(
                 leaf.dtype == jnp.float32,
@@ -164,11 +177,14 @@ class Model:
             "Model.init gives no parameters, so there is nothing to train.",
         )
         theta: Any = jax.ShapeDtypeStruct((size,), jnp.float32, sharding=sharding)
-        given = self, tuple(shape), dtype
+        # Compiled programs hold what is static of a model, and should hold no large arrays.
+        functions = self if self.frozen is None else replace(self, frozen=None)
+        kept = functions, tuple(shape), dtype
         if not stays:
-            return FlatModel(theta, unravelling(params), *given, targets=targets)
+            plain = unravelling(params)
+            return FlatModel(theta, plain, *kept, targets=targets, frozen=frozen)
         ordered = Ordered.of(params, stays.of(params, self.trained))
-        return FlatModel(theta, ordered, *given, size - ordered.n_sent, targets)
+        return FlatModel(theta, ordered, *kept, size - ordered.n_sent, targets, frozen)
 
     @contextmanager
     def noting(self, shape: Sequence[int], dtype: Any) -> Iterator[None]:
@@ -203,6 +219,7 @@ class FlatModel:
     dtype: Any = struct.field(pytree_node=False)
     n_own: int = struct.field(pytree_node=False, default=0)
     targets: Targets = struct.field(pytree_node=False, default=Targets())
+    frozen: Any = None  # as `Model.frozen`, in arrays
 
     @property
     def n_sent(self) -> int:
@@ -239,30 +256,49 @@ class FlatModel:
         trained, statistics = self.model.divided(params)
         return self.model.joined(trained, tree_map_with_path(_at_least_zero, statistics))
 
-    def drawn(self, key: Key[Array, ""]) -> "FlatModel":
-        """The model with theta^(0) drawn by a key, where a shape stood for it."""
+    def drawn(self, key: Key[Array, ""], frozen: Any = None) -> "FlatModel":
+        """The model with theta^(0) drawn by a key, where a shape stood for it.
+
+        Args:
+            frozen: `Model.frozen`, for whose shapes the same holds.
+        """
         examples = jnp.zeros((1, *self.shape), self.dtype)
-        params = jax.jit(self.model.init)(key, examples)  # as one program, not many
-        return replace(self, theta=self.ravel(params))
+        if frozen is not None:
+            drawn = jax.jit(frozen)(key, examples) if callable(frozen) else frozen
+            frozen = jax.device_put(drawn, jax.tree.leaves(self.frozen)[0].sharding)
+        model = replace(self, frozen=frozen)
+        params = jax.jit(self.model.init)(key, examples, *model.beside)  # as one program, not many
+        return replace(model, theta=self.ravel(params))
 
     def draw(self, key: Key[Array, ""]) -> Float[Array, " P"]:
         """Initial parameters drawn by another key, as one vector."""
-        params = self.model.init(key, jnp.zeros((1, *self.shape), self.dtype))
+        params = self.model.init(key, jnp.zeros((1, *self.shape), self.dtype), *self.beside)
         return self.ravel(params)
+
+    @property
+    def beside(self) -> tuple[Any, ...]:
+        """What the functions of the model are given as a last argument: the frozen parameters."""
+        return () if self.frozen is None else (self.frozen,)
+
+    def bound(self, form: Callable[..., Array]) -> Callable[[Params, Array], Array]:
+        """A form of the model as a function of trained parameters and examples."""
+        return form if self.frozen is None else lambda params, x: form(params, x, self.frozen)
 
     def apply(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Array:
         """Logits, in the form that is differentiated."""
-        return self.targets.outputs(self.model.apply(self.params(row), examples), len(examples))
+        return self.targets.outputs(
+            self.bound(self.model.apply)(self.params(row), examples), len(examples)
+        )
 
     def predict(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Array:
         """Logits, in the form that is fastest forward."""
         predict = self.model.predict or self.model.apply
-        return self.targets.outputs(predict(self.params(row), examples), len(examples))
+        return self.targets.outputs(self.bound(predict)(self.params(row), examples), len(examples))
 
     def learn(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Array:
         """Logits, in the form that is fastest where one model at a time is trained."""
         learn = self.model.learn or self.model.apply
-        return self.targets.outputs(learn(self.params(row), examples), len(examples))
+        return self.targets.outputs(self.bound(learn)(self.params(row), examples), len(examples))
 
     def trains(self, row: Float[Array, " P"], examples: Real[Array, "B ..."]) -> Array:
         """Logits as `Model.train` gives them; other params than it was given are refused."""
@@ -313,6 +349,27 @@ class FlatModel:
         if mixed * width >= _size(params):
             return 0
         return -(-n_examples * width // max(width, SEEN))
+
+
+def frozen_shapes(frozen: Any, key: Array, examples: Any, sharding: Any = None) -> Any:
+    """The shapes of `Model.frozen`; None where there are none.
+
+    Raises:
+        InvalidSetting: it holds what is no array.
+    """
+    if frozen is None:
+        return None
+    found = jax.eval_shape(frozen, key, examples) if callable(frozen) else frozen
+    require(len(jax.tree.leaves(found)) > 0, "Model.frozen holds no array: leave it out.")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(found):
+        require(
+            hasattr(leaf, "shape") and hasattr(leaf, "dtype"),
+            f"Model.frozen must hold arrays, but frozen{jax.tree_util.keystr(path)} is "
+            f"{told(leaf)}.",
+        )
+    return jax.tree.map(
+        lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=sharding), found
+    )
 
 
 def _size(params: Params) -> int:

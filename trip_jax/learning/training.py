@@ -182,6 +182,7 @@ def train_from(
     t: Int[Array, ""] | int | None = None,
     rounds: int = 1,
     states: Any = None,
+    corrections: Float[Array, "R P"] | None = None,
 ) -> tuple[Float[Array, "R P"], Float[Array, " R"], Any]:
     """Train R models, each on the data of one client, from given optimiser states.
 
@@ -196,6 +197,7 @@ def train_from(
         rate: multiplies updates by what it makes of the share of the run that is over.
         t, rounds: the round, and how many the run has; read with `rate` alone.
         states: a tree of arrays [R, ...], the state of the optimiser for each model; None: fresh.
+        corrections: added to all gradients of each model; None: nothing.
 
     Returns:
         models, losses, and the states after training; None if none were given.
@@ -204,7 +206,7 @@ def train_from(
     batch_size = min(batch_size, n_slots)
     padding = -n_slots % batch_size
     network = model.model
-    apply = network.learn if client_batch == 1 and network.learn else network.apply
+    apply = model.bound(network.learn if client_batch == 1 and network.learn else network.apply)
     draws = network.train is not None
 
     def loss(params, statistics, images, labels, real, key):
@@ -217,12 +219,13 @@ def train_from(
         return value, (network.divided(whole)[1], weight)
 
     def train(row):
-        r, client, key, state = row
+        r, client, key, state, correction = row
         examples, size = data.examples[client], data.sizes[client]
         n_batches = (size + batch_size - 1) // batch_size
         n_steps = n_batches * local_epochs if local_steps is None else local_steps
         # Looked up instead of mapped, which would copy all models.
         before, known = network.divided(model.params(models[r]))
+        added = None if correction is None else network.divided(model.unravel(correction))[0]
 
         def visit(params, state, order_key, first, n):
             """The first n minibatches of an order, of which the first is a step of the round."""
@@ -241,6 +244,8 @@ def train_from(
                 (value, (statistics, weight)), gradient = jax.value_and_grad(loss, has_aux=True)(
                     params, statistics, images, labels, real, step_key
                 )
+                if added is not None:
+                    gradient = jax.tree.map(jnp.add, gradient, added)
                 if proximal:
                     gradient = jax.tree.map(
                         lambda slope, now, then: slope + proximal * (now - then),
@@ -289,5 +294,6 @@ def train_from(
 
     # Batches of one, too, are mapped with `batch_size`: XLA's CPU backend runs the matrix products
     # of an unbatched loop body on a path that is twenty times slower.
-    rows = (jnp.arange(len(models)) if starts is None else starts, clients, keys, states)
+    first = jnp.arange(len(models)) if starts is None else starts
+    rows = first, clients, keys, states, corrections
     return lax.map(train, rows, batch_size=min(client_batch, len(clients)))

@@ -60,6 +60,16 @@ class WeightedMean:
         return here.weights
 
 
+@dataclass(frozen=True)
+class PushSum(WeightedMean):
+    """Eq. 2 by the weights of push-sum, which are those of the topology (topology/push_sum.py)."""
+
+
+@dataclass(frozen=True)
+class GradientTracking(WeightedMean):
+    """Eq. 2 of models and of trackers, by the weights of the graph (tracking.py)."""
+
+
 AnyRule: TypeAlias = Rule | Robust
 """A rule whose weights are given, or one that finds its own."""
 
@@ -98,6 +108,8 @@ class Aggregation(Brief):
 
 
 AGGREGATIONS("weighted_mean", reads=())(lambda settings: WeightedMean())
+AGGREGATIONS("push_sum", reads=())(lambda settings: PushSum())
+AGGREGATIONS("gradient_tracking", reads=())(lambda settings: GradientTracking())
 AGGREGATIONS("median", reads=())(lambda settings: Median())
 AGGREGATIONS("trimmed_mean", reads=("faulty",))(lambda settings: TrimmedMean(settings.faulty))
 AGGREGATIONS("krum", reads=("faulty",))(lambda settings: Krum(settings.faulty))

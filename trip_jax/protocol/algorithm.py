@@ -21,6 +21,7 @@ from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.round import Round, Timetable, where
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Assessed, Learned, Record, State, Traced
+from trip_jax.topology.push_sum import moved
 
 
 @jax.jit
@@ -67,9 +68,11 @@ def train(
         whether training left each client [n] a finite model, and optimiser states if they are kept.
     """
     keys, kept = this_round.training_keys(state.key), state.optimizer
-    trained = learner.train_from(state.models, this_round.numbers, keys, this_round.t, kept)
+    given = this_round.numbers, keys, this_round.t, kept, state.memory.correction
+    trained, loss, optimizer = learner.train_from(state.models, *given)
+    found = moved(this_round.factors, state.models, trained), loss, optimizer
     before = state.models, jnp.zeros(len(state.models)), kept
-    trained, loss, optimizer = this_round.where_present(trained, before)
+    trained, loss, optimizer = this_round.where_present(found, before)
     finite = jnp.isfinite(trained).all(axis=1)
     optimizer = where(finite, optimizer, kept)
     return adversary.train(state.models, trained, this_round), loss, finite, optimizer

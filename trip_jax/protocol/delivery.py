@@ -13,13 +13,19 @@ from jax import Array
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol import mailbox
-from trip_jax.protocol.aggregation import AnyRule, aggregate, inherited_weights
+from trip_jax.protocol.aggregation import (
+    AnyRule,
+    GradientTracking,
+    aggregate,
+    inherited_weights,
+)
 from trip_jax.protocol.defences import Filter
 from trip_jax.protocol.messages import Inbox, Kept, Messages
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Memory, State
+from trip_jax.protocol.tracking import trackers, travel
 from trip_jax.protocol.weighing import Weighing
 
 
@@ -56,6 +62,14 @@ class Delivery:
         weights = inherited_weights(rule, self.sent.trained, nearby, own)
         return Reports.of(nearby, self.this_round.arcs, weights, received)
 
+    def corrected(self, rule: GradientTracking, far: Array) -> Array:
+        """The corrections [n, P] of gradients in the next round, by the trackers that arrived."""
+        before, nearby = self.own.before, self.this_round.neighbourhoods
+        own = trackers(before, self.own.trained, far)
+        arrived = own if self.trained_as_sent else trackers(before, self.sent.trained, far)
+        mixed = aggregate(rule, arrived, nearby, None if self.trained_as_sent else own)
+        return jnp.asarray(self.memory.correction) - own + mixed
+
     def remembered(self, weigh: Weighing, lcv: Array) -> Memory:
         """The memory for the next round, of clients that found these contributions [n, M]."""
         before = self.memory.weighing
@@ -77,7 +91,12 @@ def exchange(
         channel=this_round.where_present(remembered, memory.channel),
         weighing=memory.weighing,
         mailbox=mailbox.with_sent(memory.mailbox, now, this_round),
+        correction=memory.correction,
     )
     this_round = this_round.without(sent.unsent)
     kept = Kept.of(learner.model, state.models, trained)
-    return Delivery(own, sent, now.unsent, this_round, memory, rules.trained_as_sent, kept)
+    delivery = Delivery(own, sent, now.unsent, this_round, memory, rules.trained_as_sent, kept)
+    if isinstance(rules.aggregate, GradientTracking):
+        far = travel(learner.training, learner.data.sizes)
+        memory = replace(memory, correction=delivery.corrected(rules.aggregate, far))
+    return replace(delivery, memory=memory)

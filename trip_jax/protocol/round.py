@@ -40,6 +40,7 @@ class Round:
     liars: Any  # Liars
     present: Any = None  # [n] bool, who takes part; None: everyone
     part: Whole = Whole()  # the clients whose models the device holds
+    factors: Any = None  # [n] by which push-sum multiplies what training changes; None: 1
 
     @property
     def n_clients(self) -> int:
@@ -112,4 +113,5 @@ class Timetable:
         present = self.topology.present_at(t)
         part = self.part.in_graph(g)
         liars = part.liars(self.liars)
-        return Round(t, self.key, neighbourhoods, arcs, work, liars, present, part)
+        factors = self.topology.factors_at(t)
+        return Round(t, self.key, neighbourhoods, arcs, work, liars, present, part, factors)

@@ -5,9 +5,10 @@ from typing import Any
 
 import jax
 
+from trip_jax.learning.model import FlatModel
 from trip_jax.protocol.adversaries import Honest, require_lie
-from trip_jax.protocol.aggregation import AnyRule
-from trip_jax.protocol.channels import Channel, Lossless
+from trip_jax.protocol.aggregation import AnyRule, GradientTracking, PushSum
+from trip_jax.protocol.channels import BYTES, Channel, Lossless
 from trip_jax.protocol.contributions import Method
 from trip_jax.protocol.defences import AcceptAll, Audit, Filter
 from trip_jax.protocol.lie import Lie
@@ -20,15 +21,16 @@ from trip_jax.settings.errors import InvalidSetting
 
 def follows_the_graph(rules: "Rules") -> bool:
     """Whether models arrive as they were sent, and are mixed by the weights of the graph."""
-    return rules.channel == Lossless() and rules.weigh == AsScheduled()
+    graph = rules.channel == Lossless() and rules.weigh == AsScheduled()
+    return graph and not rules.tracks
 
 
 def require_plain_exchange(rules: "Rules", who: str) -> None:
     """Refuse rules under which models change on their way, or are mixed by other weights."""
     require(
         follows_the_graph(rules),
-        f"{who} exchange models as they are, by the weights of the graph: set channel=none and "
-        "trust=none.",
+        f"{who} exchange models as they are and nothing beside, by the weights of the graph: set "
+        "channel=none, trust=none and another aggregation than gradient_tracking.",
     )
 
 
@@ -75,6 +77,20 @@ class Rules:
     contribute: Method
     utility: int
     audit: Audit
+
+    @property
+    def tracks(self) -> bool:
+        """Whether clients exchange trackers of gradients beside models."""
+        return isinstance(self.aggregate, GradientTracking)
+
+    def message_bytes(self, model: FlatModel) -> tuple[int, int]:
+        """The bytes of a message that learning takes, and of what contributions take beside it."""
+        learning, beside = self.channel.message_bytes(model)
+        if self.tracks:
+            learning *= 2
+        if isinstance(self.aggregate, PushSum):
+            learning += BYTES  # its weight
+        return learning, beside
 
     @property
     def trained_as_sent(self) -> bool:

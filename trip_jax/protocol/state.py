@@ -21,6 +21,7 @@ class Memory:
     channel: Any = None  # what senders remember, see `Channel.start`
     weighing: Any = None  # what receivers remember of their members, see `Weighing.start`
     mailbox: Any = None  # messages of earlier waves that may yet be mixed, see mailbox.py
+    correction: Any = None  # [n, P] what is added to a client's gradients, see tracking.py
 
 
 @struct.dataclass(repr=False)
@@ -45,14 +46,17 @@ class State(Brief):
         fields = vars(self) | vars(self.memory)
         fields["earlier"] = fields.pop("mailbox")
         del fields["memory"]
-        if self.optimizer is None:
-            del fields["optimizer"]
+        for later in ("optimizer", "correction"):
+            if fields[later] is None:
+                del fields[later]
         return fields
 
     @staticmethod
-    def of_saved(channel: Any, weighing: Any, earlier: Any, **fields: Any) -> "State":
+    def of_saved(
+        channel: Any, weighing: Any, earlier: Any, correction: Any = None, **fields: Any
+    ) -> "State":
         """The state whose `saved` fields these are."""
-        return State(**fields, memory=Memory(channel, weighing, earlier))
+        return State(**fields, memory=Memory(channel, weighing, earlier, correction))
 
     if not TYPE_CHECKING:  # where a wrong name is to be found
 

@@ -89,7 +89,9 @@ def arrays_hash(tree: Any) -> str:
 
 def inputs_hash(simulation: Simulation) -> str:
     """SHA-256 of the data, the graphs and the initial model, and of what clients are called."""
-    found = arrays_hash((simulation.data, simulation.topology, simulation.learner.model.theta))
+    model = simulation.learner.model
+    arrays = simulation.data, simulation.topology, model.theta, *model.beside
+    found = arrays_hash(arrays)
     return json_hash([found, simulation.names]) if simulation.names else found
 
 

@@ -18,9 +18,13 @@ from trip_jax.learning.targets import NUMBERS, Targets
 from trip_jax.learning.utilities import columns, require_of_task
 from trip_jax.programs import token_of
 from trip_jax.protocol import mailbox
+from trip_jax.protocol.aggregation import AnyRule, GradientTracking, PushSum
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Memory, State
-from trip_jax.simulation.federation import Federation
+from trip_jax.protocol.tracking import require_common_weights, require_trackable
+from trip_jax.simulation.federation import Federation, Settings
+from trip_jax.topology import Topology
+from trip_jax.topology.push_sum import with_push_sum
 
 
 def keys_of(seed: int) -> tuple[Array, Array, Array]:
@@ -57,6 +61,28 @@ def learner_of(federation: Federation, mesh: Mesh) -> Learner:
     )
 
 
+def aggregation_of(settings: Settings) -> AnyRule:
+    """The rule that mixes models: the one given, or that of the settings."""
+    rule: AnyRule = settings.rules.get("aggregate") or settings.aggregation.build()
+    return rule
+
+
+def topology_of(federation: Federation) -> Topology:
+    """The graphs of a federation without names, with the mixing weights of its rule.
+
+    Raises:
+        InvalidSetting: graphs or training that the rule can't follow.
+    """
+    settings, topology = federation.settings, federation.topology.without_names()
+    rule, training = aggregation_of(settings), settings.training
+    if isinstance(rule, PushSum):
+        return with_push_sum(topology, training.rounds)
+    if isinstance(rule, GradientTracking):
+        require_trackable(training, settings.optimizer is not None)
+        require_common_weights(topology, np.asarray(federation.data.sizes))
+    return topology
+
+
 def rules_of(federation: Federation, learner: Learner) -> Rules:
     """The rules that the settings name, and those given in their place."""
     settings, defence = federation.settings, federation.defence
@@ -68,7 +94,7 @@ def rules_of(federation: Federation, learner: Learner) -> Rules:
         "adversary": lie,
         "channel": settings.channel.build(),
         "filter": defence.filter(),
-        "aggregate": settings.aggregation.build(),
+        "aggregate": aggregation_of(settings),
         "contribute": told.build().facing(lie, defence.check()),
         "utility": columns(told.utility).index(told.utility),
         "audit": defence.audit(),
@@ -89,7 +115,7 @@ evaluate = jax.jit(Learner.evaluate)
 """Compiled, for models that are evaluated beside a run."""
 
 
-@partial(jax.jit, static_argnames=("keeps_phi", "n_earlier", "n_rows", "where"))
+@partial(jax.jit, static_argnames=("keeps_phi", "n_earlier", "n_rows", "where", "tracks"))
 def start(
     learner: Learner,
     rules: Rules,
@@ -98,6 +124,7 @@ def start(
     n_earlier: int,
     n_rows: int,
     where: NamedSharding,
+    tracks: bool,
 ) -> State:
     """The state before the first round: everyone has the learner's model.
 
@@ -105,6 +132,7 @@ def start(
         n_earlier: messages of each client that are kept beside its newest.
         n_rows: of models, where devices divide them.
         where: models lie.
+        tracks: whether clients keep corrections of their gradients.
     """
     n, theta, mesh = len(learner.data.sizes), learner.model.theta, learner.mesh
     models = jnp.tile(theta, (n_rows, 1))
@@ -118,6 +146,7 @@ def start(
             channel=rules.channel.start(learner.model.sent(models)),
             weighing=rules.weigh.start(n),
             mailbox=mailbox.empty(learner.model.sent(models), n_earlier),
+            correction=jnp.zeros_like(models) if tracks else None,
         ),
         earlier_phi=jnp.zeros((n_earlier, n, n)) if keeps_phi and n_earlier else None,
         optimizer=learner.optimizer_states(models),

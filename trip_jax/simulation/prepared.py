@@ -8,10 +8,9 @@ from typing import Any, Self
 import jax
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 
 from trip_jax.data.federation import ClientData
-from trip_jax.learning.learner import Learner
 from trip_jax.learning.memory import PlannedMemory, bytes_of, planned_memory, require_least
 from trip_jax.learning.mesh import placed, replicated, shapes_of
 from trip_jax.learning.training import Training
@@ -30,7 +29,14 @@ from trip_jax.protocol.state import Record, State
 from trip_jax.settings import require
 from trip_jax.settings.declared import named
 from trip_jax.settings.renamed import warn_of_old_name
-from trip_jax.simulation.beginning import evaluate, keys_of, learner_of, rules_of, start
+from trip_jax.simulation.beginning import (
+    evaluate,
+    keys_of,
+    learner_of,
+    rules_of,
+    start,
+    topology_of,
+)
 from trip_jax.simulation.federation import Federation
 from trip_jax.simulation.given import as_contribution, as_defence
 from trip_jax.simulation.placement import Replicated, Sharded
@@ -57,16 +63,18 @@ class Prepared:
         self.base_key, init_key, key = placed(keys_of(settings.seed), replicated(mesh))
         self.learner = learner_of(federation, mesh)
         self.learner.require_outputs()
-        topology = federation.topology.without_names()
+        topology = topology_of(federation)
         schedule = Timetable(topology, topology.arcs(), work=None, liars=None, key=key)
         self.schedule = jax.device_put(schedule, replicated(mesh))
         self.broadcast = settings.protocol.build()
         self._follow(federation)
         require_arrivals(self.rules.channel, topology)
         numbers = self.placement.n_held * self.learner.model.theta.size, self.keeps_phi * self.n**2
-        if require_least(*numbers, mesh, settings.memory_limit):
+        held_once = bytes_of(self.learner.model.frozen)
+        if require_least(*numbers, mesh, settings.memory_limit, held_once):
             self.plan()
-        self.learner = replace(self.learner, model=self.learner.model.drawn(init_key))
+        drawn = self.learner.model.drawn(init_key, federation.model.frozen)
+        self.learner = replace(self.learner, model=drawn)
 
     def _follow(self, federation: Federation) -> None:
         """Take over the rules and liars of a federation of the same model, data and graphs."""
@@ -211,10 +219,11 @@ class Prepared:
     # else share it.
 
     @property
-    def _starting(self) -> tuple[Learner, Rules, Array, bool, int, int, NamedSharding]:
+    def _starting(self) -> tuple[Any, ...]:
         rules = read_by("start", self.rules)
         where = self.placement.n_rows, self.placement.models
-        return self.learner, rules, self.base_key, self.keeps_phi, self.n_earlier, *where
+        kept = self.keeps_phi, self.n_earlier, *where, self.rules.tracks
+        return self.learner, rules, self.base_key, *kept
 
     @property
     def learning(self) -> tuple[Any, ...]:
@@ -255,9 +264,9 @@ class Prepared:
         waiting = held, shapes.phi
         records = self._record_bytes(programs, shapes)
         limit = self.federation.settings.memory_limit
-        beside = shapes.memory.mailbox, shapes.earlier_phi, shapes.optimizer
-        limits = limit, bytes_of(beside)
-        planned = planned_memory(programs, *waiting, records, mesh, *limits)
+        memory, frozen = shapes.memory, self.learner.model.frozen
+        beside = memory.mailbox, memory.correction, shapes.earlier_phi, shapes.optimizer
+        planned = planned_memory(programs, *waiting, records, mesh, limit, bytes_of(beside), frozen)
         told = self.rules.contribute, self.training.rounds, self.n, self.learner
         return programs, with_conclusion(planned, *told, limit)
 

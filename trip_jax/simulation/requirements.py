@@ -7,7 +7,7 @@ from trip_jax.attribution.replay import samples
 from trip_jax.learning.privacy import RECORDS
 from trip_jax.learning.targets import CLASSES, Targets
 from trip_jax.protocol.adversaries import FalsePredictions
-from trip_jax.protocol.aggregation import WeightedMean
+from trip_jax.protocol.aggregation import PushSum, WeightedMean
 from trip_jax.protocol.attacks import Attack, LabelFlips
 from trip_jax.protocol.broadcast import Broadcast
 from trip_jax.protocol.defences import FilterByAccuracy
@@ -16,7 +16,7 @@ from trip_jax.protocol.methods.whole_run import Beside, Keeping, WholeRun
 from trip_jax.protocol.reporting import require_for_broadcast
 from trip_jax.protocol.robust import Robust
 from trip_jax.protocol.rules import Rules, follows_the_graph, require_plain_exchange
-from trip_jax.protocol.weighing import ByPhi
+from trip_jax.protocol.weighing import AsScheduled, ByPhi
 from trip_jax.settings import require
 from trip_jax.simulation.federation import Federation
 
@@ -54,6 +54,9 @@ def require_that_fits(
             f"included, and one never has more than {fewest}: lower aggregation.faulty, or choose "
             "a topology with more neighbours.",
         )
+    pushes = isinstance(rules.aggregate, PushSum)
+    if pushes or rules.tracks:
+        _require_whole_exchange(federation, rules, shards_models)
     told = rules.contribute
     if (task := Targets.of(federation.data.labels).task) != CLASSES:
         _require_classes(federation, rules, task)
@@ -114,9 +117,11 @@ def require_that_fits(
     of_models = alone.sees is not Sees.PREDICTIONS
     training = settings.training
     require(
-        not alone.same_training or (training.rate is None and not training.keeps_state),
+        not alone.same_training
+        or (training.rate is None and not training.keeps_state and not pushes),
         f"{method} takes what training changes in a model for the same function in every round: "
-        "set training.schedule=constant and training.optimizer_state=fresh.",
+        "set training.schedule=constant and training.optimizer_state=fresh, and another "
+        "aggregation than push_sum.",
     )
     require(
         of_models or told is alone,
@@ -136,6 +141,23 @@ def require_that_fits(
         else f"{method} is of honest federations: leave out adversary and defence.",
     )
     require(jax.process_count() == 1, f"{method} concludes in one process: leave out distributed.")
+
+
+def _require_whole_exchange(federation: Federation, rules: Rules, shards_models: bool) -> None:
+    """Refuse what breaks the sums over all clients that push-sum and trackers keep."""
+    settings, has_statistics = federation.settings, federation.model.trained is not None
+    for is_so, mend in (
+        (bool(settings.training.stays), "set training.own=null and training.statistics=mixed"),
+        (rules.tracks and has_statistics, "choose a model without statistics"),
+        (rules.weigh != AsScheduled(), "set trust=none"),
+        (not rules.channel.plain_learning, "set channel=none or channel.learning=false"),
+        (shards_models, "set shard_models=false"),
+    ):
+        require(
+            not is_so,
+            f"aggregation={settings.aggregation.kind} keeps sums over all clients, by the weights "
+            f"of the graph and models as they were trained: {mend}.",
+        )
 
 
 def _require_own_judges(federation: Federation, rules: Rules, shards_models: bool) -> None:

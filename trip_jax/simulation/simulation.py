@@ -276,7 +276,7 @@ class Simulation(Prepared):
             n_devices=self.learner.mesh.size,
             planned_bytes=planned.total if planned else None,
             precision=self.learner.precision,
-            message_bytes=self.rules.channel.message_bytes(self.learner.model),
+            message_bytes=self.rules.message_bytes(self.learner.model),
             guarantee=self._guarantee(len(records)),
             federation=self.federation,
         )

@@ -20,6 +20,7 @@ from trip_jax.topology.edges import Edges, edges_of, random_graph, small_world
 from trip_jax.topology.files import FILE, FORMATS, GRAPHML, GraphFile, read_graph, shown
 from trip_jax.topology.given import numbered
 from trip_jax.topology.graphs import ALONE, Topology, build
+from trip_jax.topology.over_time import ONE_PEER_EXPONENTIAL, RANDOM_MATCHINGS, OverTime
 from trip_jax.topology.weights import WEIGHTS
 
 BYTES_AN_ARC = 64
@@ -47,7 +48,7 @@ class TopologyConfig(Brief):
     # families: keep one direction of every edge; file: an edge a, b of a list is an arc a -> b
     directed: bool = read_unless(False, lambda own: own._says_directions())
     weights: str = "data_size"
-    # rounds until a new graph is drawn; None: static
+    # rounds until a new graph is drawn; None: static, or 1 where a family changes in time
     redraw_every: int | None = read_unless(None, lambda own: own._always_alike())
     # kind=file: lists or GraphML; several take turns
     files: tuple[str, ...] = read_by_kind(())
@@ -78,7 +79,17 @@ class TopologyConfig(Brief):
             "takes its turn.",
         )
 
+    @property
+    def over_time(self) -> OverTime | None:
+        """The family, if its graph changes from round to round."""
+        if self.kind not in FAMILIES:
+            return None
+        family = FAMILIES[self.kind]
+        return family if isinstance(family, OverTime) else None
+
     def _says_directions(self) -> str | None:
+        if self.over_time and self.over_time.directed:
+            return f"topology={self.kind}, whose edges have one direction"
         named = all(file.lower().endswith(".graphml") for file in self.files)
         graphml = self.format == GRAPHML or (self.format == "auto" and named)
         said = "topology.files in GraphML, which say it themselves"
@@ -164,6 +175,10 @@ def barabasi_albert(config: TopologyConfig, n: int, seed: int) -> nx.Graph:
     return nx.barabasi_albert_graph(n, config.attachments, seed=seed)
 
 
+FAMILIES("one_peer_exponential", reads=())(ONE_PEER_EXPONENTIAL)
+FAMILIES("random_matchings", reads=())(RANDOM_MATCHINGS)
+
+
 def _line(config: TopologyConfig, n: int) -> Edges:
     return _between(np.arange(n - 1), np.arange(1, n), n, config.directed)
 
@@ -206,9 +221,8 @@ def from_config(config: TopologyConfig, sizes: np.ndarray, *, rounds: int, seed:
         files = tuple(graph.graph[FILE] for graph in read)
         graphs, names = numbered(read, n)
     else:
-        draws = 1 if config.redraw_every is None else -(-rounds // config.redraw_every)
-        graphs, names = [_draw(config, n, seed, k) for k in range(draws)], None
-    for k, graph in enumerate(graphs):
+        graphs, names = _drawn(config, n, rounds, seed), None
+    for k, graph in enumerate([] if config.over_time else graphs):
         _require_connected(config, edges_of(graph, n), files[k] if files else None)
     every = config.redraw_every or 1  # one graph: the same for runs of any length
     with warnings.catch_warnings():
@@ -230,6 +244,15 @@ def _require_connected(config: TopologyConfig, graph: Edges, file: GraphFile | N
         f"The graph of {of} falls into {pieces} pieces that never exchange models: give it more "
         "edges, or set topology.allow_disconnected=true.",
     )
+
+
+def _drawn(config: TopologyConfig, n: int, rounds: int, seed: int) -> list[nx.Graph | Edges]:
+    """The graphs of a family that take turns."""
+    if config.over_time:
+        turns = -(-rounds // (config.redraw_every or 1))
+        return list(config.over_time.graphs(config, n, turns, seed))
+    draws = 1 if config.redraw_every is None else -(-rounds // config.redraw_every)
+    return [_draw(config, n, seed, k) for k in range(draws)]
 
 
 def _draw(config: TopologyConfig, n: int, seed: int, k: int) -> nx.Graph | Edges:

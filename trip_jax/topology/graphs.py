@@ -85,6 +85,14 @@ class Arcs(Brief):
 
 
 @struct.dataclass(repr=False)
+class Pushed(Brief):
+    """What push-sum makes of a run's graphs, see push_sum.py."""
+
+    weights: Float[Array, "T n"]  # w_j^(t)
+    factors: Float[Array, "T n"]  # s_j / w_j^(t), of what training changes
+
+
+@struct.dataclass(repr=False)
 class Topology:
     """The graphs of a run; round t uses graph (t // redraw_every) modulo G."""
 
@@ -97,6 +105,7 @@ class Topology:
     # What the n clients are called, in their order; None: 0..n-1.
     names: tuple[str, ...] | None = struct.field(pytree_node=False, default=None)
     files: tuple[GraphFile, ...] = struct.field(pytree_node=False, default=())  # read for it
+    pushed: Any = None  # `Pushed`; None: mixing weights are those of the graphs
 
     def __repr__(self) -> str:
         n_graphs, n, most = self.graphs.mask.shape[-3:]
@@ -139,7 +148,14 @@ class Topology:
 
     def at(self, t: Any) -> Neighbourhoods:
         """The neighbourhoods of the graph by which models are exchanged in round t."""
-        return jax.tree.map(lambda graphs: graphs[self.graph_of(t)], self.graphs)
+        here: Neighbourhoods = jax.tree.map(lambda graphs: graphs[self.graph_of(t)], self.graphs)
+        if self.pushed is None:
+            return here
+        return replace(here, weights=here.weights * self.pushed.weights[t][here.members])
+
+    def factors_at(self, t: Any) -> Float[Array, " n"] | None:
+        """What multiplies that which training changes in round t; None: 1."""
+        return None if self.pushed is None else self.pushed.factors[t]
 
     def masks(self, n_rounds: int) -> Bool[np.ndarray, "T n M"]:
         """The slots that are used in each of the first rounds."""

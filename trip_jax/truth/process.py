@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.training import round_keys
-from trip_jax.protocol.aggregation import AnyRule, aggregate
+from trip_jax.protocol.aggregation import AnyRule, GradientTracking, PushSum, aggregate
 from trip_jax.protocol.attacks import Attack
 from trip_jax.protocol.rules import require_plain_learning
 from trip_jax.settings import require
@@ -42,6 +42,10 @@ class Process(ABC):
         """H, the models and earlier messages that an execution carries."""
         return self.n_models(n) + self.n_earlier * n
 
+    def corrections(self, models: Float[Array, "k H P"]) -> Float[Array, "k n P"] | None:
+        """What is added to clients' gradients, of executions with these models; None: nothing."""
+        return None
+
     @abstractmethod
     def mix(
         self,
@@ -62,6 +66,11 @@ def mixing_rule(simulation: Simulation) -> AnyRule:
         InvalidSetting: what is mixed depends on more than models and graph.
     """
     require_plain_learning(simulation.rules, "Repeated executions")
+    require(
+        not isinstance(simulation.rules.aggregate, PushSum | GradientTracking),
+        f"aggregation={simulation.federation.settings.aggregation.kind} exchanges more than "
+        "models, which these executions do not repeat: set aggregation=weighted_mean.",
+    )
     require(
         not isinstance(simulation.rules.adversary, Attack),
         f"adversary={simulation.adversary.kind} changes what is sent, which these executions do "

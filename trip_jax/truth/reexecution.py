@@ -203,8 +203,8 @@ def _next_round(
 ) -> Float[Array, "k H P"]:
     def work(executions, shared):
         models, trains = executions
-        base_key, t, data, mechanism, topology = shared
-        here = learner.on(data, mechanism)
+        base_key, t, data, topology, *own = shared
+        here = learner.on(data, *own)
         trained, row_of = _train_all(here, process, base_key, models, trains, t)
 
         def mix(execution):
@@ -213,18 +213,20 @@ def _next_round(
 
         return lax.map(mix, (models, row_of, trains))
 
-    shared = base_key, t, learner.data, learner.mechanism, topology
+    own = learner.mechanism, learner.model.frozen
+    shared = base_key, t, learner.data, topology, *own
     return sharded_map(learner.mesh, work, (models, trains), shared)
 
 
 @jax.jit
 def _evaluate(learner: Learner, models: Float[Array, "k h P"]) -> Float[Array, "k h 3"]:
-    def work(models, data):
+    def work(models, given):
         rows = models.reshape(-1, models.shape[-1])
         whose = jnp.tile(jnp.arange(models.shape[1]), len(models)) if learner.own_tests else None
-        return learner.on(data).evaluate_rows(rows, whose).reshape(*models.shape[:2], -1)
+        here = learner.on(given[0], frozen=given[1])
+        return here.evaluate_rows(rows, whose).reshape(*models.shape[:2], -1)
 
-    return sharded_map(learner.mesh, work, models, learner.data)
+    return sharded_map(learner.mesh, work, models, (learner.data, learner.model.frozen))
 
 
 def _train_all(
@@ -243,12 +245,15 @@ def _train_all(
     sizes = jnp.tile(learner.data.sizes, len(trains))
     rows = jnp.lexsort((sizes, ~trains.ravel()))
     block = min(learner.client_batch, len(rows))
+    corrections = process.corrections(models)
 
     def train(b, trained):
         start = jnp.minimum(b * block, len(rows) - block)  # as slices are clamped
         execution, client = jnp.divmod(lax.dynamic_slice_in_dim(rows, start, block), n)
         before = models[execution, holder[client]]
-        after, _ = learner.train_rows(before, client, keys[client], t=t)
+        added = None if corrections is None else corrections[execution, client]
+        given = before, client, keys[client]
+        after, _ = learner.train_rows(*given, t=t, corrections=added)
         return lax.dynamic_update_slice_in_dim(trained, after, start, 0)
 
     n_blocks = (trains.sum() + block - 1) // block

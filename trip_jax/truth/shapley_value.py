@@ -13,14 +13,17 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from trip_jax.attribution.replay import of_coalitions
-from trip_jax.protocol.aggregation import AnyRule
+from trip_jax.learning.training import Training
+from trip_jax.protocol.aggregation import AnyRule, GradientTracking, aggregate
 from trip_jax.protocol.rules import require_plain_learning
+from trip_jax.protocol.tracking import trackers, travel
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import instance
 from trip_jax.shapley import game_values
 from trip_jax.shapley.borders import border_coalitions, border_values
 from trip_jax.shapley.sampling import draw, estimate
 from trip_jax.simulation import Simulation
+from trip_jax.topology.push_sum import moved
 from trip_jax.truth.centralized.fedavg import require_fedavg, server_step
 from trip_jax.truth.coalitions import (
     MOST,
@@ -109,15 +112,48 @@ class Decentralised(Process):
             InvalidSetting: what is mixed depends on more than models and graph.
         """
         require_plain_learning(simulation.rules, "Repeated executions")
-        rule = simulation.rules.aggregate
+        rule, training = simulation.rules.aggregate, simulation.training
         attacked, n_own = Attacked.of(simulation), simulation.learner.model.n_own
+        if isinstance(rule, GradientTracking):
+            # Else it would not share programs.
+            alike = replace(training, rounds=1, client_batch=None)
+            return Tracked(rule, 1, attacked, training=alike)
         return cls(rule, simulation.n_earlier, attacked, n_own)
 
     def mix(self, models, trained, trains, t, data, topology):
         train, present = train_now(trains, t, topology), topology.present_at(t)
         here = replace(topology.at(t), t=t)
+        trained = moved(topology.factors_at(t), models[: len(trained)], trained)
         given = self.rule, models, trained, train, here, present
         return exchanged(*given, self.attacked, self.n_own)
+
+
+@dataclass(frozen=True)
+class Tracked(Decentralised):
+    """The same with trackers of gradients (protocol/tracking.py).
+
+    An execution carries n corrections beside n models. The tracker of a client outside S is 0.
+    """
+
+    training: Training = Training()
+
+    def corrections(self, models):
+        return models[:, models.shape[1] // 2 :]
+
+    def mix(self, models, trained, trains, t, data, topology):
+        n, here = len(trains), replace(topology.at(t), t=t)
+        before, correction = models[:n], jnp.where(t == 0, 0, models[n:])
+        train, present = train_now(trains, t, topology), topology.present_at(t)
+        sent, own = jnp.where(train[:, None], trained, before), None
+        far = travel(self.training, data.sizes)
+        z, own_z = trackers(before, sent, far), None
+        correction -= z
+        if self.attacked:
+            own, own_z = sent, z
+            sent = self.attacked.sent(before, own, train, present, t)
+            z = trackers(before, sent, far)
+        correction += aggregate(self.rule, z, here, own_z)
+        return jnp.concatenate([aggregate(self.rule, sent, here, own), correction])
 
 
 @dataclass(frozen=True)

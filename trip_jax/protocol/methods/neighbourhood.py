@@ -67,8 +67,8 @@ class ByNeighbourhood(Method):
 
         def work(rows: Any, shared: Any) -> tuple[Array, Array]:
             """What some clients find of their members, and the utilities of their next models."""
-            (before, sent_before, sent_trained, own_trained, kept), t, data = shared
-            local = learner.on(data)
+            (before, sent_before, sent_trained, own_trained, kept), t, data, frozen = shared
+            local = learner.on(data, frozen=frozen)
 
             def client(row: tuple[Array, ...]) -> tuple[Array, Array]:
                 i, members, shares, filtered = row
@@ -91,9 +91,8 @@ class ByNeighbourhood(Method):
 
         clients = jnp.arange(here.n_clients), nearby.rows, nearby.shares, filtered
         cost = nearby.mask.sum(axis=1)
-        lcv, utility = balanced_map(
-            learner.mesh, work, clients, (models, nearby.t, learner.data), cost
-        )
+        shared = models, nearby.t, learner.data, learner.model.frozen
+        lcv, utility = balanced_map(learner.mesh, work, clients, shared, cost)
         lcv = jnp.where(nearby.mask[..., None], lcv, 0)
         return Contributions(lcv, jnp.zeros_like(lcv), utility)
 

@@ -112,9 +112,9 @@ def coalition_utilities(
     parts = learner.parts(2 * masks.shape[1] + 1) if isinstance(mix, WeightedMean) else 0
     parts = -(-parts // n_devices) * n_devices  # so that all have as many
 
-    def of_parts(d, inbox, here, rows, masks, data):
+    def of_parts(d, inbox, here, rows, masks, data, frozen):
         """What the parts d, d + D, ... of the d-th device add [R, U]."""
-        local = learner.on(data)
+        local = learner.on(data, frozen=frozen)
 
         def add(k, total):
             part = k * n_devices + d
@@ -128,15 +128,15 @@ def coalition_utilities(
         nothing = jnp.zeros((len(rows.client), N_UTILITIES))
         return lax.fori_loop(0, parts // n_devices, add, nothing)
 
-    def of_rows(d, inbox, here, rows, masks, data):
-        local = learner.on(data)
+    def of_rows(d, inbox, here, rows, masks, data, frozen):
+        local = learner.on(data, frozen=frozen)
 
         def look(mixed, clients):
             return local.evaluate_rows(mixed, clients if local.own_tests else None)
 
         return of_chunks(inbox, here, rows, masks, mix, look, d, n_devices)
 
-    given = inbox, here, rows, masks, learner.data
+    given = inbox, here, rows, masks, learner.data, learner.model.frozen
     if parts:
         table = gathered_map(learner.mesh, of_parts, *given).sum(axis=0)
     else:
