@@ -160,6 +160,10 @@ def test_refusals(settings: str) -> None:
 
 
 def test_what_mixes_whole_models_is_refused() -> None:
+    tracks: dict[str, Any] = {"aggregation": "gradient_tracking", "weights": "metropolis"}
+    assert of({}, **tracks).rules.tracks
+    with pytest.raises(tj.InvalidSetting, match="choose a model without statistics"):
+        of({}, MODULES["linen"], **tracks)
     simulation = of({"own": "Dense_1"})
     with pytest.raises(
         tj.InvalidSetting, match=r"server has whole models.* leave out training\.own"

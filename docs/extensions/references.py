@@ -22,6 +22,8 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 WORDS = {
     "level": "what the distribution of data varies",
+    "first utility": "test accuracy, or R² of models that answer numbers,",
+    "unit of loss": "nat, or 1 of models that answer numbers",
     "third utility": "probability, or margin with that utility",
     "third utility of models": "that utility of the client's model",
     "lcv": "local contribution",

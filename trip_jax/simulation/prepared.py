@@ -87,7 +87,8 @@ class Prepared:
         if trained_on is not federation.data:
             data = jax.device_put(replace(trained_on, names=None), replicated(self.learner.mesh))
             self.learner = replace(self.learner, data=data)
-        require_that_fits(federation, self.rules, self.broadcast, self.shards_models)
+        fitting = self.rules, self.broadcast, self.shards_models, self.learner.model
+        require_that_fits(federation, *fitting)
         lying = self.liars.astype(np.int32), np.isin(np.arange(self.n), self.liars)
         liars = Liars(*jax.device_put(lying, replicated(self.learner.mesh)))
         schedule = replace(self.schedule, work=None, liars=liars)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from trip_jax.attribution.replay import samples
-from trip_jax.data.federation import as_seen
+from trip_jax.learning.model import FlatModel
 from trip_jax.learning.privacy import RECORDS
 from trip_jax.learning.targets import CLASSES, Targets
 from trip_jax.protocol.adversaries import FalsePredictions
@@ -25,7 +25,11 @@ RECEIVERS = "defence.receivers=true"
 
 
 def require_that_fits(
-    federation: Federation, rules: Rules, broadcast: Broadcast | None, shards_models: bool
+    federation: Federation,
+    rules: Rules,
+    broadcast: Broadcast | None,
+    shards_models: bool,
+    model: FlatModel,
 ) -> None:
     """Refuse rules that ask for what is not kept or not at hand, or that no method can follow.
 
@@ -33,6 +37,7 @@ def require_that_fits(
         rules: of the federation.
         broadcast: how reports reach the clients; None: they go to a coordinator.
         shards_models: whether each of several devices holds a part of the models.
+        model: of the clients, as vectors.
 
     Raises:
         InvalidSetting: with what to set instead.
@@ -57,7 +62,7 @@ def require_that_fits(
         )
     pushes = isinstance(rules.aggregate, PushSum)
     if pushes or rules.tracks:
-        _require_whole_exchange(federation, rules, shards_models)
+        _require_whole_exchange(federation, rules, shards_models, model)
     told = rules.contribute
     if (task := Targets.of(federation.data.labels).task) != CLASSES:
         _require_classes(federation, rules, task)
@@ -144,17 +149,15 @@ def require_that_fits(
     require(jax.process_count() == 1, f"{method} concludes in one process: leave out distributed.")
 
 
-def _require_whole_exchange(federation: Federation, rules: Rules, shards_models: bool) -> None:
+def _require_whole_exchange(
+    federation: Federation, rules: Rules, shards_models: bool, model: FlatModel
+) -> None:
     """Refuse what breaks the sums over all clients that push-sum and trackers keep."""
-    settings, model = federation.settings, federation.model
-    examples = as_seen(federation.data.images[:1])
-    has_statistics = False
-    if rules.tracks and model.trained is not None:
-        params = jax.eval_shape(model.init, jax.random.key(0), examples)
-        has_statistics = bool(jax.tree.leaves(model.divided(params)[1]))
+    settings, params = federation.settings, jax.eval_shape(model.unravel, model.theta)
+    has_statistics = bool(jax.tree.leaves(model.model.divided(params)[1]))
     for is_so, mend in (
         (bool(settings.training.stays), "set training.own=null and training.statistics=mixed"),
-        (has_statistics, "choose a model without statistics"),
+        (rules.tracks and has_statistics, "choose a model without statistics"),
         (rules.weigh != AsScheduled(), "set trust=none"),
         (not rules.channel.plain_learning, "set channel=none or channel.learning=false"),
         (shards_models, "set shard_models=false"),
