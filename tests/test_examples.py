@@ -24,7 +24,6 @@ def test_heads_of_ones_own_fit_scales_of_ones_own(
     assert all(clinic in printed for clinic in clinics)
 
 
-@pytest.mark.thorough
 def test_the_median_withstands_attackers_and_scores_them_low(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -181,10 +182,14 @@ def _scheduled(settings: Clocks) -> str:
 
 
 def _network(settings: Any) -> Any:
+    """The shapes of a network, and what a form for training of its own gives."""
     model = settings.build((8, 8, 1), 10)
-    return jax.tree.map(
-        np.shape, jax.eval_shape(model.init, jax.random.key(0), np.zeros((1, 8, 8, 1), np.float32))
-    )
+    given = jax.random.key(0), jnp.ones((2, 8, 8, 1))
+    if model.train is None:
+        return jax.tree.map(np.shape, jax.eval_shape(model.init, *given))
+    params = model.init(*given)
+    trained = model.train(params, given[1], given[0])[0]
+    return jax.tree.map(np.shape, params), np.asarray(trained).tolist()
 
 
 WHAT_COMES: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {

@@ -1,6 +1,7 @@
 """Local contribution vectors on scripted models whose utilities can be computed by hand."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -34,9 +35,9 @@ class Scripted(Learner):
     own_tests = False
 
     def __init__(self, devices: list[jax.Device]):
-        vars(self).update(mesh=mesh_of(devices), data=None)
+        vars(self).update(mesh=mesh_of(devices), data=None, model=SimpleNamespace(frozen=None))
 
-    def on(self, data: Any) -> "Scripted":
+    def on(self, data: Any, mechanism: Any = None, frozen: Any = None) -> "Scripted":
         return self
 
     def evaluate(self, models: jax.Array, clients: jax.Array | None = None) -> jax.Array:
