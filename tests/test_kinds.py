@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -184,7 +183,7 @@ def _scheduled(settings: Clocks) -> str:
 def _network(settings: Any) -> Any:
     """The shapes of a network, and what a form for training of its own gives."""
     model = settings.build((8, 8, 1), 10)
-    given = jax.random.key(0), jnp.ones((2, 8, 8, 1))
+    given = jax.random.key(0), jax.random.normal(jax.random.key(1), (4, 8, 8, 1))
     if model.train is None:
         return jax.tree.map(np.shape, jax.eval_shape(model.init, *given))
     params = model.init(*given)
