@@ -85,7 +85,7 @@ def judged(
     simulation = tiny(graphs, schedule=scheduled(durations, latency), **settings)
     trajectory = follow(simulation)
     rules = oracle_rules(simulation, trajectory)
-    assert rules.pop("local") is None  # plain SGD
+    assert rules.pop("local") is None and not rules.pop("own")  # plain SGD, all is sent
     expected = events.trip_shapley(
         *oracle_arguments(simulation, graphs, durations, latency), utility=utility, **rules
     )

@@ -233,7 +233,7 @@ def test_an_unknown_group_is_one_sentence(
     assert settings.main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
-    assert "topology, training, trust, not" in err and " ".join(arguments) in err
+    assert "topology, training, trust, truth, not" in err and " ".join(arguments) in err
 
 
 def test_shares_are_of_all_scores() -> None:
