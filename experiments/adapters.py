@@ -30,7 +30,7 @@ from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.report import Report
 from trip_jax.judge.yardsticks import yardsticks
 from trip_jax.learning.evaluation import ACCURACY, THIRD
-from trip_jax.learning.model import FlatModel
+from trip_jax.learning.flat_model import FlatModel
 from trip_jax.settings.errors import InvalidSetting
 
 SETTINGS = {
@@ -132,7 +132,7 @@ def _costs() -> Iterator[dict[str, Any]]:
     """Multiplications and additions of a training step of a minibatch, in three forms."""
     for name, pattern in PATTERNS.items():
         model = adapted(RANK, pattern=pattern)
-        flat = model.flat(jax.random.key(0), (LENGTH,), jnp.int32)
+        flat = FlatModel.begun(model, jax.random.key(0), (LENGTH,), jnp.int32)
         forms: dict[str, Callable[..., Any]] = {
             "apart": model.apply,
             "merged": partial(_merged, model.apply),

@@ -27,6 +27,7 @@ from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.report import Report
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.convolution import FORMS
+from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.mesh import mesh_of
@@ -94,7 +95,7 @@ def _works(
 ) -> dict[str, tuple[Callable[[], Any], int]]:
     """What is timed, and how many images it takes in."""
     n = len(data.sizes)
-    model = network.flat(jax.random.key(0), data.images.shape[1:])
+    model = FlatModel.begun(network, jax.random.key(0), data.images.shape[1:])
     models, keys = jnp.tile(model.theta, (n, 1)), jax.random.split(jax.random.key(1), n)
     mesh, training = mesh_of(jax.local_devices()[:1]), Training(batch_size=BATCH_SIZE)
     learner = Learner(model, data, training, mesh, "float32", batch, batch)

@@ -12,8 +12,8 @@ from flax import nnx
 import trip_jax as tj
 from tests import reference as ref
 from tests.conftest import follow, oracle_inputs, rarely, tiny, tiny_data
+from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.memory import bytes_of
-from trip_jax.learning.model import FlatModel
 from trip_jax.learning.models import mlp
 from trip_jax.protocol.contributions import METHODS
 
@@ -43,7 +43,7 @@ def graphical(rngs: nnx.Rngs) -> Graphical:
 
 
 def drawn(model: tj.Model) -> FlatModel:
-    return model.flat(KEY, IMAGES.shape[1:])
+    return FlatModel.begun(model, KEY, IMAGES.shape[1:])
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_the_truth_is_that_of_executions_with_adapters() -> None:
 
 
 def layers_of(model: tj.Model) -> int:
-    return model.flat(KEY, (3, 3, 1)).theta.size
+    return FlatModel.begun(model, KEY, (3, 3, 1)).theta.size
 
 
 WRONG = jax.tree.map(

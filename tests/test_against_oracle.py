@@ -21,7 +21,7 @@ from tests.conftest import (
     tiny_data,
 )
 from trip_jax.config import Adversary, Contribution, Defence, Training
-from trip_jax.learning import model
+from trip_jax.learning import flat_model
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.simulation import Simulation
 
@@ -132,7 +132,7 @@ def test_parts_of_the_test_set_that_see_mixtures_of_first_layers(
 
     No other federation has 41 test examples, so that none shares the programs of this one.
     """
-    monkeypatch.setattr(model, "SEEN", 100)
+    monkeypatch.setattr(flat_model, "SEEN", 100)
     rules = {"adversary": liars, "defence": DEFENCES["c1"]} if liars else {}
     data = tiny_data(n_test=41)
     simulation = tiny(data=data, contribution=Contribution(utility="loss"), **rules)

@@ -10,8 +10,9 @@ from tests.conftest import tiny
 from trip_jax import cnn, mlp
 from trip_jax.learning import batches
 from trip_jax.learning.batches import LEAST, MOST, default_batches, fitting, memory_of
+from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.mesh import mesh_of, replicated
-from trip_jax.learning.model import FlatModel, Model
+from trip_jax.learning.model import Model
 from trip_jax.settings.capacity import GIB
 
 
@@ -27,7 +28,7 @@ class Device:
 
 def in_shapes(model: Model, shape: tuple[int, ...]) -> FlatModel:
     mesh = mesh_of(jax.devices()[:1])
-    return model.in_shapes(shape, jnp.dtype("float32"), replicated(mesh))
+    return FlatModel.of(model, shape, jnp.dtype("float32"), replicated(mesh))
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def nothing_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     def draw(*_: Any) -> None:
         raise AssertionError("parameters are drawn")
 
-    monkeypatch.setattr("trip_jax.learning.model.FlatModel.drawn", draw)
+    monkeypatch.setattr("trip_jax.learning.flat_model.FlatModel.drawn", draw)
 
 
 @pytest.mark.usefixtures("nothing_drawn")

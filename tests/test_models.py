@@ -10,8 +10,9 @@ from flax import linen as nn
 
 from tests.conftest import rarely
 from trip_jax.learning.convolution import FORMS
+from trip_jax.learning.flat_model import SEEN, FlatModel
 from trip_jax.learning.from_flax import from_flax
-from trip_jax.learning.model import SEEN, Model, Params
+from trip_jax.learning.model import Model, Params
 from trip_jax.learning.models import CNN, cnn, mlp
 
 
@@ -19,7 +20,7 @@ from trip_jax.learning.models import CNN, cnn, mlp
 def test_the_cnn_has_the_papers_number_of_parameters(
     shape: tuple[int, int, int], parameters: int
 ) -> None:
-    assert cnn().flat(jax.random.key(0), shape).theta.shape == (parameters,)
+    assert FlatModel.begun(cnn(), jax.random.key(0), shape).theta.shape == (parameters,)
 
 
 @pytest.mark.parametrize("shape", [rarely((8, 8, 1)), (9, 7, 3)])
@@ -77,7 +78,7 @@ def test_convolutions_of_training_are_of_the_kind_that_is_fast_in_loops() -> Non
 
 
 def test_the_forward_form_of_the_cnn_predicts_what_the_other_is_trained_for() -> None:
-    model = cnn(channels=(3, 4), hidden=5).flat(jax.random.key(0), (8, 8, 1))
+    model = FlatModel.begun(cnn(channels=(3, 4), hidden=5), jax.random.key(0), (8, 8, 1))
     images = jax.random.uniform(jax.random.key(1), (6, 8, 8, 1))
     predicted = jax.jit(model.predict)(model.theta, images)
     np.testing.assert_allclose(predicted, jax.jit(model.apply)(model.theta, images), atol=1e-5)
@@ -85,7 +86,7 @@ def test_the_forward_form_of_the_cnn_predicts_what_the_other_is_trained_for() ->
 
 @pytest.mark.parametrize("hidden", [*map(rarely, ((5,), (5, 3))), (4, 3, 5)])
 def test_what_examples_see_of_a_model_mixes_as_models_do(hidden: tuple[int, ...]) -> None:
-    model = mlp(4, hidden).flat(jax.random.key(0), (3, 3, 2))
+    model = FlatModel.begun(mlp(4, hidden), jax.random.key(0), (3, 3, 2))
 
     @jax.jit
     def mixed_in_either_order(key: jax.Array, images: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -100,10 +101,15 @@ def test_what_examples_see_of_a_model_mixes_as_models_do(hidden: tuple[int, ...]
 
 
 def test_a_first_layer_is_mixed_where_that_takes_fewer_products() -> None:
-    model = mlp(3, (6,)).flat(jax.random.key(0), (3, 3, 1))  # 60 numbers in the first layer
+    model = FlatModel.begun(
+        mlp(3, (6,)), jax.random.key(0), (3, 3, 1)
+    )  # 60 numbers in the first layer
     assert [model.parts(mixed, 40) for mixed in (9, 10)] == [1, 0]
     assert model.parts(2, 4000) == -(-4000 * 6 // SEEN) > 1
-    assert cnn(channels=(3,), hidden=5).flat(jax.random.key(0), (8, 8, 1)).parts(2, 40) == 0
+    assert (
+        FlatModel.begun(cnn(channels=(3,), hidden=5), jax.random.key(0), (8, 8, 1)).parts(2, 40)
+        == 0
+    )
 
 
 class Linear(nn.Module):
@@ -121,7 +127,7 @@ PAIR = Model(linear_init, lambda w, images: images.reshape(len(images), -1) @ w)
 
 @pytest.mark.parametrize("model", [from_flax(Linear()), PAIR, mlp(4, (3, 2)), mlp(4, ())])
 def test_any_flax_module_or_pair_of_functions_is_a_model(model: Model) -> None:
-    flat = model.flat(jax.random.key(0), (2, 2, 3))
+    flat = FlatModel.begun(model, jax.random.key(0), (2, 2, 3))
     images = jax.random.uniform(jax.random.key(1), (5, 2, 2, 3))
     assert flat.apply(flat.theta, images).shape == (5, 4)
     expected = model.apply(flat.unravel(flat.theta), images)
@@ -129,6 +135,6 @@ def test_any_flax_module_or_pair_of_functions_is_a_model(model: Model) -> None:
 
 
 def test_another_key_draws_other_parameters_of_the_same_shape() -> None:
-    flat = mlp(4, (3,)).flat(jax.random.key(0), (2, 2, 1))
+    flat = FlatModel.begun(mlp(4, (3,)), jax.random.key(0), (2, 2, 1))
     assert np.array_equal(flat.draw(jax.random.key(0)), flat.theta)
     assert not np.array_equal(flat.draw(jax.random.key(1)), flat.theta)

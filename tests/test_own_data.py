@@ -13,6 +13,7 @@ import pytest
 import trip_jax as tj
 from tests.conftest import tiny_data
 from trip_jax.data.federation import as_client_data
+from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.models import as_model
 from trip_jax.settings.errors import InvalidSetting, Notice
 
@@ -99,7 +100,7 @@ def test_non_iid_needs_every_class_and_names_those_that_lack() -> None:
 
 
 def outputs(model: tj.Model, shape: Sequence[int]) -> int:
-    flat = model.flat(jax.random.key(0), shape)
+    flat = FlatModel.begun(model, jax.random.key(0), shape)
     return int(flat.apply(flat.theta, jnp.zeros((1, *shape))).shape[1])
 
 

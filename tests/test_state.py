@@ -27,6 +27,7 @@ from tests.stateful import centred
 from tests.test_against_oracle import check
 from tests.test_resume import replace_lists
 from trip_jax.learning.evaluation import LOSS
+from trip_jax.learning.flat_model import FlatModel
 
 TRAINING = tj.Training(rounds=2, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0.5)
 LOSSES = tj.Contribution("loss")
@@ -89,7 +90,7 @@ MODULES = {"linen": tj.from_flax(Linen()), "nnx": tj.from_flax(Graphical)}
 @pytest.mark.parametrize("kind", MODULES)
 def test_modules_of_flax_draw_and_move_statistics_in_training_alone(kind: str) -> None:
     model = MODULES[kind]
-    flat = model.flat(jax.random.key(0), (3, 3))
+    flat = FlatModel.begun(model, jax.random.key(0), (3, 3))
     params = flat.unravel(flat.theta)
     trained, statistics = model.divided(params)
     x = jnp.asarray(np.random.default_rng(0).normal(1, 2, (8, 3, 3)), jnp.float32)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import SIZES, rarely, tiny_data
 from trip_jax.data.federation import ClientData
-from trip_jax.learning.model import FlatModel
+from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.models import cnn, mlp
 from trip_jax.learning.training import epoch_order, train_clients
 
@@ -32,7 +32,7 @@ def test_an_epoch_visits_every_example_once_in_an_order_that_padding_does_not_ch
 
 @cache
 def flat_mlp() -> FlatModel:
-    return mlp(3, (6,)).flat(jax.random.key(0), (3, 3, 1))
+    return FlatModel.begun(mlp(3, (6,)), jax.random.key(0), (3, 3, 1))
 
 
 @partial(jax.jit, static_argnames="client_batch")
@@ -97,7 +97,7 @@ def test_the_cnn_trains_as_by_plain_steps_with_the_other_convolution() -> None:
     images = jnp.asarray(rng.random((10, 8, 8, 1)), jnp.float32)
     labels = jnp.asarray(rng.integers(0, 3, 10), jnp.int32)
     data = ClientData(images, labels, jnp.arange(10)[None], jnp.array([10]), images, labels)
-    model = cnn(3, (2, 3), 5).flat(jax.random.key(0), (8, 8, 1))
+    model = FlatModel.begun(cnn(3, (2, 3), 5), jax.random.key(0), (8, 8, 1))
     keys = jax.random.split(jax.random.key(1), 1)
     found, _ = jax.jit(
         lambda models: train_clients(

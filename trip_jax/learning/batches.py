@@ -10,7 +10,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import Mesh
 
 from trip_jax.data.federation import as_seen
-from trip_jax.learning.model import FlatModel
+from trip_jax.learning.flat_model import FlatModel
 from trip_jax.settings.capacity import GIB
 
 CLIENTS = 128

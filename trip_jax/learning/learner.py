@@ -1,13 +1,11 @@
 """A model, the data it learns from and is judged by, and the devices that do the work."""
 
-import math
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import struct
 from jax import Array, lax
@@ -23,20 +21,13 @@ from trip_jax.learning.evaluation import (
     smooth_utilities,
     totals,
 )
-from trip_jax.learning.metrics import metric_errors, require_takes_real
-from trip_jax.learning.model import FlatModel
+from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.optimizers import state_arrays, state_of
 from trip_jax.learning.precision import PRECISIONS
 from trip_jax.learning.privacy import AsTrained, Mechanism
-from trip_jax.learning.targets import CLASSES, NUMBERS
+from trip_jax.learning.targets import CLASSES
 from trip_jax.learning.training import Trained, Training, train_from
-from trip_jax.learning.utilities import (
-    UTILITIES,
-    is_mean,
-    is_of_sets,
-    terms,
-)
-from trip_jax.settings.errors import InvalidSetting
+from trip_jax.learning.utilities import UTILITIES, is_mean
 
 
 @struct.dataclass
@@ -111,25 +102,6 @@ class Learner:
         )
         return replace(self, data=data, counted=jnp.arange(len(rows)) < sizes[client])
 
-    def require_outputs(self) -> None:
-        """Refuse a model that gives no logits, or tells fewer classes apart than there are."""
-        data, model = self.data, self.model
-        examples = jax.ShapeDtypeStruct((3, *model.shape), model.dtype)
-        with model.model.noting(model.shape, model.dtype):
-            logits, *_ = (
-                jax.eval_shape(form, model, model.theta, examples)
-                for form in (FlatModel.apply, FlatModel.predict, FlatModel.learn, FlatModel.trains)
-            )
-        self._require_utility(logits)
-        if self.model.targets.task == NUMBERS:
-            return
-        largest = max(np.asarray(labels).max() for labels in (data.labels, data.test_labels))
-        if largest >= logits.shape[-1]:
-            raise InvalidSetting(
-                f"The model tells {logits.shape[-1]} classes apart, but labels go up to "
-                f"{largest}: give it more outputs."
-            )
-
     @property
     def optimizer(self) -> optax.GradientTransformation:
         """What turns the gradients of a client's minibatches into steps."""
@@ -146,18 +118,6 @@ class Learner:
     def _trained(self, row: Float[Array, " P"]) -> Any:
         """What of a model is trained."""
         return self.model.model.divided(self.model.unravel(row))[0]
-
-    def _require_utility(self, logits: jax.ShapeDtypeStruct) -> None:
-        """Refuse a metric of the user's own that fails, or gives no number; it is traced once."""
-        of_sets = [name for name in terms(self.third_utility) if is_of_sets(name)]
-        for name in of_sets if self.own_tests else ():
-            require_takes_real(name)
-        if of_sets:
-            n = math.prod(logits.shape[:-1])  # examples, or their tokens
-            logits = jax.ShapeDtypeStruct((n, logits.shape[-1]), logits.dtype)
-            labels = jax.ShapeDtypeStruct((n,), jnp.int32)
-            with metric_errors(self.third_utility):
-                jax.eval_shape(partial(judged, third_utility=self.third_utility), logits, labels)
 
     def train(
         self,

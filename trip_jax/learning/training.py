@@ -18,8 +18,8 @@ from jax import Array, lax
 from jaxtyping import Float, Int, Key
 
 from trip_jax.data.federation import ClientData, as_seen
+from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.layout import MIXED, OWN, Stays, require_pattern
-from trip_jax.learning.model import FlatModel
 from trip_jax.learning.optimizers import LEARNING_RATES, OPTIMIZERS, Rate
 from trip_jax.settings import above_zero, at_least, choice, count, execution, require
 from trip_jax.settings.brief import Brief

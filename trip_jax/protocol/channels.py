@@ -7,8 +7,8 @@ from typing import Any
 from jax import Array
 from jaxtyping import Float
 
+from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.learner import Learner
-from trip_jax.learning.model import FlatModel
 from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.round import Round
 from trip_jax.settings import require

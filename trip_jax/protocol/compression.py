@@ -20,8 +20,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Key
 
+from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.learner import Learner
-from trip_jax.learning.model import FlatModel
 from trip_jax.protocol.channels import BYTES, Channel
 from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.round import Round

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from trip_jax.learning.model import FlatModel
+from trip_jax.learning.flat_model import FlatModel
 from trip_jax.settings.renamed import renamed
 
 

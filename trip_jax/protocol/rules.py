@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from trip_jax.learning.model import FlatModel
+from trip_jax.learning.flat_model import FlatModel
 from trip_jax.protocol.adversaries import Honest, require_lie
 from trip_jax.protocol.aggregation import AnyRule, GradientTracking, PushSum
 from trip_jax.protocol.channels import BYTES, Channel, Lossless

@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from trip_jax.data.federation import as_seen
 from trip_jax.learning.batches import default_batches
+from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.mesh import replicated
 from trip_jax.learning.targets import NUMBERS, Targets
@@ -43,7 +44,7 @@ def learner_of(federation: Federation, mesh: Mesh) -> Learner:
     targets = Targets.of(data.labels)
     require_of_task(contribution.utility, targets.task == NUMBERS)
     given = *example, replicated(mesh), training.stays, targets
-    flat = federation.model.in_shapes(*given)
+    flat = FlatModel.of(federation.model, *given)
     judged = data.test_images if data.tests is None else data.test_images[data.tests[0]]
     client_batch, coalition_batch = default_batches(mesh, flat, judged)
     return Learner(

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.memory import PlannedMemory, bytes_of, planned_memory, require_least
 from trip_jax.learning.mesh import placed, replicated, shapes_of
+from trip_jax.learning.outputs import require_outputs
 from trip_jax.learning.training import Training
 from trip_jax.programs import forget_older, read_by
 from trip_jax.protocol import algorithm
@@ -62,7 +63,7 @@ class Prepared:
         self.shards_models = settings.shard_models and mesh.size > 1
         self.base_key, init_key, key = placed(keys_of(settings.seed), replicated(mesh))
         self.learner = learner_of(federation, mesh)
-        self.learner.require_outputs()
+        require_outputs(self.learner)
         topology = topology_of(federation)
         schedule = Timetable(topology, topology.arcs(), work=None, liars=None, key=key)
         self.schedule = jax.device_put(schedule, replicated(mesh))

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from trip_jax.attribution.replay import samples
-from trip_jax.learning.model import FlatModel
+from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.privacy import RECORDS
 from trip_jax.learning.targets import CLASSES, Targets
 from trip_jax.protocol.adversaries import FalsePredictions
