@@ -30,6 +30,7 @@ from experiments.paper.queue.records import FORMAT, Records, device, table, writ
 from experiments.paper.queue.unit import Unit
 from experiments.paper.queue.work import TWO_CORES, Rates, measured
 from experiments.paper.queue.working import Worker
+from trip_jax.learning.devices import available
 from trip_jax.runs.interruption import Deadline
 from trip_jax.runs.lock import locked
 from trip_jax.settings.errors import InvalidSetting
@@ -135,8 +136,8 @@ def _use(request: Request) -> None:
     before = jax.config.values["jax_platforms"]
     jax.config.update("jax_platforms", where)
     try:
-        platform = jax.devices()[0].platform
-    except RuntimeError:
+        platform = available()[0].platform
+    except InvalidSetting:
         platform = "none"
     if platform != {"cpu": "cpu", "cuda": "gpu"}[where]:
         jax.config.update("jax_platforms", before)

@@ -8,11 +8,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jax
 import pandas
 
 import trip_jax
 from experiments.paper.queue.unit import RESULT, Row, Unit
+from trip_jax.learning.devices import available
 from trip_jax.runs.checkpoints import refuse_changes
 from trip_jax.runs.directory import whole
 from trip_jax.runs.provenance import git_revision
@@ -38,8 +38,8 @@ def machine() -> str:
 
 
 def device() -> str:
-    """What JAX computes on."""
-    return str(jax.devices()[0].device_kind)
+    """What JAX computes on; a CPU becomes one device a core, as `available` has it."""
+    return str(available()[0].device_kind)
 
 
 @dataclass(frozen=True)
