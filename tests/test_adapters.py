@@ -1,9 +1,11 @@
 """Adapters: what they compute, what is trained of them, and what is held once."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import networkx as nx
 import numpy as np
 import pytest
 from flax import linen as nn
@@ -11,7 +13,8 @@ from flax import nnx
 
 import trip_jax as tj
 from tests import reference as ref
-from tests.conftest import follow, oracle_inputs, rarely, tiny, tiny_data
+from tests.conftest import Hearing, follow, oracle_inputs, rarely, tiny, tiny_data
+from tests.test_resume import assert_equal, replace_lists
 from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.memory import bytes_of
 from trip_jax.learning.models import mlp
@@ -92,6 +95,7 @@ def _named(tree: Any) -> list[tuple[str, Any]]:
 
 
 ADAPTED = tj.lora(mlp(3, (6,)), 2, "Dense_0", head="Dense_1", dtype="bfloat16")
+TRAINING = tj.Training(rounds=2, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0.5)
 ONE_ROUND = tj.Training(rounds=1, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0)
 
 
@@ -191,6 +195,42 @@ def test_several_devices_give_the_same(settings: dict[str, Any]) -> None:
     )
     np.testing.assert_allclose(one.models, two.models, atol=1e-5)
     np.testing.assert_allclose(one.phi, two.phi, atol=0.03)  # one of 40 examples
+
+
+LIES = tj.Adversary("d1d2", clients=(1, 4))
+OTHERS: list[Any] = [
+    {"adversary": LIES, "defence": "both"},
+    rarely({"adversary": tj.Adversary("d2", clients=(1,)), "defence": "c2"}),
+    rarely({"adversary": "sign_flips", "aggregation": "median"}),
+    rarely({"adversary": "label_flips", "aggregation": "krum"}),
+    rarely({"channel": tj.ChannelConfig("top_k", share=0.5, learning=True)}),
+    rarely({"channel": "low_rank", "privacy": tj.Privacy("dp", clip=1.0, noise=0.1)}),
+    rarely({"trust": "own", "drop": 0.2}),
+    rarely({"aggregation": "gradient_tracking", "contribution": "trip"}),
+    rarely({"training": replace(TRAINING, optimizer="adam", optimizer_state="kept")}),
+]
+
+
+@pytest.mark.parametrize("others", OTHERS)
+def test_adapters_go_with_liars_defences_and_rules_of_the_exchange(others: dict[str, Any]) -> None:
+    """A run goes on from its middle bit for bit."""
+    simulation = tiny(nx.complete_graph(6), model=ADAPTED, **{"training": TRAINING} | others)
+    middle: list[Any] = []
+    whole = simulation.run(Hearing(on_round=lambda past: middle.append(replace_lists(past))))
+    assert_equal(simulation.run(past=middle[0]), whole)
+    assert np.isfinite(whole.phi).all() and np.isfinite(whole.models).all()
+
+
+@pytest.mark.thorough
+def test_a_liar_with_adapters_gains_and_the_defence_takes_it_away() -> None:
+    """A liar who says twice its gain of itself stands higher, and by C2 where it stood."""
+    lie = tj.Adversary("d2", clients=(1,))
+    honest, lying, defended = (
+        tiny(nx.complete_graph(6), model=ADAPTED, training=TRAINING, **given).run().phi.mean(axis=0)
+        for given in ({}, {"adversary": lie}, {"adversary": lie, "defence": "c2"})
+    )
+    assert lying[1] > honest[1]
+    assert abs(defended[1] - honest[1]) < 0.5 * (lying[1] - honest[1])
 
 
 @pytest.mark.thorough

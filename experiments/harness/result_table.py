@@ -55,10 +55,16 @@ def rows(*names: str, folder: Path = FOLDER) -> pandas.DataFrame:
 
 
 def run_of(command: str, folder: Path = FOLDER) -> str | None:
-    """The run that a command made, if the table has it."""
+    """The run that a command made, if the table has it; on how many devices makes no difference."""
     found = runs(folder)
-    names: list[str] = found.run[found.command == command].tolist()
+    same = found.command.map(_anywhere) == _anywhere(command)
+    names: list[str] = found.run[same].tolist()
     return names[0] if names else None
+
+
+def _anywhere(command: str) -> str:
+    """A command without its number of devices."""
+    return re.sub(r" devices=\d+", "", command)
 
 
 def put(name: str, frame: pandas.DataFrame, folder: Path = FOLDER, **about: str) -> None:

@@ -44,9 +44,10 @@ def lora(
     """A model of which low-rank adapters are trained, and all else is frozen and held once.
 
     Clients train, send and mix A and B of each kernel that is adapted; BatchNorm and Dropout run as
-    in prediction. B starts at 0, so that the
-    model starts as `model`; A is drawn with variance 1 / in. A kernel of more than two axes is
-    taken for a matrix whose sides are as even as its axes allow.
+    in prediction. B starts at 0, so that the model starts as `model`; A is drawn with variance
+    1 / in. A kernel of more than two axes is taken for a matrix whose sides are as even as its axes
+    allow. A and B are averaged each by itself, and the product of two averages is not the average
+    of the products A B.
 
     Args:
         model: a `Model`, or what `from_flax` takes.

@@ -141,4 +141,4 @@ class Queue:
     def _arguments(self, dataset: str, seed: int, folder: str) -> Sequence[str]:
         which = (f"scale={self._scale}", f"dataset={dataset}", f"model={self._model}")
         out = f"out={self._folder / folder}"
-        return (*which, f"seed={seed}", "devices=1", out, *self._overrides)
+        return (*which, f"seed={seed}", out, *self._overrides)

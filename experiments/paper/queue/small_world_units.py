@@ -136,7 +136,7 @@ class SmallWorldUnits:
             return self._coefficients(distribution, frame)
 
         def imported() -> tuple[Sequence[Row], str] | None:
-            if (name := run_of(command.removesuffix(" devices=1"))) is None:
+            if (name := run_of(command)) is None:
                 return None
             frame = kept_rows(name).rename(columns=lambda column: column.replace("_", " "))
             return self._coefficients(distribution, frame), name
