@@ -23,6 +23,7 @@ from experiments.borders import asked
 from experiments.broadcast import SETTINGS as OF_BROADCAST
 from experiments.compression import CompressionStudy
 from experiments.coverage import SETTINGS
+from experiments.fragility import FragilityStudy
 from experiments.harness import result_table
 from experiments.harness.command_line import Request
 from experiments.harness.report import Report
@@ -42,6 +43,7 @@ BEYOND: dict[str, Callable[[list[str]], CellStudy]] = {
     "borders": asked,
     "compression": CompressionStudy,
     "false_predictions": false_predictions.asked,
+    "fragility": FragilityStudy,
     "incentives": IncentiveStudy,
     "methods": MethodStudy,
     "participation": ParticipationStudy,
