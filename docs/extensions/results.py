@@ -9,10 +9,11 @@
 
 The argument names runs, and :where: which of their rows. A line that begins with + is a column: its
 heading, and what stands in its cells, where {COLUMN@METHOD DIGITS STATISTIC} is a number,
-COLUMN/OTHER the ratio of two (with `pearson` their correlation), and @METHOD may be left out. A line that begins with - is a row of
-the page: its label, and which rows of the table it is about. DIGITS is .3, +.3 with a sign, .1% or
-, for thousands. The statistic is the mean, if it is not told. In conditions ; is "and", / is "or",
-- is a missing value, and run=NAME* any run whose name begins so.
+COLUMN/OTHER the ratio of two (their correlation, if the statistic is `pearson`), and @METHOD may be
+left out. A line that begins with - is a row of the page: its label, and which rows of the table it
+is about. DIGITS is .3, +.3 with a sign, .1% or , for thousands. The statistic is the mean, if it is
+not told. In conditions ; is "and", / is "or", - is a missing value, and run=NAME* any run whose
+name begins so.
 """
 
 import re
@@ -94,7 +95,7 @@ def _between(value: float, interval: tuple[float, float], digits: str) -> str:
 
 
 def _correlation(frame: pandas.DataFrame, column: str, other: str, digits: str) -> str:
-    """Pearson's coefficient over clients, mean over seeds; of one seed by a bootstrap of clients."""
+    """Pearson's over clients, mean over seeds; the interval of one seed is by a bootstrap."""
     samples = [(of[column].to_numpy(), of[other].to_numpy()) for _, of in frame.groupby("seed")]
     values = np.array([float(pearson(*sample)) for sample in samples])
     one_seed = len(samples) == 1
