@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 DOCS = Path(__file__).parent
-WIDTH, HEIGHT, PIXELS = 1120, 1060, 1.5
+WIDTH, HEIGHT, PIXELS = 1120, 1045, 1.5
 """Of the window, in CSS pixels, and device pixels in one of them."""
 
 
