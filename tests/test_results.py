@@ -122,6 +122,15 @@ def test_pages_link_to_what_is_there_and_show_every_figure() -> None:
     assert shown == {path.name for path in (RESULTS / "figures").iterdir()}
 
 
+def test_figures_have_captions_that_begin_with_what_they_show() -> None:
+    for page in RESULTS.glob("*.md"):
+        text = page.read_text()
+        captions = re.findall(
+            r"^```\{figure-md\}\n!\[.+\]\(figures/\S+\.png\).*\n\n\*\*[A-Z]", text, re.MULTILINE
+        )
+        assert len(captions) == text.count("](figures/"), page.name
+
+
 def test_a_page_opens_with_its_answer_in_one_sentence() -> None:
     for page in RESULTS.glob("*.md"):
         _, answer, *_ = page.read_text().split("\n\n")
