@@ -45,8 +45,8 @@ WAYS = "random", "chosen"
 
 
 @dataclass(frozen=True)
-class Told:
-    """What clients say in a run of all test examples, beyond rounding.
+class Predictions:
+    """What clients' models predict of all test examples in a run, before any rounding.
 
     Attributes:
         start: logits of the first model, [D, C].
@@ -59,8 +59,8 @@ class Told:
     logits: np.ndarray
 
     @classmethod
-    def of(cls, one: Attributed) -> "Told":
-        """What the clients of a cell say."""
+    def of(cls, one: Attributed) -> "Predictions":
+        """The predictions of the clients of a cell."""
         settings = replace(one.cell.config.contribution, method="predictions")
         journal, learner = one.trajectory.journal(settings.build()), one.learner
         said = [
@@ -146,13 +146,13 @@ def prediction_size(arguments: Sequence[str]) -> None:
 
 def measured(one: Attributed, seed: int) -> Iterator[dict[str, Any]]:
     """A row for every size and utility, and for what predictions are compared with."""
-    truth, told = one.cell.decentralised()["values"], Told.of(one)
-    n_examples, n_classes = told.start.shape
+    truth, predictions = one.cell.decentralised()["values"], Predictions.of(one)
+    n_examples, n_classes = predictions.start.shape
     sizes = [(bits, "all", n_examples) for bits in BITS]
     sizes += [(16, way, few) for way in WAYS for few in EXAMPLES if few < n_examples]
     for bits, way, number in sizes:
-        examples = told.chosen("random" if way == "all" else way, number, seed)
-        phi = told.phi(bits, examples)
+        examples = predictions.chosen("random" if way == "all" else way, number, seed)
+        phi = predictions.phi(bits, examples)
         about = {"bits": bits, "examples": number, "which": way}
         about |= {"bytes": n_bytes(bits, number, n_classes), "method": "predictions"}
         for k, utility in enumerate(UTILITIES[:2]):

@@ -47,7 +47,9 @@ ORDERS, SEEDS = "orders", "seeds"
 ROUNDING = 1e-6  # of scores, relative
 FIXED = {"distribution.order": "Clients are numbered by their data: leave out distribution.order."}
 
-Told = Mapping[tuple[int, int], Mapping[str, Float[np.ndarray, "n n 3"]]]  # of seed and order
+ValuesByRun = Mapping[
+    tuple[int, int], Mapping[str, Float[np.ndarray, "n n 3"]]
+]  # of seed and order
 
 
 class StabilityStudy(CellStudy):
@@ -98,7 +100,7 @@ def stability(arguments: Sequence[str]) -> None:
         for k, (distribution, topology) in enumerate(cells):
             print(f"cell {k + 1} of {len(cells)}: {distribution}, {topology}", flush=True)
             graph = BEYOND_THE_PAPER.get(topology, [f"topology={topology}"])
-            told = {
+            values = {
                 (seed, order): phi_of(run, study.methods)
                 for seed in study.seeds
                 for order, run in enumerate(
@@ -106,7 +108,7 @@ def stability(arguments: Sequence[str]) -> None:
                 )
             }
             where = {"distribution": distribution, "topology": topology}
-            rows += [where | row for row in compared(told, study.utilities)]
+            rows += [where | row for row in compared(values, study.utilities)]
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model, f"{study.orders} orders a seed")
         written = study.report(dataset, model)
@@ -119,11 +121,11 @@ def stability(arguments: Sequence[str]) -> None:
 def phi_of(cell: Cell, methods: Sequence[str]) -> dict[str, Float[np.ndarray, "n n 3"]]:
     """Contributions by the truth, its standard errors, and contributions by each method."""
     one, truth = Attributed(cell), cell.decentralised()
-    told = {TRUTH: truth["values"], ERROR: truth["standard_error"]}
-    return told | {name: one.phi(name) for name in methods}
+    values = {TRUTH: truth["values"], ERROR: truth["standard_error"]}
+    return values | {name: one.phi(name) for name in methods}
 
 
-def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
+def compared(values: ValuesByRun, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
     """A row for every method and utility, and every seed (between orders) or pair of seeds.
 
     They are means over pairs of orders, and over orders; correlations are not a number where scores
@@ -132,7 +134,7 @@ def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
     are called `own`; the `own distance` of the Shapley value is what two samples of the same run's
     coalitions would be apart.
     """
-    seeds, orders = (list(dict.fromkeys(numbers)) for numbers in zip(*told, strict=True))
+    seeds, orders = (list(dict.fromkeys(numbers)) for numbers in zip(*values, strict=True))
     pairs = {
         (ORDERS, f"{seed}"): [((seed, a), (seed, b)) for a, b in combinations(orders, 2)]
         for seed in seeds
@@ -143,8 +145,8 @@ def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
         k = UTILITIES.index(utility)
         halves = list(zip(*runs, strict=True))  # the first of each pair, and the second
         phis = {  # [2, R, n, n]
-            method: np.array([[told[run][method][..., k] for run in half] for half in halves])
-            for method in told[seeds[0], orders[0]]
+            method: np.array([[values[run][method][..., k] for run in half] for half in halves])
+            for method in values[seeds[0], orders[0]]
         }
         error = phis.pop(ERROR)
         for method, phi in phis.items():

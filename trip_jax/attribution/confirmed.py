@@ -32,8 +32,8 @@ def confirmed(
     """
     reports = np.array(journal.updates, np.float32)
     before = np.tile(start, (reports.shape[1], 1))
-    for weights, told in zip(journal.mixing, reports, strict=True):
-        trained, following = np.split(told, 2, axis=-1)  # views
+    for weights, logits in zip(journal.mixing, reports, strict=True):
+        trained, following = np.split(logits, 2, axis=-1)  # views
         np.copyto(trained, before, where=np.isnan(trained).all(axis=-1, keepdims=True))
         mixed = weights @ trained
         spread = (weights @ (trained**2).sum(axis=-1) - (mixed**2).sum(axis=-1)).clip(0)

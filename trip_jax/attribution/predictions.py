@@ -116,9 +116,9 @@ def reported(trained: Float[Array, "n Q"], following: Float[Array, "n Q"]) -> Ar
     Args:
         trained, following: these logits, centred.
     """
-    told = jnp.concatenate([trained, following], axis=-1)
+    both = jnp.concatenate([trained, following], axis=-1)
     largest = jnp.finfo(jnp.float16).max
-    return jnp.clip(told, -largest, largest).astype(jnp.float16)
+    return jnp.clip(both, -largest, largest).astype(jnp.float16)
 
 
 def run_of(journal: Journal, start: Float[np.ndarray, " Q"]) -> Run:

@@ -21,7 +21,7 @@ from trip_jax.data.examples import (
 )
 from trip_jax.settings import require
 from trip_jax.settings.brief import brief
-from trip_jax.settings.declared import array, instance, told
+from trip_jax.settings.declared import array, described, instance
 from trip_jax.settings.names import as_name, as_names
 from trip_jax.settings.names import require_alike as names_alike
 from trip_jax.settings.plurals import counted
@@ -70,7 +70,7 @@ class ClientData:
         """
         require(
             isinstance(clients, Mapping),
-            f"clients must map names to (examples, labels), not {told(clients)}.",
+            f"clients must map names to (examples, labels), not {described(clients)}.",
         )
         names = as_names("`clients`", clients)
         given = {as_name("`clients`", name): pair for name, pair in clients.items()}

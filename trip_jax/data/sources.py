@@ -14,7 +14,7 @@ from trip_jax.data.files import ARRAYS, CLASSES, NUMBERS, Layout, read_examples
 from trip_jax.data.tfds_source import load_tfds
 from trip_jax.settings import Kinds, choice, count, require
 from trip_jax.settings.brief import Brief
-from trip_jax.settings.declared import check_types, named, seed_of, told
+from trip_jax.settings.declared import check_types, described, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.idle import chosen_from, read_by_kind, read_unless
 from trip_jax.settings.own_code import function_of, names_code
@@ -201,6 +201,6 @@ def _own_function(config: DatasetConfig) -> Dataset:
     require(
         isinstance(found, tuple | list) and len(found) == 4,
         f"{where} must give a tj.Dataset, or its arrays train_images, train_labels, test_images "
-        f"and test_labels, not {told(found)}: return one of these.",
+        f"and test_labels, not {described(found)}: return one of these.",
     )
     return Dataset(*found)

@@ -139,8 +139,8 @@ class Benchmark:
     @property
     def sha256(self) -> str:
         """Of all names and truths."""
-        told = "".join(f"{cell.name} {cell.sha256}\n" for cell in self.cells)
-        return hashlib.sha256(told.encode()).hexdigest()
+        lines = "".join(f"{cell.name} {cell.sha256}\n" for cell in self.cells)
+        return hashlib.sha256(lines.encode()).hexdigest()
 
     @property
     def label(self) -> str:
@@ -151,10 +151,10 @@ class Benchmark:
 @cache
 def benchmark() -> Benchmark:
     """The cells that come with the package."""
-    told = json.loads((DATA / CELLS).read_text(encoding="utf-8"))
-    common = told["settings"]
-    cells = [Cell(**one | {"settings": common | one["settings"]}) for one in told["cells"]]
-    return Benchmark(told["version"], told["packages"], cells)
+    saved = json.loads((DATA / CELLS).read_text(encoding="utf-8"))
+    common = saved["settings"]
+    cells = [Cell(**one | {"settings": common | one["settings"]}) for one in saved["cells"]]
+    return Benchmark(saved["version"], saved["packages"], cells)
 
 
 @dataclass(frozen=True)

@@ -72,13 +72,13 @@ def of_class(name: str, method: type[Method], made_by: str = "") -> Judged:
     """A class of `Method`, built with the settings of the cell that it reads."""
 
     def phi(one: Trained) -> np.ndarray:
-        return told(one, method.build(replace(one.config.contribution, utility="loss")))
+        return contributions_of(one, method.build(replace(one.config.contribution, utility="loss")))
 
     return Judged(name, phi, method.costs, str(method.sees), made_by)
 
 
-def told(one: Trained, method: Method) -> np.ndarray:
-    """What a method tells of a run: by each client's reports and Eq. 3, or at its end."""
+def contributions_of(one: Trained, method: Method) -> np.ndarray:
+    """The contributions by a method: traced from reports by Eq. 3, or when the run is over."""
     journal = one.journal_of(method)
     if not isinstance(method, WholeRun):
         return traced(journal.mixing, journal.lcv)

@@ -52,7 +52,7 @@ def judged(text: str) -> Judged:
             f"{', '.join(SAID)}: docs/judge.md has an example of each.",
         )
         judge = of_class(label, found, made_by)
-        return Judged(label, _told(own, judge.phi), judge.costs, judge.sees, made_by)
+        return Judged(label, _guarded(own, judge.phi), judge.costs, judge.sees, made_by)
     require(
         callable(found),
         f"{own} must be a function or a class, not {type(found).__name__}: name another.",
@@ -89,7 +89,7 @@ def of_arrays(label: str, function: Callable[..., Any], own: str = "", made_by: 
     def phi(one: Trained) -> np.ndarray:
         return np.asarray(function(**arrays_of(one, names)))
 
-    return Judged(label, _told(own, phi), costs(names), sees(names), made_by)
+    return Judged(label, _guarded(own, phi), costs(names), sees(names), made_by)
 
 
 def _module(file: Path) -> Any:
@@ -111,10 +111,10 @@ def _module(file: Path) -> Any:
     return module
 
 
-def _told(own: str, phi: Callable[[Trained], np.ndarray]) -> Callable[[Trained], np.ndarray]:
-    """A method whose errors are told in one sentence."""
+def _guarded(own: str, phi: Callable[[Trained], np.ndarray]) -> Callable[[Trained], np.ndarray]:
+    """The same function of a run, any error of which becomes an InvalidSetting."""
 
-    def told(one: Trained) -> np.ndarray:
+    def guarded(one: Trained) -> np.ndarray:
         try:
             return phi(one)
         except InvalidSetting:
@@ -122,7 +122,7 @@ def _told(own: str, phi: Callable[[Trained], np.ndarray]) -> Callable[[Trained],
         except Exception as error:
             raise InvalidSetting(f"{own} fails: {_where(error)}.") from error
 
-    return told
+    return guarded
 
 
 def _where(error: BaseException) -> str:

@@ -133,8 +133,8 @@ def _asked(method: Judged, trained: Trained, cell: Cell, known: np.ndarray | Non
 
 def _made_by(method: Judged, cell: Cell) -> str:
     """What kept answers depend on, as a hash."""
-    told = [method.name, method.made_by, __version__, benchmark().version, cell.sha256]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    known = [method.name, method.made_by, __version__, benchmark().version, cell.sha256]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
 
 def _read(path: Path, by: str) -> Said | None:

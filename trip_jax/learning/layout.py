@@ -13,7 +13,7 @@ from jax.tree_util import GetAttrKey, keystr, tree_flatten_with_path
 from jaxtyping import Float
 
 from trip_jax.settings import require
-from trip_jax.settings.declared import told
+from trip_jax.settings.declared import described
 from trip_jax.settings.errors import InvalidSetting
 
 MIXED, OWN = "mixed", "own"
@@ -164,7 +164,7 @@ def frozen_shapes(frozen: Any, key: Array, examples: Any, sharding: Any = None) 
         require(
             hasattr(leaf, "shape") and hasattr(leaf, "dtype"),
             f"Model.frozen must hold arrays, but frozen{jax.tree_util.keystr(path)} is "
-            f"{told(leaf)}.",
+            f"{described(leaf)}.",
         )
     return jax.tree.map(
         lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=sharding), found

@@ -13,7 +13,7 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 from trip_jax.settings import require
-from trip_jax.settings.declared import told
+from trip_jax.settings.declared import described
 
 CLASSES, TOKENS, NUMBERS = "classes", "tokens", "numbers"
 
@@ -48,7 +48,9 @@ class Targets:
         Returns:
             logits [B, C] or [B, T, C], or numbers in the shape of labels.
         """
-        given = f"{found.dtype}{list(found.shape)}" if isinstance(found, Array) else told(found)
+        given = (
+            f"{found.dtype}{list(found.shape)}" if isinstance(found, Array) else described(found)
+        )
         wanted, wide = self.shape, ""
         if self.task == NUMBERS:
             fits = isinstance(found, Array) and found.shape in (

@@ -162,8 +162,8 @@ class FalsePredictions(Honest):
 
     def say(self, true: Said, this_round: Round, learner: Learner, tolerance: float) -> Said:
         labels, lying = learner.data.test_labels, this_round.lying
-        told = self.logits, tolerance, self.victim
-        known = claims.known(this_round, labels, true.trained.shape[1] // len(labels), *told)
+        options = self.logits, tolerance, self.victim
+        known = claims.known(this_round, labels, true.trained.shape[1] // len(labels), *options)
         claimed = claims.of_liars(CLAIMS[self.claim](true, known), true, lying)
         return claims.confirmed(claimed, lying) if self.collude else claimed
 

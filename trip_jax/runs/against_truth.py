@@ -74,8 +74,8 @@ def hold_against_truth(
         for name, value in about["settings"].items()
         if name == "contribution.utility" or not name.startswith(WITHOUT_INFLUENCE)
     }
-    told = {name: value for name, value in asdict(config.truth).items() if value is not None}
-    about["settings"] |= {f"truth.{name}": value for name, value in told.items()}
+    settings = {name: value for name, value in asdict(config.truth).items() if value is not None}
+    about["settings"] |= {f"truth.{name}": value for name, value in settings.items()}
     key = json_hash([about, __version__])
     finished = Checkpoints(folder / FINISHED, about, keep=1)
     held = _of_another_job(folder, key)
@@ -94,7 +94,7 @@ def hold_against_truth(
             truth.values[..., at], truth.standard_error[..., at], len(truth.inside), seconds
         )
     data = held.added_to(run.data)
-    summary = run.summary | {"truth": told | _compared(data) | _kept_of(held) | {"key": key}}
+    summary = run.summary | {"truth": settings | _compared(data) | _kept_of(held) | {"key": key}}
     if "config" in summary:
         summary["config"] |= {"truth": asdict(config.truth)}
     write_results(folder, data, summary, config.drawing)
@@ -149,6 +149,6 @@ def _of_another_job(folder: Path, key: str) -> HeldTruth | None:
 
 
 def _read(run: Run) -> HeldTruth:
-    told = run.summary["truth"]
+    summary = run.summary["truth"]
     values, errors = (run.data[name].values for name in ("truth", "truth_error"))
-    return HeldTruth(values, errors, told["executions"], told["seconds"])
+    return HeldTruth(values, errors, summary["executions"], summary["seconds"])

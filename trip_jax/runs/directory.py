@@ -99,9 +99,9 @@ def save_run(
                 raise InvalidSetting(
                     f"{folder} holds {name} already: choose another directory, or remove it."
                 )
-        told = federation_settings(result) | {"seed": about["seed"]} | dict(settings or {})
-        about = {"settings": told, **about}
-        return _write(folder, result, federation, title, told, about, drawing)
+        settings = federation_settings(result) | {"seed": about["seed"]} | dict(settings or {})
+        about = {"settings": settings, **about}
+        return _write(folder, result, federation, title, settings, about, drawing)
 
 
 def write_run(

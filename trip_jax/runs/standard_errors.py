@@ -30,7 +30,7 @@ def standard_errors(
 ) -> tuple[Float[np.ndarray, "n n"] | None, Float[np.ndarray, " n"]] | None:
     """Standard errors of phi [i, j], if it was kept, and of the scores [j].
 
-    Reports that C2 replaced count as known, and so do lies: what is told is how far phi would move
+    Reports that C2 replaced count as known, and so do lies: the error is how far phi would move
     if coalitions were drawn anew.
 
     Args:

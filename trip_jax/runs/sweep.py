@@ -210,8 +210,10 @@ def _unit_of_one(summary: Mapping[str, Any]) -> str:
     """What the scores of a run are measured in; older versions did not write it."""
     if "score_unit" in summary:
         return str(summary["score_unit"]["symbol"])
-    told = summary.get("config", {}).get("contribution", {})
-    return units(told.get("utility", ""), about_method(told.get("method", TRIP)).unit)
+    contribution = summary.get("config", {}).get("contribution", {})
+    return units(
+        contribution.get("utility", ""), about_method(contribution.get("method", TRIP)).unit
+    )
 
 
 def _typed(values: Sequence[str]) -> np.ndarray:

@@ -20,8 +20,8 @@ from trip_jax.runs.meaning import (
     of_models,
     units,
 )
+from trip_jax.runs.method_of_run import MethodOfRun
 from trip_jax.runs.standard_errors import standard_errors
-from trip_jax.runs.told_by import ToldBy
 from trip_jax.simulation.history import Result
 from trip_jax.topology import Topology
 
@@ -40,9 +40,9 @@ class ResultView:
     def __init__(self, result: Result, federation: Partition, data: "xarray.Dataset"):
         self.result, self.federation, self.data = result, federation, data
         self.n_rounds, self.n = result.records.train_loss.shape
-        utility, told = result.contribution.utility, ToldBy.of(result)
-        reporter = told.about.reports_as or told.name
-        reported = about_method(reporter).unit if told.about.reports_as else told.about.unit
+        utility, method = result.contribution.utility, MethodOfRun.of(result)
+        reporter = method.about.reports_as or method.name
+        reported = about_method(reporter).unit if method.about.reports_as else method.about.unit
         each = f"{NAT} for the loss, {NUMBER} for the others"
         third_utility = shown(columns(utility)[THIRD])
         self.words = {
@@ -52,7 +52,7 @@ class ResultView:
             "third utility": third_utility,
             "third utility of models": of_models(third_utility),
             "lcv": local(reporter),
-            "unit": units(utility, told.about.unit),
+            "unit": units(utility, method.about.unit),
             "unit of reports": units(utility, reported),
             "unit of lcv": each if reported == GAIN else reported.symbol,
         }
@@ -131,6 +131,6 @@ class ResultView:
         return tuple(None if error is None else error.astype(np.float32) for error in found)
 
 
-def local(told_by: str) -> str:
+def local(method: str) -> str:
     """What a method finds in a round, in plain words."""
-    return f"local contribution ({'Eq. 4' if told_by == TRIP else called(told_by)})"
+    return f"local contribution ({'Eq. 4' if method == TRIP else called(method)})"

@@ -133,8 +133,10 @@ class Federation:
     @property
     def defence(self) -> Defence:
         """The defence, with C2's penalty and distance filled in where the setting is None."""
-        told = self.settings.contribution
-        return self.settings.defence.calibrated(told.utility, told.scaling, told.value)
+        contribution = self.settings.contribution
+        return self.settings.defence.calibrated(
+            contribution.utility, contribution.scaling, contribution.value
+        )
 
     def changed(self, **settings: Any) -> "Federation":
         """This federation with some settings changed."""

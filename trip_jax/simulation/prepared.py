@@ -269,8 +269,8 @@ class Prepared:
         memory, frozen = shapes.memory, self.learner.model.frozen
         beside = memory.mailbox, memory.correction, shapes.earlier_phi, shapes.optimizer
         planned = planned_memory(programs, *waiting, records, mesh, limit, bytes_of(beside), frozen)
-        told = self.rules.contribute, self.training.rounds, self.n, self.learner
-        return programs, with_conclusion(planned, *told, limit)
+        run = self.rules.contribute, self.training.rounds, self.n, self.learner
+        return programs, with_conclusion(planned, *run, limit)
 
     def _record_bytes(self, programs: Programs, state: State) -> int:
         """The bytes of the records of all rounds, without updates."""

@@ -33,8 +33,8 @@ class Tracked:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         summary = self.summary or {"status": "failed", "message": str(error or "")}
-        if told := self._tell(self._tracker.end, summary):
-            say(told)
+        if news := self._tell(self._tracker.end, summary):
+            say(news)
 
     def start(self, title: str, settings: Mapping[str, Any], done: int) -> None:
         self._works = True

@@ -72,8 +72,8 @@ class Recorded:
             "Recorded.mixing must be [T, n, n], .present [T, n] and .steps [n], not "
             f"{self.mixing.shape}, {self.present.shape} and {self.steps.shape}.",
         )
-        told = (self.start, self.trained, self.following, self.mixing, self.steps)
-        require(all(bool(np.isfinite(one).all()) for one in told), "Recorded must be finite.")
+        arrays = (self.start, self.trained, self.following, self.mixing, self.steps)
+        require(all(bool(np.isfinite(one).all()) for one in arrays), "Recorded must be finite.")
 
 
 @dataclass(frozen=True)

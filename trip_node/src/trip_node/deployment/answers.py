@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trip_node.deployment.tasks import told
+from trip_node.deployment.tasks import one_line
 from trip_node.node.admission import MOST_BYTES, Refused
 
 log = logging.getLogger("trip_node.service")
@@ -63,7 +63,7 @@ class Guarded:
         try:
             await app(scope, receive, guarded)
         except Exception as error:
-            log.error("%s %.100r failed: %s", scope["method"], scope["path"], told(error))
+            log.error("%s %.100r failed: %s", scope["method"], scope["path"], one_line(error))
             if not started:
                 await failure("The service failed to answer.", 500)(scope, receive, guarded)
 

@@ -52,8 +52,8 @@ def form_of(path: Path) -> Form:
         raise ValueError("it looks like UTF-16 without its mark: save it as UTF-8")
     if not header.strip():
         raise ValueError("its first line is empty: write the names of the columns there")
-    if told := SEPARATOR_LINE.fullmatch(header):
-        return Form(encoding, told[1], 1)
+    if separated := SEPARATOR_LINE.fullmatch(header):
+        return Form(encoding, separated[1], 1)
     return Form(encoding, max(SEPARATORS, key=lambda one: _width(header, one)), 0)
 
 

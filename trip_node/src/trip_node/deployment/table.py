@@ -12,7 +12,7 @@ import numpy as np
 
 from trip_node.node.texts import nfc
 from trip_node.settings import require
-from trip_node.settings.declared import told
+from trip_node.settings.declared import described
 
 FARTHEST = 2**62
 """Integers are less than this far from 0, so that the distance of two is an int64."""
@@ -53,7 +53,7 @@ def table_of(given: Any) -> Table:
         return Table(tuple(map(str, given)), columns, np.arange(max(lengths, default=0)))
     require(
         hasattr(given, "iloc"),
-        f"reports must be a table, a DataFrame or a mapping of columns, not {told(given)}.",
+        f"reports must be a table, a DataFrame or a mapping of columns, not {described(given)}.",
     )
     columns = tuple(_of_series(given.iloc[:, k]) for k in range(given.shape[1]))
     unit = str(given.index.name or "row")

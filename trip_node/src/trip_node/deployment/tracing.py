@@ -72,8 +72,8 @@ class Traced:
         values = scores(self.phi)
         parts = [None if np.isnan(part) else float(part) for part in shares(values)]
         rows = zip(self.names, values.tolist(), parts, strict=True)
-        told = [{"client": name, "score": value, "share": part} for name, value, part in rows]
-        return [told[i] for i in np.argsort(-values, kind="stable")]
+        lines = [{"client": name, "score": value, "share": part} for name, value, part in rows]
+        return [lines[i] for i in np.argsort(-values, kind="stable")]
 
 
 def nothing_yet(clients: Sequence[str]) -> Traced:
@@ -82,13 +82,13 @@ def nothing_yet(clients: Sequence[str]) -> Traced:
     return Traced(names, np.zeros((len(clients), len(clients)), np.float32))
 
 
-def after(before: Traced, round: int, told: Sequence[Report], defence: C2Settings) -> Traced:
+def after(before: Traced, round: int, reports: Sequence[Report], defence: C2Settings) -> Traced:
     """What is known once a further round is traced.
 
     A client without a report counts as `--missing zero` takes it, and exchanges count where both
     ends state them.
     """
-    reported = read_reports(_table(told, before.names, round))
+    reported = read_reports(_table(reports, before.names, round))
     phi, verdict = coordinate(before.phi, reported.reports.of_round(0), audit_of(defence))
     distance = verdict.distance
     flags = [
@@ -113,7 +113,7 @@ def after(before: Traced, round: int, told: Sequence[Report], defence: C2Setting
     )
 
 
-def round_csv(told: Sequence[Report], clients: Iterable[str], round: int) -> str:
+def round_csv(reports: Sequence[Report], clients: Iterable[str], round: int) -> str:
     """The lines of a closed round as `trip-jax coordinate` reads them, without a header.
 
     A client without a report has a line that says so (`missing`), so that whoever doubts phi can
@@ -121,32 +121,32 @@ def round_csv(told: Sequence[Report], clients: Iterable[str], round: int) -> str
     """
     return "".join(
         one.to_csv(header=False, missing=is_missing)
-        for one, is_missing in _all_reports(told, clients, round)
+        for one, is_missing in _all_reports(reports, clients, round)
     )
 
 
-def disputed_csv(told: Sequence[Report], names: Sequence[str]) -> str:
+def disputed_csv(reports: Sequence[Report], names: Sequence[str]) -> str:
     """The lines of a round in disputed.csv, without a header, in the order of `names`."""
     place = {name: i for i, name in enumerate(names)}
-    _, found = stated_by_both({report.client: report for report in told})
+    _, found = stated_by_both({report.client: report for report in reports})
     found.sort(key=lambda one: (place[one.client], place[one.member]))
     return csv_lines((one.round, one.client, one.member, one.stated_by) for one in found)
 
 
 def _all_reports(
-    told: Sequence[Report], clients: Iterable[str], round: int
+    reports: Sequence[Report], clients: Iterable[str], round: int
 ) -> list[tuple[Report, bool]]:
     """A report of every client, and whether it stands for one that did not come."""
-    reports = {report.client: (report, False) for report in told}
-    absent = [name for name in clients if name not in reports]
-    reports |= {name: (Report.missing(name, round), True) for name in absent}
-    return [reports[name] for name in sorted(reports)]
+    by_client = {report.client: (report, False) for report in reports}
+    absent = [name for name in clients if name not in by_client]
+    by_client |= {name: (Report.missing(name, round), True) for name in absent}
+    return [by_client[name] for name in sorted(by_client)]
 
 
-def _table(told: Sequence[Report], clients: Sequence[str], round: int) -> Table:
+def _table(reports: Sequence[Report], clients: Sequence[str], round: int) -> Table:
     """The round as `trip-jax coordinate` would read it from `round_csv`."""
     lines: list[tuple[int, str, str, float, float, bool]] = []
-    for one, _ in _all_reports(told, clients, round):
+    for one, _ in _all_reports(reports, clients, round):
         sent = set(one.sent_to or ())
         of_members = zip(one.members, one.weights, one.lcv, strict=True)
         lines += [(round, one.client, *member, member[0] in sent) for member in of_members]

@@ -56,8 +56,8 @@ def tell_contributions(
         if hand_in:
             hand_in(report)
         lcv = MetricRecord(dict(zip(report.members, report.lcv, strict=True)))
-        told = RecordDict({LCV: lcv, REPORT: ConfigRecord({"json": report.to_json()})})
-        return Message(told, reply_to=message)
+        reply = RecordDict({LCV: lcv, REPORT: ConfigRecord({"json": report.to_json()})})
+        return Message(reply, reply_to=message)
 
 
 def ask(

@@ -86,8 +86,8 @@ class Gossip:
 
     def reports(self, round: int) -> dict[str, Report]:
         """By client, those of a round that count."""
-        told = {name: self._kept.get((round, name), []) for name in self.federation.clients}
-        return {name: kept[0][1] for name, kept in told.items() if len(kept) == 1}
+        reports = {name: self._kept.get((round, name), []) for name in self.federation.clients}
+        return {name: kept[0][1] for name, kept in reports.items() if len(kept) == 1}
 
     def equivocators(self, round: int) -> set[str]:
         """Clients that provably signed two reports for a round."""
@@ -148,7 +148,7 @@ def verify_proof(proof: Any, federation: Federation) -> tuple[int, str]:
             f"A proof has the schema {PROOF}, a round, a client, two messages and their two "
             "signatures.",
         )
-        told = [
+        reports = [
             federation.admit(message.encode(), signature)
             for message, signature in zip(messages, signatures, strict=True)
         ]
@@ -157,14 +157,15 @@ def verify_proof(proof: Any, federation: Federation) -> tuple[int, str]:
     except Refused as error:
         raise InvalidSetting(f"The proof does not hold: {error.why}") from error
     require(
-        told[0].meaning != told[1].meaning, "The proof does not hold: both reports say the same."
+        reports[0].meaning != reports[1].meaning,
+        "The proof does not hold: both reports say the same.",
     )
-    for report in told:
+    for report in reports:
         require(
             (report.round, report.client) == (round, nfc(client)),
             "The proof does not hold: the reports are not of the round and client that it names.",
         )
-    return round, told[0].client
+    return round, reports[0].client
 
 
 def _are_two_texts(value: Any) -> bool:

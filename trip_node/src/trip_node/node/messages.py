@@ -6,9 +6,9 @@ from trip_node.node.report import Report
 Message = Report | Predictions
 
 
-def bytes_of(told: Message) -> bytes:
+def bytes_of(message: Message) -> bytes:
     """The bytes of a report or a record of predictions, the same for equal ones."""
-    return told.to_bytes() if isinstance(told, Predictions) else told.to_json().encode()
+    return message.to_bytes() if isinstance(message, Predictions) else message.to_json().encode()
 
 
 def message_of(content: bytes) -> Message:

@@ -106,12 +106,12 @@ class Predictions:
             len(self.places) == self.examples and self.places[-1] < self.test_set,
             f"The bits of the test set must be set for {self.examples:,} examples of it.",
         )
-        told = (self.logits, self.start if self.begins else np.zeros(0))
+        logits = (self.logits, self.start if self.begins else np.zeros(0))
         require(
-            all(bool(np.isfinite(one).all()) for one in told), "A logit is not a finite number."
+            all(bool(np.isfinite(one).all()) for one in logits), "A logit is not a finite number."
         )
         require(
-            bool((abs(told[1]) <= LARGEST).all()), f"A logit of the start is beyond {LARGEST:g}."
+            bool((abs(logits[1]) <= LARGEST).all()), f"A logit of the start is beyond {LARGEST:g}."
         )
 
     def _set(self, name: str, value: Any) -> None:
@@ -152,12 +152,14 @@ class Predictions:
 
         The order of members and the bytes by which a logit is written make no difference.
         """
-        told = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "arrays"}
-        pairs = zip(told.pop("members"), told.pop("weights"), strict=True)
-        told["members"] = sorted((name, weight + 0.0) for name, weight in pairs)  # no -0.0
+        meaning = {
+            one.name: getattr(self, one.name) for one in fields(self) if one.name != "arrays"
+        }
+        pairs = zip(meaning.pop("members"), meaning.pop("weights"), strict=True)
+        meaning["members"] = sorted((name, weight + 0.0) for name, weight in pairs)  # no -0.0
         said = [self.places, self.logits + 0.0, self.start + 0.0 if self.begins else np.zeros(0)]
-        told["arrays"] = [sha256(one.tobytes()).hexdigest() for one in said]
-        return json.dumps(told, sort_keys=True, allow_nan=False)
+        meaning["arrays"] = [sha256(one.tobytes()).hexdigest() for one in said]
+        return json.dumps(meaning, sort_keys=True, allow_nan=False)
 
     @classmethod
     def of(
@@ -198,8 +200,10 @@ class Predictions:
 
     def to_bytes(self, signer: Signer | None = None) -> bytes:
         """The record, the same for equal ones; with a signer its signature's 64 bytes first."""
-        told = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "arrays"}
-        header = json.dumps({"schema": SCHEMA, **told}, sort_keys=True, allow_nan=False)
+        fields_of_header = {
+            one.name: getattr(self, one.name) for one in fields(self) if one.name != "arrays"
+        }
+        header = json.dumps({"schema": SCHEMA, **fields_of_header}, sort_keys=True, allow_nan=False)
         message = header.encode() + b"\n" + self.arrays
         return base64.b64decode(signer.sign(message)) + message if signer else message
 

@@ -72,8 +72,8 @@ class LocalPredictor:
         )
         members = [self.client, *(j for j in weights if j != self.client)]
         models = [trained, following] if start is None else [trained, following, start]
-        told = [self._logits(model) for model in models]
-        shapes = sorted({one.shape for one in told})
+        logits = [self._logits(model) for model in models]
+        shapes = sorted({one.shape for one in logits})
         require(
             len(shapes) == 1,
             f"predict gave logits of shapes {' and '.join(map(str, shapes))}: it must give [N, C] "
@@ -87,9 +87,9 @@ class LocalPredictor:
             counts["round"],  # type: ignore[arg-type]
             tuple(map(str, members)),
             tuple(proportion[j] for j in members),
-            np.stack(told[:2]),
-            start=None if start is None else told[2],
-            places=places_of(self.examples, self.seed, len(told[0])),
+            np.stack(logits[:2]),
+            start=None if start is None else logits[2],
+            places=places_of(self.examples, self.seed, len(logits[0])),
             encoding=self.encoding,
             steps=counts["steps"],  # type: ignore[arg-type]
             federation=self.federation,

@@ -110,12 +110,15 @@ class Report:
         The order of members, the form of numbers and of names, blanks and the version of the JSON
         make no difference.
         """
-        told = asdict(self)
-        numbers = zip(*(told.pop(name) for name in LISTS), strict=True)
-        lines = sorted(zip(told.pop("members"), numbers, strict=True))
-        told["members"] = [(name, *(one + 0.0 for one in row)) for name, row in lines]  # no -0.0
-        told["replaced"], told["sent_to"] = sorted(told["replaced"]), sorted(told["sent_to"])
-        return json.dumps(told, sort_keys=True, allow_nan=False)
+        meaning = asdict(self)
+        numbers = zip(*(meaning.pop(name) for name in LISTS), strict=True)
+        lines = sorted(zip(meaning.pop("members"), numbers, strict=True))
+        meaning["members"] = [(name, *(one + 0.0 for one in row)) for name, row in lines]  # no -0.0
+        meaning["replaced"], meaning["sent_to"] = (
+            sorted(meaning["replaced"]),
+            sorted(meaning["sent_to"]),
+        )
+        return json.dumps(meaning, sort_keys=True, allow_nan=False)
 
     def to_json(self) -> str:
         """One line, the same for equal reports."""
@@ -149,10 +152,10 @@ class Report:
             missing: mark the lines as what stands for a report that did not come.
         """
         version, mark, sent = SCHEMA.rpartition("/")[2], int(missing), self.sent_to or ()
-        told = list(zip(self.members, self.weights, self.lcv, self.standard_error, strict=True))
-        told += [(name, "", "", "") for name in sent if name not in self.members]  # type: ignore[misc]
+        rows = list(zip(self.members, self.weights, self.lcv, self.standard_error, strict=True))
+        rows += [(name, "", "", "") for name in sent if name not in self.members]  # type: ignore[misc]
         lines = [
-            (self.round, self.client, *one, version, int(one[0] in sent), mark) for one in told
+            (self.round, self.client, *one, version, int(one[0] in sent), mark) for one in rows
         ]
         return csv_lines([COLUMNS, *lines] if header else lines)
 

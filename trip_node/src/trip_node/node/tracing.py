@@ -40,8 +40,8 @@ def trace(gossip: Gossip) -> Rows:
     phi, whole = np.zeros((n, n)), np.ones(n, bool)
     disputed: list[Disputed] = []
     for round in gossip.rounds:
-        told, missing = gossip.reports(round), gossip.missing(round)
-        counted, found = stated_by_both(told)
+        reports, missing = gossip.reports(round), gossip.missing(round)
+        counted, found = stated_by_both(reports)
         disputed += found
         before, known = phi.copy(), whole.copy()
         for name in missing:
@@ -50,7 +50,7 @@ def trace(gossip: Gossip) -> Rows:
             i, members = place[name], [place[member] for member in report.members]
             phi[i] = shares(report) @ before[members]
             phi[i, members] += report.lcv
-            whole[i] = known[members].all() and missing.isdisjoint(told[name].members)
+            whole[i] = known[members].all() and missing.isdisjoint(reports[name].members)
     return Rows(names, phi, whole, tuple(disputed))
 
 

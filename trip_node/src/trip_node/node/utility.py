@@ -24,7 +24,7 @@ class Utility:
         own: the client's own model, as it was given.
         m: members of the neighbourhood.
         in_all: models that are to be evaluated.
-        progress: None, or told of each one.
+        progress: None, or called after each one.
 
     Attributes:
         evaluated: models so far.
@@ -53,10 +53,10 @@ class Utility:
         self.evaluated += 1
         if self._progress:
             self._progress(self.evaluated, self.in_all)
-        told = value if value is not None else type(given).__name__
+        shown = value if value is not None else type(given).__name__
         require(
             value is not None and abs(value) <= self._most,
-            f"evaluate gave {told} for a model of finite numbers: it must give a number from "
+            f"evaluate gave {shown} for a model of finite numbers: it must give a number from "
             f"-{self._most:.0e} to {self._most:.0e}.",
         )
         assert value is not None

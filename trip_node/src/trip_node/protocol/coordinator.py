@@ -92,10 +92,10 @@ def trace(reports: Any, n: Any, defence: C2Settings | None = None) -> tuple[np.n
     flagged, distance, unconfirmed = (
         [getattr(verdict, field.name) for verdict in verdicts] for field in fields(Verdict)[1:]
     )
-    told = bool(verdicts) and verdicts[0].unconfirmed is not None
+    confirmed = bool(verdicts) and verdicts[0].unconfirmed is not None
     return phi, Verdict(
         adopted,
         np.reshape(flagged, (-1, n)).astype(bool),
         np.reshape(distance, (-1, n)).astype(np.float32),
-        np.stack(unconfirmed) if told else None,
+        np.stack(unconfirmed) if confirmed else None,
     )

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trip_node.settings import Registry, require
-from trip_node.settings.declared import array, told
+from trip_node.settings.declared import array, described
 
 Scores: TypeAlias = np.ndarray  # [n] of the clients
 
@@ -65,7 +65,7 @@ def in_cents(budget: Any) -> int:
     require(
         cents.denominator == 1,
         f"budget must be an amount from 0.01 to {LARGEST // 100} with at most two decimals, not "
-        f"{told(budget)}.",
+        f"{described(budget)}.",
     )
     return int(cents)
 
