@@ -144,7 +144,7 @@ class Config(Brief):
 
     @property
     def drawing(self) -> Drawing:
-        """How the figures are written."""
+        """The formats and widths of figures, from the settings `figures` and `figure_*`."""
         return drawing_of(self.figures, self.figure_columns, self.figure_titles)
 
     def calibrated(self) -> "Config":

@@ -1,4 +1,4 @@
-"""What of clients' predictions is taken where receivers check them.
+"""The predictions of clients that stand where receivers check them.
 
 The logits of theta_j^(t+1/2) are those that receivers agree on (protocol/receivers.py), or, of a
 model that nobody received, those from which training began. Nobody but j has theta_j^(t+1), but it
@@ -16,13 +16,13 @@ from jaxtyping import Float
 from trip_jax.attribution.journal import Journal
 
 ROUNDING = 2**-10
-"""Of float16, as a part of the length of logits: it is tolerated beside the tolerance."""
+"""The rounding error of float16 relative to the length of logits, allowed beside the tolerance."""
 
 
 def confirmed(
     journal: Journal, start: Float[np.ndarray, " Q"], tolerance: float
 ) -> Float[np.ndarray, "T n Q2"]:
-    """The predictions [T, n, 2 Q] of all rounds that are taken.
+    """The predictions [T, n, 2 Q] of all rounds after the check by receivers.
 
     Args:
         journal: whose `updates` are what receivers left of clients' claims, NaN after training in a

@@ -61,7 +61,7 @@ FITTED, RUN = 6, 12
 
 @struct.dataclass
 class Run:
-    """A run as its clients' predictions tell it, and how they answer other models.
+    """A run in terms of its clients' predictions, with how their training answers other models.
 
     Vectors are coordinates [X = Q + r], beyond those of F^0: what lies across the r directions of
     the secants, and then along them. There every K_j is diagonal.
@@ -98,7 +98,7 @@ def by_predictions(journal: Journal, learner: Learner, **options: Any) -> Attrib
 
 
 def centred(logits: Float[Array, "*R D classes"]) -> Float[Array, "*R Q"]:
-    """Logits less their mean over classes, which no utility heeds, as one vector a model."""
+    """Logits less their mean over classes, on which no utility depends; one vector a model."""
     less = logits - logits.mean(axis=-1, keepdims=True)
     return less.reshape(*logits.shape[:-2], -1)
 
@@ -181,7 +181,7 @@ def played(
     finished: Float[np.ndarray, "K n 3"] | None = None,
     on_part: Callable[[np.ndarray], None] | None = None,
 ) -> Float[np.ndarray, "K n 3"]:
-    """Utilities of what coalitions would have said in the end.
+    """Utilities of the final predictions of coalitions.
 
     Args:
         finished: those that an interrupted call found, NaN for the others.

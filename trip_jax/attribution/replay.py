@@ -25,7 +25,7 @@ from trip_jax.shapley import game_values
 from trip_jax.shapley.sampling import draw, estimate, require_budget
 
 CHUNK = 64
-"""Coalitions replayed at once."""
+"""The number of coalitions that are replayed at once."""
 
 MODELS = 2**29
 """Bytes of models that are combined from updates at a time; at least a client's of a chunk."""
@@ -49,7 +49,7 @@ class Response:
 
     @classmethod
     def none(cls, n_rounds: int, n: int) -> "Response":
-        """Updates are those of the run, whatever the model."""
+        """The response by which updates are those of the run, whatever the model."""
         size = n_rounds * n
         return cls(*map(jnp.zeros, ((n,), (n, 0), (size, 0), (0, size))))
 

@@ -8,7 +8,7 @@ from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.idle import GROUPED, choosers, readers, switches
 
 MOST = 4
-"""Choices that a message lists."""
+"""The largest number of choices that a message lists."""
 
 
 def refuse_idle(config: Config, overrides: Sequence[str], in_sweep: bool) -> None:

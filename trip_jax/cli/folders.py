@@ -23,7 +23,7 @@ OF_SWEEPS = ("hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper")
 
 
 def _told(check: Callable[..., None]) -> Callable[..., None]:
-    """Hydra would make a warning of what a callback raises, and go on."""
+    """The same callback, whose error ends the command; Hydra would print a warning and go on."""
 
     @wraps(check)
     def checked(self: "Folders", config: DictConfig, **kwargs: Any) -> None:

@@ -179,7 +179,7 @@ def outside_groups() -> Iterator[Described]:
 
 
 def of_group(group: str) -> Iterator[Described]:
-    """The settings of a group."""
+    """The settings of one group, such as `training`, with their meanings."""
     section = getattr(Config(), group, None)
     yield from described(group if is_dataclass(section) else "", _choices(group))
 

@@ -115,7 +115,7 @@ def padded(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rows_of(labels: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """As `padded`, of clients whose examples follow one another."""
+    """The arrays of `padded` for clients whose examples lie one after another in two arrays."""
     ends = np.cumsum([0, *map(len, labels)])
     return padded([np.arange(*span) for span in pairwise(ends.tolist())])
 

@@ -27,7 +27,7 @@ LARGEST = 2**32
 MOST_VALUES = 100
 """Different texts of a column that become columns of their own."""
 CLASSES, NUMBERS = "classes", "numbers"
-"""What labels may be."""
+"""The kinds of labels that `dataset.labels` may name."""
 SPLITS = ("train", "test")
 """What a column may say that tells which examples are for testing."""
 
@@ -169,7 +169,7 @@ class Examples:
         )
 
     def _features(self, train: np.ndarray) -> np.ndarray:
-        """All that models are given [N, F], float32."""
+        """The features of all examples as one array [N, F] of float32, which models are given."""
         where, parts, width = self.columns.where, [], 0
         for name in self.features:
             values = self.columns.values(name)

@@ -108,7 +108,7 @@ def load_dataset(config: DatasetConfig | str, seed: int = 0) -> Dataset:
 
 
 def _drawn(dataset: Dataset, config: DatasetConfig, seed: int) -> Dataset:
-    """As many examples of a data set as the settings ask for."""
+    """The data set reduced to `train_size` and `test_size` examples, drawn by the seed."""
     if config.train_size is None and config.test_size is None:
         return dataset
     sizes = len(dataset.train_labels), len(dataset.test_labels)
@@ -181,14 +181,14 @@ def _synthetic(config: DatasetConfig) -> Arrays:
 
 @DATASETS("file", reads=("path", "label", "labels_are", "client", "split", "drop", "standardise"))
 def _file(config: DatasetConfig) -> Dataset | Undivided:
-    """The examples that `dataset.path` names."""
+    """The data set in the file that `dataset.path` names."""
     columns = config.label, config.client, config.split, config.drop, config.standardise
     layout = Layout(*columns, config.labels_are == NUMBERS)
     return read_examples(config.path, layout)
 
 
 def _own_function(config: DatasetConfig) -> Dataset:
-    """What the user's own function gives."""
+    """The data set that the user's function FILE.py:FUNCTION returns."""
     where, load = f"dataset={config.name}", function_of("dataset", config.name)
     try:
         found = load()

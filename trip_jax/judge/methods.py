@@ -114,13 +114,13 @@ def _by_games(
 
 
 def _by_few_executions(one: Trained) -> Phi:
-    """From the coalitions of one client, and those that lack one, of the truth's executions."""
+    """Estimates from executed coalitions of one client and of all clients but one."""
     inside, utilities = _at_the_borders(one)
     return np.moveaxis(border_values(inside, utilities)[0], 0, 1)
 
 
 def _by_corrected_predictions(one: Trained) -> Phi:
-    """Shapley values are linear: those of the replay, plus those of what it errs by."""
+    """Shapley values of the replay plus those of its errors in executed coalitions."""
     settings = replace(one.config.contribution, method="predictions")
     journal, learner = one.journal_of(settings.build()), one.learner
     start = np.asarray(centred(learner.logits(jnp.asarray(journal.start[None])))[0])
@@ -160,7 +160,7 @@ EXECUTIONS = Costs(evaluations=0, final_evaluations=_FEW)
 """The final models of 2 n + 2 executions, whose training comes on top."""
 
 CORRECTED = Costs(evaluations=2, n_bytes=PREDICTIONS, final_evaluations=_FEW)
-"""The same beside predictions."""
+"""The costs of predictions with executions that correct their replay."""
 
 WHOLE_EXECUTIONS = "trainings of the whole federation without some clients"
 

@@ -18,15 +18,15 @@ from trip_jax.protocol.methods.facts import Costs
 from trip_node.pages.document import WEB
 
 COLUMNS = ("method", "cell", "utility", *(name.replace(" ", "_") for name in JUDGED))
-"""Of the table: a row for each cell and utility."""
+"""The columns of table.csv, which has a row for each cell and utility."""
 
 CITATION = "@misc{trip_jax_judge"
-"""What a citation begins with."""
+"""The first line of the BibTeX entry."""
 
 
 @dataclass(frozen=True)
 class VerdictReport:
-    """A verdict with what readers want beside it.
+    """A verdict with the costs and the comparison that its page and table show.
 
     Attributes:
         track, seeds: what was asked for.

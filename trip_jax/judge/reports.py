@@ -22,7 +22,7 @@ COLUMNS = ("cell", "client", "score")
 MODEL = "model"
 
 MOST_BYTES = 2**26
-"""Of a file; scores of all cells take a fraction of it."""
+"""The largest file of scores that is read; those of all cells take a fraction of it."""
 
 SUFFIXES = (".npz", ".csv")
 

@@ -94,7 +94,7 @@ class Trained:
 
     @cached_property
     def trajectory(self) -> Trajectory:
-        """All rounds of the run."""
+        """What clients had before and after learning in every round of the run."""
         return Trajectory.of(self.simulation)
 
     @property
@@ -104,7 +104,7 @@ class Trained:
 
     @property
     def mixing(self) -> Float[np.ndarray, "T n n"]:
-        """By which weights clients mix; what they report is not worked out for it."""
+        """The mixing matrices [T, n, n] of all rounds, without any report."""
         known = next(iter(self._journals.values()), None)
         return (known or self.journal_of(Silent())).mixing
 

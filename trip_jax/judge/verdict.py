@@ -67,25 +67,25 @@ class Verdict:
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds of its cells."""
+        """The seeds of the judged cells, in ascending order."""
         return sorted({one.seed for one in self.cells})
 
     def corrected(self, comparisons: Sequence[Comparison]) -> str:
-        """How intervals of these comparisons are made."""
+        """How the confidence intervals are corrected for several comparisons, in words."""
         given = {"level": LEVEL, "seeds": len(self.seeds), "comparisons": len(comparisons)}
         return CORRECTED.format(**given)
 
     def ahead_of_nulls(self, utility: str) -> tuple[int, int]:
-        """Of how many nulls it is ahead, and how many there are."""
+        """The number of nulls that the method is ahead of, and the number of all nulls."""
         found = [one.outcome == "ahead" for one in self.nulls if one.utility == utility]
         return sum(found), len(found)
 
     def behind(self, utility: str) -> list[str]:
-        """The methods that are nearer than it by more than chance."""
+        """The rivals that are nearer to the truth than the method by more than chance."""
         return [one.rival for one in self.of_outcome("behind", utility)]
 
     def of_outcome(self, outcome: str, utility: str) -> list[Comparison]:
-        """The comparisons with methods that came out so."""
+        """The comparisons with rivals that have this outcome: "ahead", "level" or "behind"."""
         every = (*self.nulls, *self.rivals)
         return [one for one in every if (one.outcome, one.utility) == (outcome, utility)]
 
@@ -127,7 +127,7 @@ def verdict(
 def _compared(
     rival: str, utility: str, apart: Float[np.ndarray, " C"], seeds: np.ndarray, count: int
 ) -> Comparison:
-    """One of `count` comparisons, by the means of differences over each seed's cells."""
+    """Compare a method with one of `count` rivals by its mean difference for each seed."""
     by_seed = np.array([apart[seeds == seed].mean() for seed in np.unique(seeds)], float)
     by_seed[abs(by_seed) < ROUNDING] = 0
     difference = float(by_seed.mean())

@@ -32,7 +32,7 @@ class Targets:
 
     @classmethod
     def of(cls, labels: Any) -> "Targets":
-        """Those of labels [N, ...]."""
+        """The targets of a data set whose labels are an array [N, ...]."""
         task = NUMBERS if labels.dtype.kind == "f" else TOKENS if labels.ndim > 1 else CLASSES
         return cls(task, tuple(labels.shape[1:]))
 

@@ -27,7 +27,7 @@ from trip_jax.settings.idle import Effect, chosen_from, read_by_kind, read_unles
 from trip_jax.settings.names import number_of
 
 LIES: Kinds[Callable[["Adversary", float, bool], Lie]] = Kinds("adversary.kind")
-"""From the settings, C1's threshold, and whether contributions are divided by m."""
+"""Functions that build a lie from settings, C1's threshold, and whether psi is divided by m."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,7 +170,7 @@ class FalsePredictions(Honest):
 
 @dataclass(frozen=True)
 class Both(Lie):
-    """One lie about models, another about contributions."""
+    """Liars lie about models by one lie and about contributions by another."""
 
     models: Lie
     reports: Lie
@@ -188,7 +188,7 @@ class Both(Lie):
 
 @dataclass(frozen=True)
 class Garbage(Lie):
-    """All that liars send and report is no number, also in slots that no member has.
+    """Liars send and report NaN, also in slots that no member has.
 
     Their models after training are as they were; they are marked as unsent.
     """

@@ -74,7 +74,7 @@ AnyRule: TypeAlias = Rule | Robust
 """A rule whose weights are given, or one that finds its own."""
 
 AGGREGATIONS: Kinds[Callable[["Aggregation"], AnyRule]] = Kinds("aggregation.kind")
-"""From the settings, a rule."""
+"""Functions that build an aggregation rule from the settings."""
 
 
 @dataclass(frozen=True, repr=False)

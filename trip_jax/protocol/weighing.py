@@ -111,7 +111,7 @@ class ByOwn(ByPhi):
 
 
 WEIGHINGS: Kinds[Callable[["Trust"], Weighing]] = Kinds("trust.kind")
-"""From the settings, the rule that makes mixing weights of contributions."""
+"""Functions that build the rule for mixing weights from the settings."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import xarray
 
 TRUTH_FOLDERS = FINISHED, CHUNK = "truth", "truth.chunk"
-"""Where executions, and the chunk begun, are kept until all are finished."""
+"""The folders in which finished executions and the running chunk are kept."""
 
 WITHOUT_INFLUENCE = ("contribution.", "defence.", "protocol.", "keep_phi")
 """Settings, or how their names begin, that change what is told of a run and not what it learns."""

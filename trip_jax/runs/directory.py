@@ -201,7 +201,7 @@ def write_report(folder: Path, data: "xarray.Dataset", summary: Mapping[str, Any
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Another name to write to; the file or folder takes its own when it is complete.
+    """A temporary name to write to, which becomes the final name when writing is complete.
 
     What a failure leaves of a file is removed.
 

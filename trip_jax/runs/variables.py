@@ -60,7 +60,7 @@ class OfTruth(Variable):
     """A variable of runs that are held against the truth: `of` takes a `HeldTruth`."""
 
     def values(self, view: ResultView) -> None:
-        """Nothing: the truth is executed when the run is over (`runs/against_truth.py`)."""
+        """None: `runs/against_truth.py` adds the truth when the run is over."""
 
 
 def _of_outcome(of: Callable[[Outcome], np.ndarray]) -> Callable[[ResultView], np.ndarray | None]:
@@ -293,6 +293,6 @@ VARIABLES = (
         "{unit of gain}",
     ),
 )
-"""In the order of the file. Standard errors are made of variables before them."""
+"""The variables of results.nc in its order; standard errors are computed from those before them."""
 
 DECLARED = {one.name: one for one in (*COORDINATES, *VARIABLES)}

@@ -88,7 +88,7 @@ class ResultView:
         return np.array(self.result.names, object) if self.result.names else None
 
     def liars(self) -> np.ndarray:
-        """Which clients lie [n]."""
+        """Whether each client is a liar, bool [n]."""
         return np.isin(self.clients(), self.result.liars)
 
     def graph_of_round(self) -> np.ndarray:
@@ -132,5 +132,5 @@ class ResultView:
 
 
 def local(method: str) -> str:
-    """What a method finds in a round, in plain words."""
+    """What the contributions of a round by this method are called in tables."""
     return f"local contribution ({'Eq. 4' if method == TRIP else called(method)})"

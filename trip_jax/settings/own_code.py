@@ -68,7 +68,7 @@ def refuse_own_code(folder: Path, settings: Mapping[str, Any]) -> None:
 
 @cache
 def _run(where: str, path: Path) -> Mapping[str, Any]:
-    """What a Python file defines."""
+    """The names that a Python file defines, by running it."""
     name = f"{path.stem}_of_{abs(hash(path)):x}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader

@@ -116,7 +116,7 @@ class Federation:
 
     @property
     def n(self) -> int:
-        """The number of clients."""
+        """The number n of clients in the federation."""
         return len(self.data.sizes)
 
     @property

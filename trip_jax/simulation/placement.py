@@ -51,7 +51,7 @@ class Placement(ABC):
 
     @abstractmethod
     def collected(self, state: State) -> State:
-        """The inverse of `placed`; on the host, unless every device has all models."""
+        """The state that `placed` put on devices; on the host if models were divided."""
 
 
 class Replicated(Placement):

@@ -92,7 +92,7 @@ class RoundProgress:
         self._show(t + 1, news)
 
     def conclude(self, share: float) -> None:
-        """Say how much is done of what waited for the last round."""
+        """Show how much is done of the contributions that are computed after the last round."""
         now = time.perf_counter()
         began, before = self._concluding = self._concluding or (now, share)
         if share == before:

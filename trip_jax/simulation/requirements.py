@@ -31,7 +31,7 @@ def require_that_fits(
     shards_models: bool,
     model: FlatModel,
 ) -> None:
-    """Refuse rules that ask for what is not kept or not at hand, or that no method can follow.
+    """Refuse rules and contribution methods that can't work together in this federation.
 
     Args:
         rules: of the federation.
@@ -152,7 +152,7 @@ def require_that_fits(
 def _require_whole_exchange(
     federation: Federation, rules: Rules, shards_models: bool, model: FlatModel
 ) -> None:
-    """Refuse what breaks the sums over all clients that push-sum and trackers keep."""
+    """Refuse settings that break the sums over all clients which push-sum and trackers keep."""
     settings, params = federation.settings, jax.eval_shape(model.unravel, model.theta)
     has_statistics = bool(jax.tree.leaves(model.model.divided(params)[1]))
     for conflicts, mend in (
@@ -170,7 +170,7 @@ def _require_whole_exchange(
 
 
 def _require_own_judges(federation: Federation, rules: Rules, shards_models: bool) -> None:
-    """Refuse what compares or tells utilities on one test set, where each client has its own."""
+    """Refuse settings that need one shared test set, where each client has its own."""
     settings, method = federation.settings, rules.contribute
     alone = without_keeping(method)
     of_models = isinstance(alone, WholeRun) and alone.sees is not Sees.REPORTS
@@ -201,7 +201,7 @@ def _require_own_judges(federation: Federation, rules: Rules, shards_models: boo
 
 
 def _require_classes(federation: Federation, rules: Rules, task: str) -> None:
-    """Refuse what is about the classes of examples, where labels are numbers or of tokens."""
+    """Refuse settings that need classes of examples, where labels are numbers or of tokens."""
     settings, method = federation.settings, rules.contribute
     alone = method.method if isinstance(method, Beside) else method
     flips = isinstance(rules.adversary, LabelFlips)
@@ -221,7 +221,7 @@ def _require_classes(federation: Federation, rules: Rules, task: str) -> None:
 
 
 def _require_own_parts(federation: Federation, rules: Rules, shards_models: bool) -> None:
-    """Refuse what looks at whole models of others, where a part of each stays its owner's."""
+    """Refuse settings that need others' whole models, where clients keep a part of theirs."""
     settings, method = federation.settings, rules.contribute
     for conflicts, who, mend in (
         (

@@ -261,7 +261,7 @@ class Simulation(Prepared):
         planned: PlannedMemory | None,
         kept: Updates | None,
     ) -> Result:
-        """The rounds up to a state, before a method that waits for the end has told anything."""
+        """The result of the rounds up to a state, without contributions that wait for the end."""
         of_rounds = stacked(records)
         return Result(
             phi=None if state.phi is None else np.asarray(state.phi),
@@ -282,7 +282,7 @@ class Simulation(Prepared):
         )
 
     def _concluded(self, result: Result, hears: Observer) -> Result:
-        """The result with what is attribution when the rounds are over."""
+        """The result with the contributions that a method computes when the rounds are over."""
         if self.broadcast:
             return replace(result, broadcast=self._without_coordinator(result.records))
         if (method := whole_run_of(self.rules.contribute)) is None:

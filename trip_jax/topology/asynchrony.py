@@ -25,7 +25,7 @@ LONGEST = 10**6
 """Units that a local round or a message may take."""
 
 BYTES_A_MESSAGE = 100
-"""That a message to a receiver takes while waves are found."""
+"""The bytes of memory that a message to a receiver takes while waves are found."""
 
 Durations = Callable[["Clocks", Int[np.ndarray, " n"], np.random.Generator], np.ndarray]
 Latencies = Callable[["Clocks", tuple[int, ...], np.ndarray, np.random.Generator], np.ndarray]

@@ -24,7 +24,7 @@ from trip_jax.topology.over_time import ONE_PEER_EXPONENTIAL, RANDOM_MATCHINGS, 
 from trip_jax.topology.weights import WEIGHTS
 
 BYTES_AN_ARC = 64
-"""That an arc takes while a graph is drawn and built."""
+"""The bytes of memory that an arc takes while a graph is drawn and built."""
 
 FAMILIES: Kinds[Callable[["TopologyConfig", int, int], nx.Graph | Edges]] = Kinds("topology")
 """`(config, n, seed)` -> a graph on the nodes 0..n-1, as NetworkX has it or as `Edges`; if

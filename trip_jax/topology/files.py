@@ -27,7 +27,7 @@ from trip_jax.topology.lists import (
 
 GRAPHML = "graphml"
 FORMATS = ("auto", EDGES, ADJACENCY, GRAPHML)
-"""What `topology.format` may be."""
+"""The values of the setting `topology.format`."""
 
 DEEPEST = 16
 """Levels of elements in a GraphML file; those of nodes, edges and their data are four."""
@@ -38,7 +38,7 @@ FILE = "file"
 
 @dataclass(frozen=True)
 class GraphFile:
-    """What a graph file was taken for."""
+    """The format and direction that a graph file was read as."""
 
     file: str  # its name, without directories
     format: str  # one of FORMATS but "auto"

@@ -31,7 +31,7 @@ ALONE = "No edge joins"
 """How the warning of clients without neighbours begins."""
 
 BYTES_A_SLOT = 32
-"""That a slot of a graph takes while it is built."""
+"""The bytes of memory that a slot of a graph takes while it is built."""
 
 
 @struct.dataclass(repr=False)
@@ -64,7 +64,7 @@ class Neighbourhoods(Brief):
         return self.mask & (self.members == jnp.arange(len(self.members))[:, None])
 
     def lost(self, unsent: Bool[Array, " R"]) -> Bool[Array, "n M"]:
-        """Which slots stand for a message, by its row, that was not sent."""
+        """Which slots [n, M] hold a message that was not sent; `unsent` is by row of messages."""
         return self.mask & unsent[self.rows] & ~self.itself
 
     def with_lost(self, lost: Bool[Array, "n M"]) -> "Neighbourhoods":
@@ -154,7 +154,7 @@ class Topology:
         return replace(here, weights=here.weights * self.pushed.weights[t][here.members])
 
     def factors_at(self, t: Any) -> Float[Array, " n"] | None:
-        """What multiplies that which training changes in round t; None: 1."""
+        """The factors [n] of clients' updates in round t; None: all are 1."""
         return None if self.pushed is None else self.pushed.factors[t]
 
     def masks(self, n_rounds: int) -> Bool[np.ndarray, "T n M"]:

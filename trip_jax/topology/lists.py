@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import networkx as nx
 
 Edge: TypeAlias = tuple[str, str, float | None]
-"""From, to and weight."""
+"""An edge of a list: its source, its target and its weight, if any."""
 
 EDGES, ADJACENCY = "edges", "adjacency"
 

@@ -43,7 +43,7 @@ class Process(ABC):
         return self.n_models(n) + self.n_earlier * n
 
     def corrections(self, models: Float[Array, "k H P"]) -> Float[Array, "k n P"] | None:
-        """What is added to clients' gradients, of executions with these models; None: nothing."""
+        """The corrections of clients' gradients in executions with these models; None: none."""
         return None
 
     @abstractmethod
@@ -118,7 +118,7 @@ class Attacked:
 def train_now(
     trains: Bool[Array, " n"], t: Int[Array, ""] | int, topology: Topology
 ) -> Bool[Array, " n"]:
-    """Who of those that train is there in round t."""
+    """Which of the clients that train are present in round t."""
     present = topology.present_at(t)
     return trains if present is None else trains & present
 

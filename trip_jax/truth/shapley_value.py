@@ -130,7 +130,7 @@ class Decentralised(Process):
 
 @dataclass(frozen=True)
 class Tracked(Decentralised):
-    """The same with trackers of gradients (protocol/tracking.py).
+    """The process `Decentralised` with gradient tracking (protocol/tracking.py).
 
     An execution carries n corrections beside n models. The tracker of a client outside S is 0.
     """

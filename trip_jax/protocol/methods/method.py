@@ -64,7 +64,7 @@ class Method(ABC):
         return cls(**{name: getattr(settings, name) for name in names})
 
     def facing(self, lie: Any, check: Any) -> "Method":
-        """The method where liars lie so about predictions, and these are checked so.
+        """The method in a federation with this lie and this check of predictions.
 
         Args:
             lie: a `Lie`.

@@ -37,7 +37,7 @@ NOISING = 4
 
 @dataclass(frozen=True)
 class Predictions(Replay):
-    """In the replay of a coalition the logits of models are mixed and trained, and no model is.
+    """Coalitions are replayed with the logits of models in place of models.
 
     Attributes:
         lie: what clients say, if not what their models do.
@@ -80,7 +80,7 @@ class Predictions(Replay):
         learner: Learner,
         unsent: Bool[Array, " R"],
     ) -> Float[Array, "n Q2"]:
-        """What the coordinator keeps of a round, of clients whose models say this in truth."""
+        """What the coordinator keeps of a round, given the true logits of all models."""
         if isinstance(noisy := learner.mechanism, NoisyRecords):
             said = jnp.concatenate([trained, following], axis=1)
             said = noisy.record(said, here.keys_beside(NOISING))

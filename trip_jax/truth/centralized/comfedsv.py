@@ -28,7 +28,7 @@ from trip_jax.shapley import game_values
 from trip_jax.truth.centralized.games import Attribution, Game
 
 SWEEPS = 200
-"""Alternations at most."""
+"""The largest number of alternations of the matrix completion."""
 
 SETTLED = 1e-10
 """The change of the completed matrix, in units of its root mean square, at which they end."""
@@ -103,7 +103,7 @@ def _solved(
     known: Bool[np.ndarray, "N M"],
     ridge: float,
 ) -> Float64[np.ndarray, "N r"]:
-    """The other factor, by ridge regression of each row."""
+    """One factor of the matrix from the other, by ridge regression of each row."""
     square = np.einsum("nm,mr,ms->nrs", known, factor, factor, optimize=True)
     square += ridge * np.eye(factor.shape[1])
     return np.linalg.solve(square, (seen @ factor)[..., None])[..., 0]
