@@ -120,7 +120,7 @@ def traced_late(run: Dataset, lcv: np.ndarray) -> np.ndarray:
 
 
 def _measured(cell: Cell) -> Iterator[dict[str, Any]]:
-    """A row for each client."""
+    """The rows of a run: for each client its speed, its score and what predicts it."""
     run, truth = cell.trip, cell.decentralised()["values"][..., ACCURACY]
     phi, n = run.phi.values.astype(float), run.sizes["client"]
     seed, schedule = cell.config.seed, cell.config.schedule
@@ -143,7 +143,7 @@ def _measured(cell: Cell) -> Iterator[dict[str, Any]]:
 
 
 def slopes(rows: pandas.DataFrame, name: str) -> np.ndarray:
-    """Of each seed: what a doubling of the duration adds to a quantity, by least squares."""
+    """The slope of a quantity over log2 of the duration, for each seed, by least squares."""
     return np.array(
         [
             np.polyfit(np.log2(own.duration), own[name], 1)[0]

@@ -66,7 +66,7 @@ MAX_SLOWLY = 1000  # coalitions of a round that the slower ways are timed on
 
 
 def benchmark(arguments: Sequence[str]) -> None:
-    """Measure, print and write."""
+    """Time the parts of a round on this machine, print the table and write it."""
     if any(argument.startswith("peers=") for argument in arguments):
         return peers(arguments)
     request = Request("benchmark", arguments, SETTINGS)
@@ -113,7 +113,7 @@ def benchmark(arguments: Sequence[str]) -> None:
 
 
 def _operations(simulation: Simulation, work: str) -> float:
-    """Of a unit of the work's rate in the network; NaN where that is not what it consists of."""
+    """The operations in the network for one unit of work; NaN where the network is not the work."""
     gradient, forward = operations_an_image(simulation)
     on_all = forward * len(simulation.data.test_labels)
     return {"training": gradient, "evaluation": on_all}.get(work, nan)

@@ -45,7 +45,7 @@ DRAWN_BY = ("kernelshap", "stratified")
 BORDERS = (1, 2)
 MEASURES = ("error", "distance", "coverage")
 ALONE = "none"
-"""No replay: executions alone."""
+"""The name of estimates from executions alone, without a replay."""
 FIGURE = "Estimated truths, also corrected by a replay"
 LINES = {ALONE: "-", "predictions": "--", "surrogate": ":"}
 
@@ -79,7 +79,7 @@ def borders(arguments: Sequence[str]) -> None:
 
 
 def asked(arguments: Sequence[str]) -> CellStudy:
-    """Which cells are asked for."""
+    """The settings of the command: cells, budgets and draws."""
     fixed = {
         name: f"All coalitions are executed here: leave out {name}={{value}}."
         for name in COALITIONS
@@ -140,7 +140,7 @@ def _judged(
 def _measured(
     values: np.ndarray, errors: np.ndarray, exact: np.ndarray
 ) -> Iterator[dict[str, Any]]:
-    """Of values and errors [draws, players, receivers, 3]."""
+    """The rows of estimated values and errors [draws, players, receivers, 3]."""
     off = np.abs(values - exact)
     for k, utility in enumerate(UTILITIES):
         size = np.sqrt((exact[..., k] ** 2).mean())

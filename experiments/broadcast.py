@@ -34,10 +34,10 @@ SETTINGS = (
     *("n_clients", "rounds", "degree", "drop", "liars", "behaviour", "seeds", "draws", "out"),
 )
 MODEL_BYTES = 4 * 421_642
-"""Of the paper's network for Fashion-MNIST."""
+"""The bytes of the paper's network for Fashion-MNIST."""
 
 COMPACT_BYTES = 76 + 64
-"""Of a report and its signature if names were numbers and numbers four bytes."""
+"""The bytes of a signed report if names were numbers and numbers four bytes."""
 
 
 def broadcast(arguments: Sequence[str]) -> None:

@@ -139,7 +139,7 @@ class Followed:
         )
 
     def under(self, channel: Channel) -> Outcome:
-        """All rounds under a channel.
+        """The contributions of all rounds under a channel.
 
         Raises:
             Diverged: a model is no longer finite.
@@ -167,7 +167,7 @@ class Followed:
 
 
 class CompressedCell:
-    """A cell under every channel."""
+    """A cell whose rounds are assessed under every channel."""
 
     def __init__(self, cell: Cell):
         self.cell = cell

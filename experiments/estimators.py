@@ -64,7 +64,7 @@ class TabulatedGame:
         return len(self.table).bit_length() - 1
 
     def utility(self, coalitions: np.ndarray) -> np.ndarray:
-        """[K] of coalitions [K, n]."""
+        """The utilities [K] of coalitions [K, n], looked up in the table."""
         return self.table[np.asarray(coalitions, bool) @ (1 << np.arange(self.n))]
 
     def relative_errors(self, estimator: Estimator, budget: int, seeds: int) -> np.ndarray:
@@ -73,7 +73,7 @@ class TabulatedGame:
         return self.deviations(np.stack(found))
 
     def deviations(self, found: np.ndarray) -> np.ndarray:
-        """Those of values [seeds, n]."""
+        """The deviations of estimated values [seeds, n] from the exact ones."""
         truth = game_values(self.table)
         return (found - truth) / truth.std()
 

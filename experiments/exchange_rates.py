@@ -112,7 +112,7 @@ def directed_graph(n: int) -> nx.DiGraph:
 
 
 def numbers(n: int, seed: int) -> Float[np.ndarray, "n D"]:
-    """What clients have at first."""
+    """The numbers that clients have before the first exchange."""
     return np.random.default_rng([seed, n]).normal(size=(n, DIMENSIONS))
 
 
@@ -174,7 +174,7 @@ def _directed_optima(
 
 
 def slope(rows: pandas.DataFrame, low: float = 1e-5, high: float = 1e-2) -> float:
-    """By how much the error falls in a round, measured between two sizes of it."""
+    """The factor by which the error falls in a round, measured between two sizes of it."""
     part = rows[(rows.measured < high) & (rows.measured > low)]
     if len(part) < 3:
         return float("nan")

@@ -145,7 +145,7 @@ def measured(cell: LyingCell) -> Iterator[dict[str, Any]]:
 
 
 def asked(arguments: Sequence[str]) -> CellStudy:
-    """Which cells are asked for."""
+    """The settings of the command: cells, lies and defences."""
     return CellStudy("false_predictions", arguments, ("non_iid",), ("regular", "star"), COALITIONS)
 
 

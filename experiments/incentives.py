@@ -59,7 +59,7 @@ FIXED = {"distribution.max_label_noise": "Say noise={value}."}
 
 
 def last_state(simulation: Simulation) -> State:
-    """Of a run; programs are shared by federations of equal rules and shapes.
+    """The state after the last round; federations of equal rules and shapes share programs.
 
     Raises:
         Diverged: a model is no longer finite.
@@ -73,13 +73,13 @@ def last_state(simulation: Simulation) -> State:
 
 
 class TrustingCell:
-    """A cell under every trust."""
+    """A cell that is run under every rule of `trust`."""
 
     def __init__(self, cell: Cell):
         self.cell = cell
 
     def adversary(self, lie: str) -> Adversary:
-        """Who lies and how."""
+        """The settings of the liars in a run."""
         return Adversary() if lie == HONEST else replace(self.cell.config.adversary, **LIES[lie])
 
     def outcome(self, trust: str, lie: str, defences: str) -> Arrays:
@@ -139,7 +139,7 @@ class TrustingCell:
 
 
 def _shares(scores: np.ndarray) -> np.ndarray:
-    """Of a budget; nobody is paid where liars have run everyone down."""
+    """The shares of a budget; nobody is paid where all scores are at most zero."""
     if not (scores > 0).any():
         return np.zeros(len(scores))
     paid = payments(scores, BUDGET, "clipped")

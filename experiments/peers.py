@@ -51,7 +51,7 @@ from trip_jax.topology import Clocks, Participation
 
 PEERS = ("flower", "fluke", "pfl", "blazefl")
 PROTOCOLS = {"fedavg": PEERS, "gossip": ("fluke",)}
-"""Who has which."""
+"""The frameworks that implement each protocol."""
 
 APART = 0.1  # of accuracy, beyond which two have not learned the same
 LEARNING = ("training.learning_rate=0.1", "training.momentum=0", "topology=ring")
@@ -67,7 +67,7 @@ class LeftOut(Exception):
 
 
 def peers(arguments: Sequence[str]) -> None:
-    """Measure, print and write."""
+    """Time this package and its peers on one task, print the table and write it."""
     request = Request("peers", arguments, SETTINGS)
     chosen = request.among("peers", PEERS)
     protocols = request.among("protocols", tuple(PROTOCOLS))
@@ -114,7 +114,7 @@ def peers(arguments: Sequence[str]) -> None:
 
 
 def _cores() -> int:
-    """Those that processes started from here may use."""
+    """The cores that processes started from here may use."""
     affine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return affine or 1
 

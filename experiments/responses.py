@@ -70,7 +70,7 @@ def responses(arguments: Sequence[str]) -> None:
 
 
 def asked(arguments: Sequence[str]) -> CellStudy:
-    """Which cells are asked for."""
+    """The settings of the command: cells and seeds."""
     kinds, graphs = ("iid", "non_iid"), ("regular", "star")
     return CellStudy("responses", arguments, kinds, graphs, names=())
 

@@ -181,7 +181,7 @@ def _judged(phi: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 
 
 def alike(scores: Float[np.ndarray, "R n"]) -> np.ndarray:
-    """Whose rows differ by rounding at most."""
+    """The methods whose rows differ by rounding at most."""
     return np.ptp(scores, axis=-1) <= ROUNDING * np.abs(scores).max(axis=-1)
 
 

@@ -63,7 +63,7 @@ class _Instruction:
 
     @cached_property
     def dimensions(self) -> list[int]:
-        """Of an array."""
+        """The sizes of an array's axes, from its type in the text of a program."""
         return _dimensions(self.shape)
 
     @cached_property
@@ -80,7 +80,7 @@ class _Instruction:
         return found[1].lstrip("%") if found else ""
 
     def numbers(self, attribute: str) -> list[int]:
-        """Likewise a list of dimensions."""
+        """The numbers in an attribute of the instruction that is a list of axes."""
         return [int(one) for one in self.named(attribute).split(",") if one]
 
 
@@ -138,7 +138,7 @@ class _Program:
                 here.instructions[one.name] = one
 
     def counts(self, name: str) -> Counts:
-        """Of one call of a computation."""
+        """The counts of one call of a computation."""
         if name not in self._counted:
             here = self._computations[name]
             each = (self._of(one, here) for one in here.instructions.values())
@@ -207,7 +207,7 @@ def _parsed(line: str) -> _Instruction | None:
 
 
 def _closing(text: str) -> int:
-    """Where the parenthesis ends with which a text begins."""
+    """The place of the parenthesis that closes the one with which the text begins."""
     depth = 0
     for k, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -226,7 +226,7 @@ def _dimensions(shape: str) -> list[int]:
 
 
 def _flop(one: _Instruction, operands: list[_Instruction]) -> float:
-    """Of a matrix product or a convolution, 0 of all else."""
+    """The operations of a matrix product or a convolution; 0 for other instructions."""
     given = math.prod(one.dimensions)
     if one.operation == "dot":
         left = operands[0].dimensions

@@ -170,7 +170,7 @@ def _run(folder: Path, name: str, changed: int) -> pandas.DataFrame:
 
 
 def _digest(frame: pandas.DataFrame) -> str:
-    """Of a run's rows, as text with six digits, whatever other runs' columns are."""
+    """A hash of a run's rows as text with six digits, whatever columns other runs have."""
     own = frame.dropna(axis="columns", how="all")
     text = own[sorted(own)].to_csv(index=False, float_format="%.6g", lineterminator="\n")
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -32,7 +32,7 @@ from trip_node.shapley import orders
 from trip_node.shapley.tables import game_values
 
 BYTES = 2**24
-"""Of what coalitions would have said that a thread replays at a time; at least that of one."""
+"""The bytes of replayed predictions that a thread holds at a time, of one coalition at least."""
 
 MOST_THREADS = 8
 
@@ -195,7 +195,7 @@ def _squares(vectors: np.ndarray) -> np.ndarray:
 
 
 def _utilities(run: _Run, inside: np.ndarray, labels: np.ndarray, utility: Utility) -> np.ndarray:
-    """Of what coalitions, bool [K, n], would have said in the end, [K, n]."""
+    """The utilities [K, n] of the final predictions of coalitions, bool [K, n]."""
     n, size = run.kept.shape
     chunk = max(1, BYTES // (4 * n * size))
     parts = [inside[first : first + chunk] for first in range(0, len(inside), chunk)]

@@ -1,4 +1,4 @@
-"""What the service has accepted, in SQLite: what is answered for is on disk.
+"""The messages that the service has accepted, in SQLite; they are on disk before the answer.
 
 Each batch of messages is one transaction, in a write-ahead log that is synchronised before any of
 them is answered. A round closes when all clients have reported, when its deadline is over or when
@@ -36,7 +36,7 @@ log = logging.getLogger("trip_node.service")
 
 
 class Known(NamedTuple):
-    """What the file says of its rounds."""
+    """The open round, and how many clients have reported in it, as the file on disk has them."""
 
     open_round: int  # the first that is not closed
     reported: int  # clients that have reported in it
@@ -101,7 +101,7 @@ class Ledger:
             raise InvalidSetting(f"{file} cannot be used ({error}).") from error
 
     def add(self, batch: Sequence[Received]) -> list[Refused | None]:
-        """Keep what can be kept; for each report None, or why it was refused.
+        """Store reports; the answer has None for each stored report, or why it was refused.
 
         Raises:
             LedgerGone: the file is no longer there.

@@ -66,7 +66,7 @@ class LedgerFile:
         self._written = now
 
     def connected(self, *, alone: bool = False) -> sqlite3.Connection:
-        """Another connection, which can only read; any thread may use it.
+        """A further connection to the database, which can only read; any thread may use it.
 
         Args:
             alone: read the database without its write-ahead log.

@@ -80,7 +80,7 @@ def serve(
 
 
 def server_of(app: Starlette) -> uvicorn.Server:
-    """What serves the application, with limits on time and connections."""
+    """The HTTP server of the application, with limits on time and connections."""
     config = uvicorn.Config(
         app,
         http=PatientProtocol,

@@ -207,7 +207,7 @@ def _complete(arcs: Arcs, names: list[str], rounds: np.ndarray, missing: str) ->
 
 
 def _refuse_missing(rounds: np.ndarray, names: list[str], known: np.ndarray) -> None:
-    """Name the first report that is not there."""
+    """Refuse a table in which reports are missing, and name the first of these."""
     n = len(names)
     gone = np.flatnonzero(known != np.arange(len(known)))
     t, i = divmod(int(gone[0]) if len(gone) else len(known), n)
@@ -258,6 +258,6 @@ def _refuse(table: Table, column: str, bad: np.ndarray, complaint: str) -> None:
 
 
 def _at(lines: np.ndarray, unit: str) -> str:
-    """Which lines, five of them at most: "line 3", "lines 3, 7"."""
+    """The lines' numbers for messages, five at most: "line 3", "lines 3, 7"."""
     shown = ", ".join(map(str, sorted(lines.tolist())[:SHOWN])) + ", ..." * (len(lines) > SHOWN)
     return f"{unit}{'s' * (len(lines) > 1)} {shown}"

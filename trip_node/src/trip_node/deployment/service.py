@@ -142,7 +142,7 @@ class Service:
         yield END
 
     async def read(self, work: Callable[[], Any]) -> Any:
-        """What `work` finds, one request after another, beside the thread that writes."""
+        """The result of `work`, which runs in the thread that reads, one request after another."""
         return await self._on(self._reader, work)
 
     def progress(self) -> tuple[int, int]:

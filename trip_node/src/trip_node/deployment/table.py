@@ -67,7 +67,7 @@ def _of_series(series: Any) -> np.ndarray:
 
 
 def cells_of(values: list[Any]) -> np.ndarray:
-    """A column of objects, whatever these are."""
+    """A column of cells from any Python objects."""
     cells = np.empty(len(values), object)
     cells[:] = values
     return cells

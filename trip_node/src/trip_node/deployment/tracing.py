@@ -31,7 +31,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Unconfirmed:
-    """What a client said of itself, and nobody else could confirm, so that it counts as 0 in C2."""
+    """A client's contribution to itself that no other report confirms; it counts as 0 in C2."""
 
     round: int
     client: str
@@ -39,7 +39,7 @@ class Unconfirmed:
 
 @dataclass(frozen=True)
 class Traced:
-    """What is known after some rounds; another is a new object."""
+    """Contributions after some rounds; further rounds make a new object."""
 
     names: list[str]  # of the n clients, in the order of phi
     phi: np.ndarray  # [n, n]
@@ -68,7 +68,7 @@ class Traced:
 
     @cached_property
     def scores(self) -> list[dict[str, object]]:
-        """By client, the highest first; None where there is no share."""
+        """Each client's score and share of all scores, the highest score first, for JSON."""
         values = scores(self.phi)
         parts = [None if np.isnan(part) else float(part) for part in shares(values)]
         rows = zip(self.names, values.tolist(), parts, strict=True)
@@ -77,13 +77,13 @@ class Traced:
 
 
 def nothing_yet(clients: Sequence[str]) -> Traced:
-    """What is known before the first round: no contribution of any client."""
+    """The state before the first round: contributions of zero."""
     names = read_reports(_table([], clients, 0)).names
     return Traced(names, np.zeros((len(clients), len(clients)), np.float32))
 
 
 def after(before: Traced, round: int, reports: Sequence[Report], defence: C2Settings) -> Traced:
-    """What is known once a further round is traced.
+    """The state after one further round, by Eq. 3.
 
     A client without a report counts as `--missing zero` takes it, and exchanges count where both
     ends state them.

@@ -1,4 +1,4 @@
-"""Flower: what a ClientApp answers about contributions, and how a ServerApp asks.
+"""Contributions in Flower: a ClientApp answers with them, and a ServerApp asks for them.
 
 In a federation without a server Flower's grid carries models between neighbours, as a ServerApp
 sends them on. Clients train in messages of their own; then each gets its neighbourhood's models in

@@ -81,11 +81,11 @@ class Gossip:
         return True
 
     def packets(self) -> list[bytes]:
-        """All that is kept, for a peer that has just come."""
+        """All kept reports and proofs, as packets for a peer that has just connected."""
         return [signed.to_bytes() for kept in self._kept.values() for signed, _ in kept]
 
     def reports(self, round: int) -> dict[str, Report]:
-        """By client, those of a round that count."""
+        """The reports of a round that count, by client."""
         reports = {name: self._kept.get((round, name), []) for name in self.federation.clients}
         return {name: kept[0][1] for name, kept in reports.items() if len(kept) == 1}
 
@@ -94,7 +94,7 @@ class Gossip:
         return {name for (t, name), kept in self._kept.items() if t == round and len(kept) == 2}
 
     def missing(self, round: int) -> set[str]:
-        """Clients of which nothing has come in a round."""
+        """The clients of whom no report of this round has come."""
         return {name for name in self.federation.clients if (round, name) not in self._kept}
 
     def digest(self) -> str:

@@ -68,7 +68,7 @@ def require_alike(own: Leaves, other: Leaves, whose: str) -> None:
 
 
 def finite(model: Leaves, own: Leaves) -> bool:
-    """Whether all that is mixed are numbers in the types of `own`, and their means are, too.
+    """Whether a model's arrays are finite in the types of `own`, so that mixtures are, too.
 
     Rounding may take the mean of the largest numbers of a type beyond them, so that those above
     half of the largest count as none.

@@ -25,10 +25,10 @@ from trip_node.node.texts import is_text, nfc
 from trip_node.settings import choice, require
 
 SCHEMA = "trip_jax.predictions/1"
-"""Of the JSON; the number rises when what is there changes its meaning."""
+"""The schema of the line of JSON; its number rises when a field changes its meaning."""
 
 MOST_BYTES = 2**26
-"""Of a record; in float16 that of 1.6 million examples of 10 classes."""
+"""The largest record: in float16 that of 1.6 million examples of 10 classes."""
 
 MOST_HEADER = 2**20
 MOST_EXAMPLES = 2**24  # of the test set
@@ -36,7 +36,7 @@ MOST_CLASSES = 2**20
 MOST_STEPS = 2**31
 
 BEGINNING = b'{"begins": '
-"""Of a record that no signature precedes."""
+"""The first bytes of a record without a signature before it."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Predictions:
     """
 
     KIND: ClassVar[str] = "record"
-    """What messages call it."""
+    """What sentences for users call this kind of message."""
 
     client: str
     round: int
@@ -126,7 +126,7 @@ class Predictions:
 
     @cached_property
     def places(self) -> np.ndarray:
-        """The places in the test set of the examples that are told, in order [D]."""
+        """The places in the test set of the D examples that the record covers, in order [D]."""
         if self.examples == self.test_set:
             return np.arange(self.test_set)
         bits = np.frombuffer(self.arrays, np.uint8, self._lengths[0])
@@ -134,14 +134,14 @@ class Predictions:
 
     @property
     def logits(self) -> np.ndarray:
-        """Of the model after training and of the next one, [2, D, C] float32."""
+        """The logits of the model after training and of the next model, [2, D, C] float32."""
         first, length, _ = self._lengths
         content = self.arrays[first : first + length]
         return ENCODINGS[self.encoding].read(content, (2, self.examples, self.classes))
 
     @property
     def start(self) -> np.ndarray:
-        """Of the model from which all begin, [D, C] float32; where `begins` is true."""
+        """The logits of the model from which all clients begin, [D, C] float32, if `begins`."""
         first = sum(self._lengths[:2])
         values = np.frombuffer(self.arrays, "<f4", offset=first)
         return values.reshape(self.examples, self.classes).astype(np.float32)
@@ -209,7 +209,7 @@ class Predictions:
 
     @classmethod
     def from_bytes(cls, message: bytes) -> "Predictions":
-        """What `to_bytes` gave without a signer.
+        """The record in bytes that `to_bytes` made without a signer.
 
         Raises:
             InvalidSetting: it is no such record, of another version, or in another form.

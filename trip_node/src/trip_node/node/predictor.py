@@ -16,7 +16,7 @@ from trip_node.settings.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class LocalPredictor:
-    """Tells what a client's models say of the test set that all clients share.
+    """Makes a client's records of predictions on the test set that all clients share.
 
     Attributes:
         predict: a model, in whichever form, to its logits on the test set, [N, C]: an array, a
@@ -50,7 +50,7 @@ class LocalPredictor:
         steps: int = 1,
         start: Any = None,
     ) -> Predictions:
-        """The record of what a client's models say in a round.
+        """The record of the predictions of a client's models in a round.
 
         Args:
             trained: the client's model after training, as it sent it.
@@ -96,7 +96,7 @@ class LocalPredictor:
         )
 
     def _logits(self, model: Any) -> np.ndarray:
-        """Those of a model, less each example's mean over classes, which softmax does not see."""
+        """A model's logits less each example's mean over classes, which softmax ignores."""
         given = self.predict(model)
         if hasattr(given, "detach"):  # a tensor of PyTorch
             given = given.detach().cpu().float()

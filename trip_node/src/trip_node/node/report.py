@@ -45,7 +45,7 @@ class Report:
     """
 
     KIND: ClassVar[str] = "report"
-    """What messages call it."""
+    """What sentences for users call this kind of message."""
 
     client: str
     round: int
@@ -126,7 +126,7 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Report":
-        """What `to_json` gave, in this version or the one before.
+        """The report in JSON that `to_json` made, in this version or the one before.
 
         Raises:
             InvalidSetting: it is no such JSON in UTF-8, of another version, or no report.

@@ -30,7 +30,7 @@ SIGNATURE = "Trip-Signature"
 """The HTTP header that holds the signature of a message."""
 
 JSON, BYTES = "application/json", "application/octet-stream"
-"""Types of what is sent."""
+"""The content types of reports and of records of predictions."""
 
 MOST_ANSWERED = 2**16
 """Bytes of an answer that are read."""
@@ -79,7 +79,7 @@ def send(report: Message, address: str, signer: Signer, timeout: float = 30) -> 
 def hand_in(
     report: Message, message: bytes, signature: str, address: str, timeout: float = 30
 ) -> None:
-    """A report or record as it was signed before; as `send`.
+    """Send a report or record that was signed before; otherwise like `send`.
 
     Args:
         message: its bytes, whose signature is given.
@@ -100,7 +100,7 @@ def hand_in(
 
 
 def post(address: str, message: bytes, signer: Signer, timeout: float = 30) -> dict[str, Any]:
-    """A signed message, such as the operator's order; what is answered.
+    """Send a signed message, such as the operator's order, and return the answer.
 
     Raises:
         InvalidSetting, OSError: as `send`.
@@ -166,7 +166,7 @@ def _is_receipt(answer: dict[str, Any], report: Message) -> bool:
 
 
 def _read(answer: HTTPResponse, timeout: float) -> Any:
-    """What was answered, as JSON, or as text where it is none."""
+    """The body of an answer as JSON, or as text where it is no JSON."""
     content, until = bytearray(), time.monotonic() + timeout
     while part := answer.read1(MOST_ANSWERED + 1 - len(content)):
         content += part

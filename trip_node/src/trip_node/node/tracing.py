@@ -19,7 +19,7 @@ from trip_node.node.report import Report
 
 @dataclass(frozen=True)
 class Rows:
-    """What a node knows of the contributions phi, and which rows of it are final."""
+    """The contributions phi as a node knows them, with the rows that are final."""
 
     names: tuple[str, ...]  # of the n clients, in the order of phi
     phi: np.ndarray  # [n, n] float64

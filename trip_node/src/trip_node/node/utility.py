@@ -1,4 +1,4 @@
-"""What models are worth to a node: its own function, called, checked and counted."""
+"""A node's own utility function: each call is checked and counted."""
 
 from collections.abc import Callable
 from typing import Any
@@ -43,7 +43,7 @@ class Utility:
         self.in_all, self.evaluated = in_all, 0
 
     def __call__(self, model: Leaves) -> float:
-        """The utility; what `evaluate` raises comes through.
+        """The utility of a model; errors of `evaluate` are not caught.
 
         Raises:
             InvalidSetting: it is no number, or beyond what contributions may be.
@@ -63,7 +63,7 @@ class Utility:
         return float(value)
 
     def of(self, model: Leaves) -> float | None:
-        """The utility; None where `evaluate` gives no number or fails."""
+        """The utility of a model; None where `evaluate` fails or gives no finite number."""
         try:
             return self(model)
         except BROKEN:

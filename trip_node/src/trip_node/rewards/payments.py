@@ -13,7 +13,7 @@ from trip_node.settings.declared import array, described
 Scores: TypeAlias = np.ndarray  # [n] of the clients
 
 PAYMENTS: Registry[Callable[[Scores], Scores]] = Registry("rule")
-"""From scores to shares of the budget, which sum to one; none is beyond the whole budget."""
+"""Functions from scores to shares of the budget, which sum to one and are at most one."""
 
 DEFAULT = "clipped"
 
@@ -109,7 +109,7 @@ def payments(scores: Any, budget: Any, rule: str = DEFAULT) -> np.ndarray:
 
 
 ROUNDING = 1e-6
-"""By which the sum of shares may differ from one."""
+"""How far the sum of shares may be from one."""
 
 
 def _finite(scores: Any) -> Scores:

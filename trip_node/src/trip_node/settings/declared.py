@@ -36,11 +36,11 @@ MAX_SHOWN = 60
 """Characters of a wrong value that are shown."""
 
 SMALLEST, GREATEST = (float(getattr(np.finfo(np.float32), name)) for name in ("tiny", "max"))
-"""Sizes of the numbers that computations see."""
+"""The smallest and the largest normal number of float32."""
 
 
 class Undeclared(TypeError):
-    """A value is not of the declared type."""
+    """Raised where a value is not of the declared type."""
 
 
 def check_types(section: str, settings: Any) -> None:
@@ -115,7 +115,7 @@ def clients_of(value: Any, n: int, names: Sequence[str] | None = None) -> np.nda
 
 
 def instance(name: str, value: Any, kind: type[T], way_out: str) -> T:
-    """The argument, which must be of the class.
+    """The argument, refused unless it is an instance of the class.
 
     Args:
         way_out: the end of the sentence, which says how to make one.
