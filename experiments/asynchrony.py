@@ -227,11 +227,11 @@ def draw(frame: pandas.DataFrame, title: str) -> Figure:
     what = "What clients earn that take longer for a local round"
     figure, axes = report.panels(what, title, 2.9, len(kinds) + 1, width=3.3 * (len(kinds) + 1))
     for one, kind in zip(axes, kinds, strict=False):
-        own = most[most.distribution == kind]
+        rows = most[most.distribution == kind]
         for name, label, look in zip(
             ("part", "true_part"), ("score", "Shapley value"), report.LOOKS, strict=False
         ):
-            _by_duration(one, own, name, label, look)
+            _by_duration(one, rows, name, label, look)
         one.set(xlabel="time of a local round", ylabel=f"part, data {kind}")
         one.axhline(0, color="black", lw=0.6)
         add_legend(one)

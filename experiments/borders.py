@@ -84,8 +84,8 @@ def asked(arguments: Sequence[str]) -> CellStudy:
         name: f"All coalitions are executed here: leave out {name}={{value}}."
         for name in COALITIONS
     }
-    own = ("budgets", "draws", "corrected")
-    return CellStudy("borders", arguments, DISTRIBUTIONS, ("regular", "star"), own, fixed)
+    names = ("budgets", "draws", "corrected")
+    return CellStudy("borders", arguments, DISTRIBUTIONS, ("regular", "star"), names, fixed)
 
 
 def _require_fewer_than_all(n: int, budgets: Sequence[int]) -> None:
@@ -163,9 +163,9 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
     for utility, rows in frame.groupby("utility", sort=False):
         head = [one for name in MEASURES for one in (name, "worst")]
         lines = [["estimator", "corrected", "coalitions", *head]]
-        for key, own in rows.groupby(["estimator", "corrected", "coalitions"], sort=False):
-            worst = [own.error.max(), own.distance.max(), own.coverage.min()]
-            means = [own[name].mean() for name in MEASURES]
+        for key, these in rows.groupby(["estimator", "corrected", "coalitions"], sort=False):
+            worst = [these.error.max(), these.distance.max(), these.coverage.min()]
+            means = [these[name].mean() for name in MEASURES]
             both = [one for pair in zip(means, worst, strict=True) for one in pair]
             digits = (3, 3, 4, 4, 3, 3)
             cells = [report.number(v, d) for v, d in zip(both, digits, strict=True)]
@@ -184,10 +184,10 @@ def draw(frame: pandas.DataFrame, title: str) -> Figure:
         means = frame[frame.utility == utility].groupby(by_choice, as_index=False).distance.mean()
         for (chosen, (colour, marker)), (replay, line) in product(looks.items(), LINES.items()):
             is_one = means.estimator.str.startswith(chosen) & (means.corrected == replay)
-            own = means[is_one].sort_values("coalitions")
+            rows = means[is_one].sort_values("coalitions")
             label = chosen if replay == ALONE else f"{chosen}, {replay}"
             look: dict[str, Any] = {"ms": 3, "lw": 1, "color": colour, "label": label}
-            axes.plot(own.coalitions, own.distance, line + marker, **look)
+            axes.plot(rows.coalitions, rows.distance, line + marker, **look)
         axes.axhline(0.01, color=MUTED, lw=0.5)
         axes.set(xscale="log", yscale="log", xlabel=f"executions, by {utility}")
     panels[0].set_ylabel("cosine distance to the exact values")

@@ -105,20 +105,20 @@ def lcv_games(n: int, rounds: tuple[int, ...] = (1, 3, 6)) -> list[TabulatedGame
         training=tj.Training(local_epochs=3, learning_rate=0.05),
     )
     train = partial(jax.jit(Learner.train), simulation.learner)
-    here = simulation.topology.at(0)
+    nearby = simulation.topology.at(0)
     coalitions = (jnp.arange(2**n)[:, None] >> clients & 1).astype(bool)
     mix, models, games = WeightedMean(), simulation.start().models, []
     for t in range(max(rounds)):
         trained, _ = train(models, clients, round_keys(simulation.base_key, clients, t))
         if t + 1 in rounds:  # the hub's members are all clients, in order
             mixtures = coalition_models(
-                mix, coalitions, here.shares[0], trained, models, models[0], clients != 0
+                mix, coalitions, nearby.shares[0], trained, models, models[0], clients != 0
             )
             utilities = np.asarray(simulation.evaluate(mixtures), float)
             games += [
                 TabulatedGame(f"LCV, {name}", utilities[:, u]) for u, name in enumerate(UTILITIES)
             ]
-        models = aggregate(mix, trained, here)
+        models = aggregate(mix, trained, nearby)
     return games
 
 

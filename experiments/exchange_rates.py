@@ -128,9 +128,9 @@ def averaged(rule: Any, topology: Topology, rounds: int, seed: int) -> Float[np.
 
 def matrix_of(topology: Topology, t: int = 0) -> Float[np.ndarray, "n n"]:
     """The mixing matrix of a round."""
-    n, here = topology.n_clients, jax.tree.map(np.asarray, topology).at(t)
+    n, nearby = topology.n_clients, jax.tree.map(np.asarray, topology).at(t)
     matrix = np.zeros((n, n))
-    np.add.at(matrix, (np.arange(n)[:, None], here.members), here.weights)
+    np.add.at(matrix, (np.arange(n)[:, None], nearby.members), nearby.weights)
     return matrix / matrix.sum(axis=1, keepdims=True)
 
 

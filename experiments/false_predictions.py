@@ -175,12 +175,12 @@ def sections(frame: pandas.DataFrame) -> Iterator[str]:
         f"95 % intervals over seeds. Defended: C1 and C2 for {TRIP}, the check by receivers for "
         "predictions. Where nobody lies: what the defence itself changes, and most of any client."
     )
-    for (kind, topology), own in frame.groupby(["distribution", "topology"], sort=False):
+    for (kind, topology), these in frame.groupby(["distribution", "topology"], sort=False):
         yield f"## {kind}, {topology}"
         lines = [["method", "lie", "liars, undefended", "liars, defended"]]
         lines[0] += ["honest, undefended", "honest, defended", "victim, undefended"]
         lines[0] += ["victim, defended", "most of a client, defended"]
-        for (method, lie), rows in own.groupby(["method", "lie"], sort=False):
+        for (method, lie), rows in these.groupby(["method", "lie"], sort=False):
             by = dict(iter(rows.groupby("defended")))
             changes = ("gain", "honest_change", "victim_change")
             told = [_with_interval(by[on][name]) for name in changes for on in (False, True)]

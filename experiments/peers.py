@@ -216,8 +216,8 @@ def _run(name: str, python: Path, task: dict[str, Any], folder: Path) -> Answer:
     asked.write_text(json.dumps(task | {"began": time.time(), "answer": str(answer)}))
     # -P: a framework's file here does not hide the package of the same name.
     command = [str(python), "-P", str(script), str(asked)]
-    here = {"PYTHONPATH": str(FRAMEWORKS.parents[1])}
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | here)
+    environment = {"PYTHONPATH": str(FRAMEWORKS.parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
     if done.returncode or not answer.exists():
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise LeftOut(f"its run ended in {said[-1].strip()}")

@@ -195,7 +195,7 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
         yield f"{', '.join(map(str, which))}:"
         by = rows.groupby("round")
         lines = [["round", *MEASURED.values()]]
-        lines += [[str(t), *(with_spread(own[name], 2) for name in MEASURED)] for t, own in by]
+        lines += [[str(t), *(with_spread(these[name], 2) for name in MEASURED)] for t, these in by]
         yield report.markdown(lines)
 
 

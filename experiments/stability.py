@@ -187,7 +187,7 @@ def alike(scores: Float[np.ndarray, "R n"]) -> np.ndarray:
 
 def _sections(frame: pandas.DataFrame, utility: str) -> Iterator[str]:
     """Tables of a utility, as Markdown."""
-    own = frame[frame.utility == utility]
+    these = frame[frame.utility == utility]
     yield f"## By {utility}"
     yield (
         "Correlation of all clients' scores in two runs: between minibatch orders, ± standard "
@@ -196,11 +196,11 @@ def _sections(frame: pandas.DataFrame, utility: str) -> Iterator[str]:
         "distance of contributions to their models in two runs; the first line has the truth's to "
         "itself."
     )
-    yield report.markdown(_by_method(own))
-    for between, rows in own.groupby("between", sort=False):
+    yield report.markdown(_by_method(these))
+    for between, rows in these.groupby("between", sort=False):
         yield f"Pearson's coefficient between {between}, by cell:"
         yield report.markdown(_by_cell(rows, "pearson", 2))
-    orders = own[own.between == ORDERS]
+    orders = these[these.between == ORDERS]
     yield (
         "Cosine distance from the Shapley value of the same run, by cell. That of the Shapley "
         "value itself is what another sample of coalitions would tell, by standard errors; it is 0 "
@@ -223,11 +223,11 @@ def _sections(frame: pandas.DataFrame, utility: str) -> Iterator[str]:
     yield report.markdown(_by_cell(orders, "other distance", 3))
 
 
-def _by_method(own: pandas.DataFrame) -> Iterator[list[str]]:
+def _by_method(these: pandas.DataFrame) -> Iterator[list[str]]:
     names = {"pearson": "Pearson", "spearman": "Spearman", "distance": "distance"}
-    measured = list(product(own.between.unique(), names))
+    measured = list(product(these.between.unique(), names))
     yield ["scores by", *(f"{names[name]} between {between}" for between, name in measured)]
-    for method, rows in own.groupby("method", sort=False):
+    for method, rows in these.groupby("method", sort=False):
         means = rows.groupby(["between", "seed"])[list(names)].mean()
         spreads = (
             with_spread(means.loc[between][name], 3 if name == "distance" else 2)
@@ -249,15 +249,15 @@ def draw(frame: pandas.DataFrame, utility: str, title: str) -> Figure:
 
     The truth's mean is dotted.
     """
-    own = frame[frame.utility == utility]
+    of_utility = frame[frame.utility == utility]
     between = list(dict.fromkeys(frame.between))
     methods = list(dict.fromkeys(frame.dropna().method))  # a constant correlates with nothing
     what = f"Correlation of scores ({utility}) between runs: every cell by method"
     figure, panels = report.panels(what, title, 3.4, len(between))
     for axes, which in zip(panels, between, strict=True):
-        here = own[own.between == which]
-        draw_by_method(axes, here, "pearson", methods, CELL)
-        truth = here[here.method == TRUTH].pearson.mean()
+        rows = of_utility[of_utility.between == which]
+        draw_by_method(axes, rows, "pearson", methods, CELL)
+        truth = rows[rows.method == TRUTH].pearson.mean()
         axes.axvline(truth, color=MUTED, lw=0.6, ls=":")
         axes.set_xlabel(f"Pearson's coefficient between {which}")
     add_legend(panels[0], ncols=3)

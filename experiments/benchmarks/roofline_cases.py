@@ -188,14 +188,14 @@ def _train(learner: Learner, models: Array, clients: Array, keys: Array) -> Trai
 
 
 def _evaluate(
-    learner: Learner, rows: CoalitionRows, here: Neighbourhoods, before: Array, trained: Array
+    learner: Learner, rows: CoalitionRows, nearby: Neighbourhoods, before: Array, trained: Array
 ) -> Array:
     n = len(before)
     unsent, nobody = jnp.zeros(n, bool), jnp.zeros(0, jnp.int32)
     messages = Messages(before, trained, jnp.zeros(n), unsent, nobody)
-    inbox = Inbox(messages, messages, jnp.zeros_like(here.mask))
-    masks = rows.masks(jnp.zeros((0, 0, here.mask.shape[1]), bool))
-    return coalition_utilities(inbox, here, rows, masks, WeightedMean(), learner)
+    inbox = Inbox(messages, messages, jnp.zeros_like(nearby.mask))
+    masks = rows.masks(jnp.zeros((0, 0, nearby.mask.shape[1]), bool))
+    return coalition_utilities(inbox, nearby, rows, masks, WeightedMean(), learner)
 
 
 _TRAIN, _EVALUATE = jax.jit(_train), jax.jit(_evaluate)

@@ -103,10 +103,10 @@ def summary(frame: pandas.DataFrame, cell: list[str], rivals: Rivals) -> list[li
         of_method = verdicts[verdicts.method == method]
         counts = []
         for name, others in rivals.items():
-            here = of_method[f"ahead of {name}"]
+            ahead = of_method[f"ahead of {name}"]
             apart = differences(frame, cell, method, others).dropna().to_numpy()
             interval = interval_over_seeds(apart, comparisons=len(methods) * len(rivals))
-            counts += [f"{here.sum()}/{len(here)}", _said(apart, interval)]
+            counts += [f"{ahead.sum()}/{len(ahead)}", _said(apart, interval)]
         lines.append([str(method), *means, *counts])
     return lines
 

@@ -192,10 +192,10 @@ def played(
     chunk = min(len(inside), max(1, BYTES // (4 * n * size)))
     for first in range(0, len(inside), chunk):
         first = min(first, len(inside) - chunk)
-        here = table[first : first + chunk]  # a view
-        if np.isfinite(here).all():
+        part = table[first : first + chunk]  # a view
+        if np.isfinite(part).all():
             continue
-        here[:] = utilities(run, learner, inside[first : first + chunk])
+        part[:] = utilities(run, learner, inside[first : first + chunk])
         if on_part:
             on_part(table)
     return table
@@ -214,12 +214,12 @@ def replay(run: Run, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"]:
     n, size = run.shares.shape
     n_coalitions = len(inside)
     answers = run.updates + run.shares * run.before  # U_j^s + K_j F_j^s
-    own = nearness(run, run.before.swapaxes(0, 1))
+    weight = nearness(run, run.before.swapaxes(0, 1))
 
     def one_round(state: tuple[Array, Array], t: Array) -> tuple[tuple[Array, Array], None]:
         said, earlier = state
         away = said - run.before[t][:, None]
-        near = nearness(run, said) - own[:, t, None]
+        near = nearness(run, said) - weight[:, t, None]
         answer = run.updates[t][:, None] - run.shares[:, None] * away
         answer += jnp.einsum("jcs,sjx->jcx", near, answers)
         trains = inside.T & run.present[t][:, None]

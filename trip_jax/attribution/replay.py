@@ -192,14 +192,14 @@ def final_utilities(
     together = receivers_at_once(n, chunk, len(journal.start))
     for first in range(0, len(inside), chunk):
         first = min(first, len(inside) - chunk)
-        here = table[first : first + chunk]  # a view
-        if np.isfinite(here).all():
+        part = table[first : first + chunk]  # a view
+        if np.isfinite(part).all():
             continue
         some_inside = inside[first : first + chunk]
         coefficients = replay(journal.mixing, some_inside, response, journal.present)
         for one in range(0, n, together):
             some = slice(one, one + together)
-            if np.isfinite(here[:, some]).all():
+            if np.isfinite(part[:, some]).all():
                 continue
             found = _utilities(learner, models_of(coefficients[:, some]))
             require(
@@ -207,7 +207,7 @@ def final_utilities(
                 "The model of a replayed coalition is not finite: lower training.learning_rate, or "
                 "choose a contribution.method that replays nothing, such as trip.",
             )
-            here[:, some] = found
+            part[:, some] = found
             if on_part:
                 on_part(table)
     return table

@@ -76,8 +76,8 @@ class ClientData:
         given = {as_name("`clients`", name): pair for name, pair in clients.items()}
         parts = [_pair(f"clients[{name!r}]", given[name]) for name in names]
         require(len(names) > 0, "clients must hold the examples of at least one.")
-        own = isinstance(test, Mapping)
-        if own:
+        has_own_tests = isinstance(test, Mapping)
+        if has_own_tests:
             called = {as_name("`test`", name): pair for name, pair in test.items()}
             names_alike("`test`", as_names("`test`", test), "`clients`", names)
             tests = [_pair(f"test[{name!r}]", called[name]) for name in names]
@@ -100,7 +100,7 @@ class ClientData:
             "test_images": test_images,
             "test_labels": test_labels,
         }
-        if own:
+        if has_own_tests:
             arrays["tests"], arrays["test_sizes"] = _rows_of([labels for _, labels in tests])
         return as_client_data(cls(**arrays, names=names))
 
@@ -109,8 +109,8 @@ def padded(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Rows [n, D] of each of n clients, padded with 0, and how many each has [n]."""
     sizes = np.array([len(one) for one in rows], np.int32)
     table = np.zeros((len(rows), int(sizes.max(initial=1))), np.int32)
-    for row, own in zip(table, rows, strict=True):
-        row[: len(own)] = own
+    for row, client_rows in zip(table, rows, strict=True):
+        row[: len(client_rows)] = client_rows
     return table, sizes
 
 

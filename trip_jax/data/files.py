@@ -326,13 +326,13 @@ def _of_arrays(where: str, path: Path, layout: Layout) -> Dataset | Undivided:
         return made(
             given.x["train"], y[0], given.x["test"], y[1], owners.get("train"), owners.get("test")
         )
-    x, own = given.x["train"], owners.get("train")
+    x, names = given.x["train"], owners.get("train")
 
     def divided(train: np.ndarray, test: np.ndarray) -> Dataset:
-        of = (None, None) if own is None else (own[train], own[test])
+        of = (None, None) if names is None else (names[train], names[test])
         return made(x[train], y[0][train], x[test], y[0][test], *of)
 
-    return Undivided(len(x), own, divided)
+    return Undivided(len(x), names, divided)
 
 
 def _named_arrays(where: str, label: str, n_classes: int, *arrays: Any) -> Dataset:

@@ -107,8 +107,8 @@ def _by_games(
         settings = replace(settings, semivalue=semivalue, normalization=normalization)
         journal = one.trajectory.journal(settings.build(), third_utility)
         found = traced(journal.mixing, journal.lcv)
-        own = third_utility == UTILITIES[THIRD]
-        return found if own else np.broadcast_to(found[..., THIRD:], found.shape)
+        is_default = third_utility == UTILITIES[THIRD]
+        return found if is_default else np.broadcast_to(found[..., THIRD:], found.shape)
 
     return phi
 
@@ -241,14 +241,14 @@ def method_of(name: str) -> Judged:
     Raises:
         InvalidSetting: there is none.
     """
-    own = ALIASES.get(name, name)
-    if (spaced := own.replace("_", " ")) in BESIDE:
-        own = spaced
-    if own in BESIDE:
-        return BESIDE[own]
-    if own not in REGISTERED:
+    known_as = ALIASES.get(name, name)
+    if (spaced := known_as.replace("_", " ")) in BESIDE:
+        known_as = spaced
+    if known_as in BESIDE:
+        return BESIDE[known_as]
+    if known_as not in REGISTERED:
         raise InvalidSetting(
             refusal("The method", name, names())
             + " Your own is named by its file, as in mine.py:method."
         )
-    return registered(own)
+    return registered(known_as)

@@ -36,10 +36,10 @@ def measured(phi: np.ndarray, values: Float[np.ndarray, "n n 3"]) -> Float32[np.
     found = np.full((len(BY), len(LEVELS), len(JUDGED)), np.nan, np.float32)
     for u, utility in enumerate(BY):
         k = UTILITIES.index(utility)
-        own, truth = phi[..., k] if phi.ndim == 3 else phi, values[..., k]
-        if own.ndim == 2:
-            found[u, LEVELS.index(MATRIX)] = judged(own, truth)
-        scores = own.mean(axis=0) if own.ndim == 2 else own
+        of_utility, truth = phi[..., k] if phi.ndim == 3 else phi, values[..., k]
+        if of_utility.ndim == 2:
+            found[u, LEVELS.index(MATRIX)] = judged(of_utility, truth)
+        scores = of_utility.mean(axis=0) if of_utility.ndim == 2 else of_utility
         found[u, LEVELS.index(SCORES)] = judged(scores[None], truth.mean(axis=0)[None])
     return found
 

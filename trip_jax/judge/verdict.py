@@ -92,7 +92,7 @@ class Verdict:
 
 def verdict(
     method: str,
-    own: Float[np.ndarray, "C U Y"],
+    judged: Float[np.ndarray, "C U Y"],
     cells: Sequence[Cell],
     table: Table,
     level: str,
@@ -100,7 +100,7 @@ def verdict(
     """How near a method is to the truth, beside all methods that were judged in the same cells.
 
     Args:
-        own: its yardsticks in each cell.
+        judged: its yardsticks in each cell.
     """
     seeds = np.array([one.seed for one in cells])
     others = [one for one in table.judged(cells) if one != ALIASES.get(method, method)]
@@ -113,15 +113,15 @@ def verdict(
         count = len(group) * len(BY)
         compared.append(
             [
-                _compared(rival, utility, own[:, u, 0] - rows[:, u, 0], seeds, count)
+                _compared(rival, utility, judged[:, u, 0] - rows[:, u, 0], seeds, count)
                 for rival, rows in ((one, table.of(one, cells, level)) for one in group)
                 for u, utility in enumerate(BY)
             ]
         )
-    by_seed = np.stack([own[seeds == seed].mean(axis=0) for seed in np.unique(seeds)])
+    by_seed = np.stack([judged[seeds == seed].mean(axis=0) for seed in np.unique(seeds)])
     nothing = np.full(by_seed.shape[1:], np.nan)
     spread = by_seed.std(axis=0, ddof=1) if len(by_seed) > 1 else nothing
-    return Verdict(method, cells, level, own.mean(axis=0), spread, *compared)
+    return Verdict(method, cells, level, judged.mean(axis=0), spread, *compared)
 
 
 def _compared(

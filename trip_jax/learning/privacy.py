@@ -176,7 +176,7 @@ class Privacy(Brief):
     # L2 norm that an update, or a record of predictions, has at most
     clip: float = read_by_kind(1.0)
     # standard deviation of what every parameter, or logit, gets, in clips
-    noise: float = read_by_kind(1.0, lambda own: own._told_by_epsilon())
+    noise: float = read_by_kind(1.0, lambda settings: settings._told_by_epsilon())
     # or what all rounds spend, whatever the noise
     epsilon: float | None = read_by_kind(None)
     delta: float = read_by_kind(1e-5)

@@ -41,7 +41,7 @@ class Training(Brief):
     """How clients train in each round."""
 
     rounds: int = 10
-    local_epochs: int = read_unless(1, lambda own: own._counts_steps())
+    local_epochs: int = read_unless(1, lambda settings: settings._counts_steps())
     batch_size: int = 32
     learning_rate: float = 0.01
     momentum: float = read_by_kind(0.9)

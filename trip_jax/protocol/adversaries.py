@@ -39,9 +39,9 @@ class Adversary(Brief):
 
     kind: str = chosen_from(LIES, "none")
     # of the clients, drawn by seed
-    fraction: float = read_unless(0.2, lambda own: own._nobody() or own._listed())
+    fraction: float = read_unless(0.2, lambda settings: settings._nobody() or settings._listed())
     # or these clients, by number or name, whatever the fraction
-    clients: tuple[int | str, ...] = read_unless((), lambda own: own._nobody())
+    clients: tuple[int | str, ...] = read_unless((), lambda settings: settings._nobody())
     # D1: what the fake model is
     fake: str = chosen_from(FAKES, "reinitialised", Effect(by_kind=True))
     # D2: added to the liar's own entry (divided by m under "efficient")

@@ -31,7 +31,7 @@ class ProtocolConfig(Brief):
     liars: float = read_by_kind(0.0)
     # of liars
     behaviour: str = chosen_from(
-        BEHAVIOURS, "withhold", Effect(by_kind=True, otherwise=lambda own: own._honest())
+        BEHAVIOURS, "withhold", Effect(by_kind=True, otherwise=lambda settings: settings._honest())
     )
 
     def __post_init__(self) -> None:

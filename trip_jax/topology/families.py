@@ -46,10 +46,10 @@ class TopologyConfig(Brief):
     # barabasi_albert: edges that a new client brings
     attachments: int = read_by_kind(2)
     # families: keep one direction of every edge; file: an edge a, b of a list is an arc a -> b
-    directed: bool = read_unless(False, lambda own: own._says_directions())
+    directed: bool = read_unless(False, lambda settings: settings._says_directions())
     weights: str = "data_size"
     # rounds until a new graph is drawn; None: static, or 1 where a family changes in time
-    redraw_every: int | None = read_unless(None, lambda own: own._always_alike())
+    redraw_every: int | None = read_unless(None, lambda settings: settings._always_alike())
     # kind=file: lists or GraphML; several take turns
     files: tuple[str, ...] = read_by_kind(())
     # kind=file: what the files hold; auto refuses what may be two of them
@@ -109,8 +109,8 @@ LARGE = 10_000
 @FAMILIES("regular", reads=("degree",))
 def regular(config: TopologyConfig, n: int, seed: int) -> Edges:
     _check_degree(config, n)
-    own, steps = np.arange(n)[:, None], np.arange(1, config.degree // 2 + 1)
-    return _between(own, (own + steps) % n, n, config.directed)
+    nodes, steps = np.arange(n)[:, None], np.arange(1, config.degree // 2 + 1)
+    return _between(nodes, (nodes + steps) % n, n, config.directed)
 
 
 FAMILIES("star", reads=())(lambda config, n, seed: _between(0, np.arange(1, n), n))
@@ -119,8 +119,8 @@ FAMILIES("line", reads=())(lambda config, n, seed: _line(config, n))
 
 @FAMILIES("ring", reads=())
 def ring(config: TopologyConfig, n: int, seed: int) -> Edges:
-    own = np.arange(n)
-    return _line(config, n) if n < 3 else _between(own, (own + 1) % n, n, config.directed)
+    nodes = np.arange(n)
+    return _line(config, n) if n < 3 else _between(nodes, (nodes + 1) % n, n, config.directed)
 
 
 @FAMILIES("complete", reads=())

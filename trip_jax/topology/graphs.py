@@ -148,10 +148,10 @@ class Topology:
 
     def at(self, t: Any) -> Neighbourhoods:
         """The neighbourhoods of the graph by which models are exchanged in round t."""
-        here: Neighbourhoods = jax.tree.map(lambda graphs: graphs[self.graph_of(t)], self.graphs)
+        nearby: Neighbourhoods = jax.tree.map(lambda graphs: graphs[self.graph_of(t)], self.graphs)
         if self.pushed is None:
-            return here
-        return replace(here, weights=here.weights * self.pushed.weights[t][here.members])
+            return nearby
+        return replace(nearby, weights=nearby.weights * self.pushed.weights[t][nearby.members])
 
     def factors_at(self, t: Any) -> Float[Array, " n"] | None:
         """The factors [n] of clients' updates in round t; None: all are 1."""
@@ -286,8 +286,8 @@ def build(
         "choose a topology with smaller neighbourhoods",
     )
     mask = np.arange(most) < counts[..., None]  # [G, n, M]
-    own = np.arange(n, dtype=np.int32)[:, None]
-    members = np.broadcast_to(own, mask.shape).copy()
+    itself = np.arange(n, dtype=np.int32)[:, None]
+    members = np.broadcast_to(itself, mask.shape).copy()
     members[mask] = np.concatenate([member for _, member in arcs])
     _say_who_is_alone(arcs, n, names)
     if not rule.of_edges and any(map(has_weights, drawn)):
@@ -295,15 +295,15 @@ def build(
         warnings.warn(said, Notice, stacklevel=2)
     # Of an array's weights only ratios matter: scaled, tiny and huge ones survive float32.
     values = [
-        rule.weigh(who, real, real & (who == own), graph if rule.of_edges else sizes)
+        rule.weigh(who, real, real & (who == itself), graph if rule.of_edges else sizes)
         if not isinstance(graph, np.ndarray)
         else np.take_along_axis(graph / graph.max(axis=1, keepdims=True), who, axis=1)
         for graph, who, real in zip(given, members, mask, strict=True)
     ]
     stacked = members, mask, np.where(mask, values, 0).astype(np.float32)
     reweigh = rule.reweigh if len(drawn) == len(given) else WeightRule.reweigh
-    here = Neighbourhoods(*jax.device_put(stacked))
-    return Topology(here, redraw_every, reweigh, names=names)
+    nearby = Neighbourhoods(*jax.device_put(stacked))
+    return Topology(nearby, redraw_every, reweigh, names=names)
 
 
 def _say_who_is_alone(arcs: Any, n: int, names: tuple[str, ...] | None) -> None:

@@ -71,13 +71,13 @@ def of_waves(
     wave: float,
 ) -> Topology:
     """The topology of waves, as `waves` gives them; the one that is given where they are rounds."""
-    here = topology.at(0)
-    mask, itself = np.asarray(here.mask), np.asarray(here.itself)
+    nearby = topology.at(0)
+    mask, itself = np.asarray(nearby.mask), np.asarray(nearby.itself)
     if present.all() and not age[:, mask & ~itself].any():
         return replace(topology, wave=wave)
     graphs = []
     for there, ages in zip(present, age, strict=True):
-        dated = replace(here, age=jnp.asarray(np.where(itself | (ages < 0), 0, ages), jnp.int32))
+        dated = replace(nearby, age=jnp.asarray(np.where(itself | (ages < 0), 0, ages), jnp.int32))
         graphs.append(left_over(topology, dated, mask & there[:, None] & (ages >= 0)))
     return replace(
         topology,

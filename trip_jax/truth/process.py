@@ -128,7 +128,7 @@ def exchanged(
     models: Float[Array, "H P"],
     trained: Float[Array, "n P"],
     trains: Bool[Array, " n"],
-    here: Neighbourhoods,
+    nearby: Neighbourhoods,
     present: Bool[Array, " n"] | None,
     attacked: Attacked | None = None,
     n_own: int = 0,
@@ -143,16 +143,16 @@ def exchanged(
     n, own = len(trains), None
     if n_own:
         parts = models[:, :-n_own], trained[:, :-n_own]
-        mixed = exchanged(rule, *parts, trains, here, present, attacked)
+        mixed = exchanged(rule, *parts, trains, nearby, present, attacked)
         kept = jnp.where(trains[:, None], trained[:, -n_own:], models[:n, -n_own:])
         kept = jnp.concatenate([kept, models[n:, -n_own:]])
         return jnp.concatenate([mixed, kept], axis=1)
     now, earlier = jnp.where(trains[:, None], trained, models[:n]), models[n:]
     if attacked:
         own = now
-        now = attacked.sent(models[:n], now, trains, present, here.t)
+        now = attacked.sent(models[:n], now, trains, present, nearby.t)
     sent = jnp.concatenate([now, earlier]) if len(earlier) else now
-    mixed = aggregate(rule, sent, here, own)
+    mixed = aggregate(rule, sent, nearby, own)
     if not len(earlier):
         return mixed
     # Each client's newest message first; who is away keeps what it has.

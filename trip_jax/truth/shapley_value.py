@@ -122,9 +122,9 @@ class Decentralised(Process):
 
     def mix(self, models, trained, trains, t, data, topology):
         train, present = train_now(trains, t, topology), topology.present_at(t)
-        here = replace(topology.at(t), t=t)
+        nearby = replace(topology.at(t), t=t)
         trained = moved(topology.factors_at(t), models[: len(trained)], trained)
-        given = self.rule, models, trained, train, here, present
+        given = self.rule, models, trained, train, nearby, present
         return exchanged(*given, self.attacked, self.n_own)
 
 
@@ -141,7 +141,7 @@ class Tracked(Decentralised):
         return models[:, models.shape[1] // 2 :]
 
     def mix(self, models, trained, trains, t, data, topology):
-        n, here = len(trains), replace(topology.at(t), t=t)
+        n, nearby = len(trains), replace(topology.at(t), t=t)
         before, correction = models[:n], jnp.where(t == 0, 0, models[n:])
         train, present = train_now(trains, t, topology), topology.present_at(t)
         sent, own = jnp.where(train[:, None], trained, before), None
@@ -152,8 +152,8 @@ class Tracked(Decentralised):
             own, own_z = sent, z
             sent = self.attacked.sent(before, own, train, present, t)
             z = trackers(before, sent, far)
-        correction += aggregate(self.rule, z, here, own_z)
-        return jnp.concatenate([aggregate(self.rule, sent, here, own), correction])
+        correction += aggregate(self.rule, z, nearby, own_z)
+        return jnp.concatenate([aggregate(self.rule, sent, nearby, own), correction])
 
 
 @dataclass(frozen=True)

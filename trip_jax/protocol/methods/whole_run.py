@@ -166,10 +166,10 @@ def with_conclusion(
     if planned is None:
         return None
     waiting = whole_run_of(method)
-    own = method if isinstance(method, WholeRun) else None
-    size = own.kept_size(learner) if own else learner.model.theta.size
+    concluding = method if isinstance(method, WholeRun) else None
+    size = concluding.kept_size(learner) if concluding else learner.model.theta.size
     if keeps_updates(method):
-        number = own.bytes_kept if own else WholeRun.bytes_kept
+        number = concluding.bytes_kept if concluding else WholeRun.bytes_kept
         planned = replace(planned, disk=number * rounds * n * size)
     if waiting is None:
         return planned

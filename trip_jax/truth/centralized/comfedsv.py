@@ -68,10 +68,10 @@ def comfedsv(
     away = ~present @ (1 << np.arange(n))
     known = (np.arange(2**n) & away[:, None]) == 0
     gain, calls = np.zeros(known.shape), 0
-    for game, here, row in zip(rounds, known, gain, strict=True):
-        own = game.fresh()
-        row[here] = own(np.flatnonzero(here)) - own(0)
-        calls += own.calls
+    for game, known_here, row in zip(rounds, known, gain, strict=True):
+        fresh = game.fresh()
+        row[known_here] = fresh(np.flatnonzero(known_here)) - fresh(0)
+        calls += fresh.calls
     return Attribution(game_values(completed(gain, known, rank, ridge).sum(axis=0)), calls)
 
 

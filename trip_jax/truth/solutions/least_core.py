@@ -42,17 +42,17 @@ def least_core(game: Game) -> LeastCore:
         InvalidSetting: more than 20 players.
     """
     require_few(game.n, "The least core")
-    own = game.fresh()
-    utility, n = own.table(), game.n
+    fresh = game.fresh()
+    utility, n = fresh.table(), game.n
     gain = utility - utility[0]
     scale = abs(gain).max()
     if n == 1 or scale == 0:
-        return LeastCore(np.full(n, gain[-1] / n), own.calls)
+        return LeastCore(np.full(n, gain[-1] / n), fresh.calls)
     inside = (np.arange(1, 2**n - 1)[:, None] >> np.arange(n) & 1).astype(bool)
     worth, total = gain[1:-1] / scale, gain[-1] / scale
     deficit = _deficit(inside, worth, total)
     payments = _shortest(inside, worth - deficit - TOLERANCE, total)
-    return LeastCore(scale * payments, own.calls, deficit=float(scale * deficit))
+    return LeastCore(scale * payments, fresh.calls, deficit=float(scale * deficit))
 
 
 def _deficit(

@@ -69,8 +69,8 @@ class Guarded:
 
     def _is_known(self, scope: Scope) -> bool:
         host = _host(Headers(scope=scope).get("host", ""))
-        here = scope.get("server") or ("",)
-        return bool(host) and (host in self._hosts or host == _plain(here[0]))
+        server = scope.get("server") or ("",)
+        return bool(host) and (host in self._hosts or host == _plain(server[0]))
 
 
 def room_for(most: int) -> asyncio.Semaphore:

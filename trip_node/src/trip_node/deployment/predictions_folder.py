@@ -86,10 +86,11 @@ def _content(path: Path) -> bytes:
 
 def _require_alike(one: str, first: Predictions, other: Path, record: Predictions) -> None:
     for name in ALIKE:
-        here, there = getattr(first, name), getattr(record, name)
+        expected, stated = getattr(first, name), getattr(record, name)
         require(
-            here == there,
-            f"{one} has {name} {here!r} and {other} {there!r}: all clients tell of one test set.",
+            expected == stated,
+            f"{one} has {name} {expected!r} and {other} {stated!r}: "
+            "all clients tell of one test set.",
         )
     require(
         bool((first.places == record.places).all()),

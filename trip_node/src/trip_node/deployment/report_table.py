@@ -166,8 +166,8 @@ def _refuse_wrong_reports(table: Table, arcs: Arcs, names: list[str], rounds: np
     clash = (low != high)[cell]
     refuse(clash, "has duplicate lines of a member whose weights disagree; keep one")
     refuse(twice, "has duplicate lines of a member; keep one")
-    own = arcs.mixed & (arcs.client == arcs.member)
-    has_own = np.logical_or.reduceat(own, arcs.starts())[arcs.report()]
+    of_itself = arcs.mixed & (arcs.client == arcs.member)
+    has_own = np.logical_or.reduceat(of_itself, arcs.starts())[arcs.report()]
     refuse(~has_own, "lacks the client's own line; add it")
     all_zero = arcs.largest_weight() == 0
     refuse(all_zero, "has weights that are all zero; raise at least one")

@@ -45,8 +45,8 @@ def assemble(
     """
 
     def read(name: str) -> str:
-        own = web / name
-        return (own if own.is_file() else WEB / name).read_text(encoding="utf-8")
+        given = web / name
+        return (given if given.is_file() else WEB / name).read_text(encoding="utf-8")
 
     style = read("style.css")
     script = '"use strict";\n' + "\n".join(map(read, scripts))
