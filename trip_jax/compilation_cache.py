@@ -41,7 +41,7 @@ _chosen: dict[str, Path] = {}
 
 
 def use(wanted: bool = True) -> None:
-    """Keep compiled programs on disk from here on, or no longer.
+    """Keep compiled programs on disk from here on, or stop keeping them.
 
     A cache that the user has chosen (JAX_COMPILATION_CACHE_DIR) stays what it is. A folder that
     can't be used costs a notice, not the run.

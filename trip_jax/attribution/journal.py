@@ -1,4 +1,4 @@
-"""What a run leaves to methods that wait for its end: reports and, to some, updates of models."""
+"""The journal of a run for methods that wait for its end: reports, and updates for some."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -54,7 +54,7 @@ class Journal:
 
     @staticmethod
     def planned_bytes(n_rounds: int, n: int) -> int:
-        """What `of` takes of a process's memory: two matrices, and what they are added to."""
+        """The bytes of memory that `of` takes: two matrices, and what they are added to."""
         return 2 * 4 * (1 + N_UTILITIES) * n_rounds * n**2
 
     @property

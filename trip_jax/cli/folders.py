@@ -36,7 +36,7 @@ def _told(check: Callable[..., None]) -> Callable[..., None]:
 
 
 class Folders(Callback):
-    """Called by Hydra, to which conf/config.yaml names it.
+    """A callback of Hydra that checks and makes the directory of a run or a sweep.
 
     Attributes:
         made: directories that were not there before this run, the innermost first.

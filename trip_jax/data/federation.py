@@ -211,7 +211,7 @@ def examples_of(train: Any, test: Any) -> str:
 
 
 def as_seen(images: Real[Array, "B ..."]) -> Real[Array, "B ..."]:
-    """What models are given: bytes are divided by 255, all else is taken as it is."""
+    """Examples as models get them: bytes are divided by 255, all else stays as it is."""
     if images.dtype == jnp.uint8:
         return images.astype(jnp.float32) / 255
     return images

@@ -22,18 +22,18 @@ from trip_jax.settings.own_code import function_of, names_code
 __all__ = ["DATASETS", "Dataset", "DatasetConfig", "load_dataset"]
 
 DATASETS: Kinds[Callable[["DatasetConfig"], "Arrays | Dataset | Undivided"]] = Kinds("dataset")
-"""From the settings, the training and test images and labels of a whole data set, as `Dataset` has
-them; what is read of it is drawn afterwards."""
+"""Functions that load a whole data set by the settings; `train_size` and `test_size` examples are
+drawn of it afterwards."""
 
 
 def _in_arrays(settings: Any) -> str | None:
-    """What leaves settings of tables without effect: the file holds arrays."""
+    """Why settings of tables have no effect: the file holds arrays; None if they have one."""
     arrays = (settings.path or "").lower().endswith(ARRAYS)
     return "an .npz file in dataset.path" if arrays else None
 
 
 def _without_share(settings: Any) -> str | None:
-    """What leaves the share of test examples without effect, as far as settings tell it."""
+    """Why the share of test examples has no effect; None if it has one, or settings don't tell."""
     if settings.split and (settings.test == "shared" or settings.client):
         return "dataset.split"
     drawn = settings.name == "file" or settings.test == "own"

@@ -83,7 +83,7 @@ class Table:
         return cls(benchmark().label, (), cells, values, np.zeros((*shape, 3)))
 
     def having(self, method: str, cells: Sequence[Cell], said: Sequence[Said]) -> Self:
-        """This table with what a method said of some cells."""
+        """This table with the yardsticks and costs of a method in some cells."""
         table = self
         if method not in self.methods:
             nothing = (

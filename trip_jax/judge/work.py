@@ -28,7 +28,7 @@ from trip_jax.settings.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class Said:
-    """What a method said of a cell, and what it took."""
+    """The contributions that a method computed for a cell, and what that cost."""
 
     phi: np.ndarray  # [n, n, 3], [n, n] or scores [n]
     spent: np.ndarray  # [3], see `Spent`
@@ -43,7 +43,7 @@ def ask(
     known: Callable[[Cell, str], np.ndarray | None] = lambda cell, name: None,
     on_cell: Callable[[int, Cell], None] | None = None,
 ) -> dict[str, list[Said]]:
-    """What methods say of cells, now or as it was kept.
+    """The contributions by methods for cells, computed now or read from an earlier call.
 
     A cell's run is trained once for all methods that lack it.
 
@@ -138,7 +138,7 @@ def _made_by(method: Judged, cell: Cell) -> str:
 
 
 def _read(path: Path, by: str) -> Said | None:
-    """What was kept; None if there is nothing, or something else."""
+    """The kept contributions of a cell; None if there are none, or they depend on other inputs."""
     refuse_links([path])
     try:
         with np.load(path, allow_pickle=False) as arrays:

@@ -304,7 +304,7 @@ def sides(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _is_of_linen(function: Callable[..., Array]) -> bool:
-    """Whether it applies a module of Flax and does nothing else."""
+    """Whether a function of a model was made by `from_flax`, and so only applies a Flax module."""
     return function.__module__ == from_flax.__module__
 
 

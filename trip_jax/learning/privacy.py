@@ -61,8 +61,10 @@ class Guarantee:
 
 @runtime_checkable
 class Mechanism(Protocol):
-    """What leaves clients of their training; a tree whose numbers are traced, so that federations
-    which differ in them alone share programs."""
+    """How clients alter models before they send them.
+
+    It is a tree whose numbers are traced: federations that differ in these alone share programs.
+    """
 
     def __call__(
         self, before: Float[Array, "R P"], trained: Float[Array, "R P"], keys: Key[Array, " R"]
@@ -126,7 +128,7 @@ class NoisyRecords(AsTrained):
     noise: Any  # [] sigma
 
     def record(self, said: Float[Array, "n Q2"], keys: Key[Array, " n"]) -> Float[Array, "n Q2"]:
-        """What clients tell of logits, of their two models in a round, row by row."""
+        """The noised logits that clients send of their two models in a round, row by row."""
 
         def one(said: Float[Array, " Q2"], key: Key[Array, ""]) -> Float[Array, " Q2"]:
             length = jnp.linalg.norm(said)

@@ -1,4 +1,4 @@
-"""How clients tell what their neighbours brought them: the settings, and the registered methods."""
+"""The settings of `contribution`, and the registered methods that compute contributions."""
 
 from dataclasses import dataclass
 

@@ -83,7 +83,7 @@ class ByPhi(Weighing):
 
 @dataclass(frozen=True)
 class ByOwn(ByPhi):
-    """Weights follow the contributions of members that the client found itself."""
+    """Weights follow the contributions of members as the client itself computed them."""
 
     memory: float  # the part of the moving average that stays in a round
 

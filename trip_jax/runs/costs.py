@@ -15,7 +15,7 @@ from trip_jax.topology import Topology
 
 
 def _sent(topology: Topology, rounds: int) -> int | None:
-    """Messages of schedule=events, mixed once, several times or never; None: rounds tell it.
+    """The number of messages sent under schedule=events; None under other schedules.
 
     A client sends to all who mix anything of it in the run.
     """

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a wish that work heeds when it has something whole to keep.
+"""SIGTERM and SIGINT end work as soon as it can keep its results.
 
 The wish is granted in bounded time even if the work hangs in compiled code, where Python handles no
 signal: a thread hears of signals from the operating system's own handler, through a socket.
@@ -25,7 +25,7 @@ PATIENCE = 60.0
 
 
 class Deadline:
-    """A moment by which work ends by itself while this is entered.
+    """A context in which work ends by itself before its time is up.
 
     Work that looks at an `Interruption` after each of its steps ends at the last step after which
     another one as long would pass the moment.
@@ -57,7 +57,7 @@ class Deadline:
 
 
 class Interruption:
-    """Notes the first signal while it is entered, and the end of the time that a `Deadline` gives.
+    """A context that notes the first signal, and the end of the time that a `Deadline` gives.
 
     A second one, or `PATIENCE` after the first, ends the process where it stands: what is on the
     disk is whole at any moment.
@@ -94,7 +94,7 @@ class Interruption:
 
     @property
     def asked(self) -> bool:
-        """Whether to end here; to be looked at once a step."""
+        """Whether work is to end now, by a signal or a deadline; to be asked once a step."""
         if Deadline.entered and not self._told:
             now = time.monotonic()
             took, self._looked = now - self._looked, now
@@ -113,7 +113,7 @@ class Interruption:
         self._told = True
 
     def _listen(self, ear: socket.socket) -> None:
-        """Until the other end is closed: say that a signal came, and see to the end."""
+        """Print a line at the first signal; end the process at a second one or after `PATIENCE`."""
         until = None
         with ear:
             while True:

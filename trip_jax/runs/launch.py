@@ -190,7 +190,7 @@ class _Reporting(Observer):
 
 
 def _over(config: Config, folder: Path) -> dict[str, Any] | None:
-    """What summary.json says of a run that is over, after figures and report are seen to."""
+    """The summary of a run that is over, after missing figures and report are made; else None."""
     if not is_over(folder):
         return None
     over = load_run(folder)

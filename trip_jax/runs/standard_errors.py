@@ -66,7 +66,7 @@ def _of_scores(run: "xarray.Dataset", error: Float[np.ndarray, "T n M"]) -> np.n
 def _backwards(
     run: "xarray.Dataset", error: Float[np.ndarray, "T n M"]
 ) -> Iterator[traced_back.RoundMatrices]:
-    """What is mixed in a round, and the variances of what is told in it, the last first."""
+    """The mixing matrices and the variances of reports of all rounds, the last round first."""
     for t in reversed(range(run.sizes["round"])):
         yield mixing(run, t), _variances(run, t, error[t])
 

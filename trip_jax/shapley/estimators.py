@@ -1,4 +1,4 @@
-"""What an estimator of Shapley values is."""
+"""The base class of estimators of Shapley values."""
 
 from typing import Protocol, runtime_checkable
 

@@ -114,7 +114,7 @@ class Clocks(Brief):
 
     @property
     def unit(self) -> str:
-        """What an iteration of the run is."""
+        """What an iteration of the run is called: "round" or "wave"."""
         return SCHEDULES[self.kind].unit
 
     def over(

@@ -1,4 +1,4 @@
-"""A run that a tracker hears of, whatever becomes of the tracker."""
+"""A tracker whose failures do not end the run."""
 
 import textwrap
 from collections.abc import Callable, Mapping

@@ -30,7 +30,7 @@ from trip_jax.settings.errors import InvalidSetting
 
 
 class Tracker(Protocol):
-    """What hears of a run while it goes on; made with the run's directory before any work is done.
+    """A tracker, which records a run while it goes on; it is made before any work is done.
 
     Where a method fails, the run goes on without the tracker, whose method `close()`, if it has
     one, is then called to let go of what is open, and may fail, too. Of several processes that

@@ -1,4 +1,4 @@
-"""How the models of a repeated execution go from round to round.
+"""The rules by which models change from round to round in a repeated execution.
 
 Letters: h models of an execution (n in DFL, one with a server), H that it carries.
 """
@@ -23,7 +23,7 @@ from trip_jax.topology import Neighbourhoods, Topology
 
 
 class Process(ABC):
-    """How the models of an execution go from round to round; programs of equal ones are shared.
+    """The rule by which an execution's models change in a round; equal ones share programs.
 
     Attributes:
         with_a_server: whether all clients train the model of a server (h = 1), not their own.
