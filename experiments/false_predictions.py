@@ -111,7 +111,7 @@ class LyingCell:
         for t, said in enumerate(np.asarray(true.updates)):
             here = federation.schedule.at(jnp.int32(t))
             trained, following = jnp.split(jnp.asarray(said, jnp.float32), 2, axis=1)
-            told.append(np.asarray(by.taken(trained, following, here, learner, arrived)))
+            told.append(np.asarray(by.kept_of_round(trained, following, here, learner, arrived)))
         journal = replace(true, updates=np.stack(told))
         options = {"budget": method.budget, "key": jax.random.key(0)}
         return np.asarray(by.attribute(journal, learner, **options).phi[..., ACCURACY].mean(axis=0))

@@ -24,7 +24,7 @@ from trip_node.attribution.utilities import utility_of
 from trip_node.cli.main import main
 from trip_node.deployment import answers, from_predictions
 from trip_node.deployment.application import application
-from trip_node.deployment.from_predictions import FromPredictions, Replay
+from trip_node.deployment.from_predictions import FromPredictions, ReplaySettings
 from trip_node.deployment.ledger import AHEAD, Ledger
 from trip_node.deployment.service import Service
 from trip_node.node import Predictions
@@ -101,7 +101,7 @@ def serve(tmp_path: Path, stated: Path) -> Iterator[Begin]:
         while running:
             running.pop().__exit__(None, None, None)
         federation = Federation.read(stated)
-        attributor = FromPredictions(federation, Replay(LABELS, utility_of("loss"), budget))
+        attributor = FromPredictions(federation, ReplaySettings(LABELS, utility_of("loss"), budget))
         ledger = Ledger(tmp_path / "r.sqlite", federation, attributor.units)
         running.append(client_of(application(Service(federation, ledger, attributor, deadline))))
         return running[-1].__enter__()
@@ -170,7 +170,7 @@ def test_drawn_coalitions_are_those_of_the_command(tmp_path: Path) -> None:
         return replace(record("ann", t, k), client=names[k], members=members, weights=(2.0, 1.0))
 
     of_round = {t: [told(k, t) for k in range(6)] for t in (1, 2)}
-    attributor = FromPredictions(federation, Replay(LABELS, utility_of("loss"), 60))
+    attributor = FromPredictions(federation, ReplaySettings(LABELS, utility_of("loss"), 60))
     found = attributor.trace(attributor.nothing_yet(), 2, of_round.__getitem__)
     assert found.n_rounds == 2 and b"standard_error" in found.phi_csv
     for t, records in of_round.items():

@@ -60,7 +60,7 @@ FITTED, RUN = 6, 12
 
 
 @struct.dataclass
-class Run:
+class ReplayedRun:
     """A run in terms of its clients' predictions, with how their training answers other models.
 
     Vectors are coordinates [X = Q + r], beyond those of F^0: what lies across the r directions of
@@ -121,7 +121,7 @@ def reported(trained: Float[Array, "n Q"], following: Float[Array, "n Q"]) -> Ar
     return jnp.clip(both, -largest, largest).astype(jnp.float16)
 
 
-def run_of(journal: Journal, start: Float[np.ndarray, " Q"]) -> Run:
+def run_of(journal: Journal, start: Float[np.ndarray, " Q"]) -> ReplayedRun:
     """A run from what its clients reported.
 
     Args:
@@ -156,7 +156,9 @@ def run_of(journal: Journal, start: Float[np.ndarray, " Q"]) -> Run:
         *(start, before[:-1], updates, before[1:] - mixed, square - (mixed**2).sum(axis=-1)),
         *(shares, steps, directions, journal.mixing, journal.present),
     )
-    return Run(*(jnp.asarray(part, None if part.dtype == bool else jnp.float32) for part in run))
+    return ReplayedRun(
+        *(jnp.asarray(part, None if part.dtype == bool else jnp.float32) for part in run)
+    )
 
 
 def with_earlier(sent: Float[np.ndarray, "T n X"], journal: Journal) -> np.ndarray:
@@ -175,7 +177,7 @@ def with_earlier(sent: Float[np.ndarray, "T n X"], journal: Journal) -> np.ndarr
 
 
 def played(
-    run: Run,
+    run: ReplayedRun,
     learner: Learner,
     inside: Bool[np.ndarray, "K n"],
     finished: Float[np.ndarray, "K n 3"] | None = None,
@@ -202,14 +204,16 @@ def played(
 
 
 @jax.jit
-def utilities(run: Run, learner: Learner, inside: Bool[Array, "K n"]) -> Float[Array, "K n 3"]:
+def utilities(
+    run: ReplayedRun, learner: Learner, inside: Bool[Array, "K n"]
+) -> Float[Array, "K n 3"]:
     """The utilities of coalitions, from a replay of their logits."""
     labels = learner.data.test_labels
     final = jnp.moveaxis(replay(run, inside), 1, 0)
     return learner.judged(final.reshape(*final.shape[:2], len(labels), -1))
 
 
-def replay(run: Run, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"]:
+def replay(run: ReplayedRun, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"]:
     """L_i^T(S), what everyone's final model would say if a coalition alone had trained."""
     n, size = run.shares.shape
     n_coalitions = len(inside)
@@ -241,7 +245,7 @@ def replay(run: Run, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"]:
         return run.start + across + along @ run.directions
 
 
-def nearness(run: Run, said: Float[Array, "n K X"]) -> Float[Array, "n K T"]:
+def nearness(run: ReplayedRun, said: Float[Array, "n K X"]) -> Float[Array, "n K T"]:
     """w_s, how much the rounds of a run count where a client's model says something."""
     squares = (run.before**2).sum(axis=-1).T
     products = jnp.einsum("jcx,sjx->jcs", said, run.before)

@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--out is of a verdict: leave it out.",
     )
     if given.list:
-        print(listed())
+        print(listing())
         return 0
     cells = chosen(given.track, given.seeds)
     try:
@@ -80,7 +80,7 @@ def _arguments(argv: Sequence[str] | None) -> Namespace:
     return parser.parse_args(argv)
 
 
-def listed() -> str:
+def listing() -> str:
     """Tracks with the number of their cells, methods and cells."""
     lines = [f"benchmark {benchmark().label}", "", "track      development  judging  what"]
     for name, one in TRACKS.items():

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Float32
 
 from trip_jax.judge.cells import DATA, Cell, benchmark
-from trip_jax.judge.work import Said
+from trip_jax.judge.work import Answer
 from trip_jax.judge.yardsticks import JUDGED, judged
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.directory import whole
@@ -82,7 +82,7 @@ class Table:
         values = np.zeros((*shape, len(BY), len(LEVELS), len(JUDGED)), np.float32)
         return cls(benchmark().label, (), cells, values, np.zeros((*shape, 3)))
 
-    def having(self, method: str, cells: Sequence[Cell], said: Sequence[Said]) -> Self:
+    def having(self, method: str, cells: Sequence[Cell], said: Sequence[Answer]) -> Self:
         """This table with the yardsticks and costs of a method in some cells."""
         table = self
         if method not in self.methods:

@@ -179,8 +179,8 @@ def by_events(
     )
     durations = settings.durations(sizes, seed)
     members = np.asarray(topology.graphs.members[0])
-    room = BYTES_A_MESSAGE * rounds * members.size
-    require_capacity(room, "lower training.rounds, n_clients or topology.degree")
+    needed = BYTES_A_MESSAGE * rounds * members.size
+    require_capacity(needed, "lower training.rounds, n_clients or topology.degree")
     rng = np.random.default_rng([seed, 7])
     # By a message's number, receiver and slot: more waves leave the first as they are.
     shape = rounds, *members.shape

@@ -18,7 +18,7 @@ Graph: TypeAlias = nx.Graph | Edges | np.ndarray
 KINDS = "a NetworkX graph, an array [n, n] of weights, or a list of edges (i, j)"
 
 
-def listed(graphs: Any, n: int) -> list[Graph]:
+def as_graphs(graphs: Any, n: int) -> list[Graph]:
     """The graphs among n clients that an argument stands for, matrices in float64.
 
     Args:

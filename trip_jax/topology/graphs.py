@@ -24,7 +24,7 @@ from trip_jax.settings.names import several
 from trip_jax.settings.plurals import counted
 from trip_jax.topology.edges import edges_of
 from trip_jax.topology.files import GraphFile
-from trip_jax.topology.given import Graph, listed, numbered
+from trip_jax.topology.given import Graph, as_graphs, numbered
 from trip_jax.topology.weights import WEIGHTS, Weigh, WeightRule, has_weights
 
 ALONE = "No edge joins"
@@ -271,7 +271,7 @@ def build(
         "examples.",
     )
     sizes, n = np.asarray(sizes), len(sizes)
-    given, names = numbered(listed(graphs, n), n)
+    given, names = numbered(as_graphs(graphs, n), n)
     arcs = [_arcs(graph, n) for graph in given]
     drawn = [graph for graph in given if not isinstance(graph, np.ndarray)]
     require(

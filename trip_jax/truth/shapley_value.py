@@ -117,7 +117,7 @@ class Decentralised(Process):
         if isinstance(rule, GradientTracking):
             # Else it would not share programs.
             alike = replace(training, rounds=1, client_batch=None)
-            return Tracked(rule, 1, attacked, training=alike)
+            return DecentralisedTracking(rule, 1, attacked, training=alike)
         return cls(rule, simulation.n_earlier, attacked, n_own)
 
     def mix(self, models, trained, trains, t, data, topology):
@@ -129,7 +129,7 @@ class Decentralised(Process):
 
 
 @dataclass(frozen=True)
-class Tracked(Decentralised):
+class DecentralisedTracking(Decentralised):
     """The process `Decentralised` with gradient tracking (protocol/tracking.py).
 
     An execution carries n corrections beside n models. The tracker of a client outside S is 0.

@@ -68,11 +68,11 @@ class Predictions(Replay):
         models = aggregate(mix, sent.trained, nearby, inbox.own_trained)
         now = own.trained[: here.n_clients]  # beside which messages of earlier waves may stand
         trained, following = (learner.logits(one) for one in (now, models))
-        kept = self.taken(centred(trained), centred(following), here, learner, sent.unsent)
+        kept = self.kept_of_round(centred(trained), centred(following), here, learner, sent.unsent)
         nothing = jnp.zeros((*nearby.mask.shape, N_UTILITIES))
         return Contributions(nothing, nothing, learner.judged(following), kept)
 
-    def taken(
+    def kept_of_round(
         self,
         trained: Float[Array, "n Q"],
         following: Float[Array, "n Q"],

@@ -9,7 +9,7 @@ import numpy as np
 from trip_node.attribution.predictions import Attribution, by_predictions
 from trip_node.attribution.utilities import UTILITIES, Utility, utility_of
 from trip_node.deployment.exchanges import dispute_lines
-from trip_node.deployment.from_predictions import Replay
+from trip_node.deployment.from_predictions import ReplaySettings
 from trip_node.deployment.predictions_folder import SUFFIX, read_predictions
 from trip_node.deployment.recorded import RecordedRun
 from trip_node.deployment.result_tables import (
@@ -75,7 +75,7 @@ def is_served(args: Namespace) -> bool:
     return args.predictions is SERVED and args.listen is not None
 
 
-def replay_of(args: Namespace) -> Replay | None:
+def replay_of(args: Namespace) -> ReplaySettings | None:
     """How the service replays records; None where it takes reports.
 
     Raises:
@@ -88,7 +88,7 @@ def replay_of(args: Namespace) -> Replay | None:
     require(not args.c2, "--c2 replaces reports, and the service takes records: remove it.")
     require(args.labels is not None, "--listen with --predictions needs --labels FILE.")
     utility = args.utility or UTILITY
-    return Replay(read_labels(args.labels), *_how(args), UNITS.get(utility, utility))
+    return ReplaySettings(read_labels(args.labels), *_how(args), UNITS.get(utility, utility))
 
 
 def _how(args: Namespace) -> tuple[Utility, int]:

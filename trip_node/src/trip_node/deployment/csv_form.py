@@ -23,7 +23,7 @@ DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*")
 
 
 @dataclass(frozen=True)
-class Form:
+class CsvForm:
     """The encoding and the separator of a table in a CSV file."""
 
     encoding: str
@@ -31,7 +31,7 @@ class Form:
     skipped: int  # lines before the header
 
 
-def form_of(path: Path) -> Form:
+def form_of(path: Path) -> CsvForm:
     """The form of a CSV file: by its byte order mark, and by its header.
 
     A line `sep=;`, as Excel writes it, names the separator. Otherwise it is the one of comma,
@@ -53,8 +53,8 @@ def form_of(path: Path) -> Form:
     if not header.strip():
         raise ValueError("its first line is empty: write the names of the columns there")
     if separated := SEPARATOR_LINE.fullmatch(header):
-        return Form(encoding, separated[1], 1)
-    return Form(encoding, max(SEPARATORS, key=lambda one: _width(header, one)), 0)
+        return CsvForm(encoding, separated[1], 1)
+    return CsvForm(encoding, max(SEPARATORS, key=lambda one: _width(header, one)), 0)
 
 
 def _width(header: str, separator: str) -> int:

@@ -28,7 +28,7 @@ MOST_BYTES = 2**24
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplaySettings:
     """The settings of `by_predictions`, by which records are replayed.
 
     Attributes:
@@ -58,7 +58,7 @@ class FromPredictions:
 
     name = "predictions"
 
-    def __init__(self, federation: Federation, replay: Replay):
+    def __init__(self, federation: Federation, replay: ReplaySettings):
         self._federation, self._replay, self.unit = federation, replay, replay.unit
         form, labels, n = federation.predictions, replay.labels, len(federation.clients)
         require(

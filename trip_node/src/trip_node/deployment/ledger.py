@@ -35,7 +35,7 @@ LOST = "lost in a full disk, repaired"
 log = logging.getLogger("trip_node.service")
 
 
-class Known(NamedTuple):
+class OpenRound(NamedTuple):
     """The open round, and how many clients have reported in it, as the file on disk has them."""
 
     open_round: int  # the first that is not closed
@@ -65,7 +65,7 @@ class Ledger:
         file: where it is.
     """
 
-    known: Known
+    known: OpenRound
     open_round: int
     reported: int
     file: LedgerFile
@@ -259,7 +259,7 @@ class Ledger:
             yield db
 
     def _publish(self) -> None:
-        known = Known(self.open_round, self.reported)
+        known = OpenRound(self.open_round, self.reported)
         if known.open_round != self.known.open_round:
             self._clock.start()
             self._noted, self._idle = 0.0, False
@@ -303,7 +303,7 @@ class Ledger:
         found = self._db.execute("SELECT round, open FROM clock").fetchone()
         before = found[1] if found and found[0] == self.open_round else 0.0
         self._clock, self._noted, self._idle = RoundClock(before), before, False
-        self.known = Known(self.open_round, self.reported)
+        self.known = OpenRound(self.open_round, self.reported)
         self.file = LedgerFile(file, self._holds)
         self._repair()
 

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from trip_node.deployment.application import application
 from trip_node.deployment.attributors import Attributor, FromReports
 from trip_node.deployment.connections import BACKLOG, PatientProtocol, most_connections
-from trip_node.deployment.from_predictions import FromPredictions, Replay
+from trip_node.deployment.from_predictions import FromPredictions, ReplaySettings
 from trip_node.deployment.ledger import Ledger
 from trip_node.deployment.service import Service
 from trip_node.node.admission import Federation
@@ -33,7 +33,7 @@ def serve(
     defence: C2Settings,
     deadline: float | None = None,
     hosts: Sequence[str] = (),
-    replay: Replay | None = None,
+    replay: ReplaySettings | None = None,
 ) -> None:
     """Take reports, or records of predictions, until SIGTERM or Ctrl-C.
 
