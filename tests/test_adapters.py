@@ -75,7 +75,8 @@ def test_kernels_have_a_product_of_low_rank_added(
     for path, pair in trained.items():
         added = 3 * np.asarray(pair["A"], float) @ np.asarray(pair["B"], float)
         found[path] = np.asarray(found[path]) + added.reshape(found[path].shape).astype(np.float32)
-    whole = jax.tree.unflatten(jax.tree.structure(adapted.frozen), found.values())
+    leaves = map(jnp.asarray, found.values())
+    whole = jax.tree.unflatten(jax.tree.structure(adapted.frozen), leaves)
     expected = base.apply(whole, IMAGES)
     assert abs(expected - before).max() > 0.01
     np.testing.assert_allclose(adapted.apply(row, IMAGES), expected, rtol=1e-4, atol=1e-5)
