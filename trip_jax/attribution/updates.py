@@ -83,6 +83,7 @@ class Updates:
 
     @property
     def shape(self) -> tuple[int, int, int]:
+        """The shape (T, n, P) of all updates."""
         n, size = self._round(0).shape
         return self.n_rounds, n, size
 

@@ -78,10 +78,12 @@ class Trained:
 
     @cached_property
     def simulation(self) -> Simulation:
+        """The federation, made ready at the first use."""
         return self.simulate()
 
     @property
     def learner(self) -> Learner:
+        """The learner of the federation, which trains and evaluates models."""
         return self.simulation.learner
 
     @property

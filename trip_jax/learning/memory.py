@@ -36,6 +36,7 @@ class PlannedMemory:
 
     @property
     def total(self) -> int:
+        """The bytes that the run takes at its peak."""
         noted = self.records if self.held and not self.files_records else 0  # not on a device
         return max(self.rounds, self.conclusion) + self.held + noted
 

@@ -27,6 +27,7 @@ better; mean probability given to the true class, see `columns`."""
 
 
 def accuracy(log_p: Array, labels: Array, true: Array) -> Array:
+    """Whether the most probable class is the true one."""
     return jnp.argmax(log_p, axis=1) == labels
 
 
@@ -36,6 +37,7 @@ def loss(log_p: Array, labels: Array, true: Array) -> Array:
 
 
 def probability(log_p: Array, labels: Array, true: Array) -> Array:
+    """The probability of the true class."""
     return jnp.exp(true)
 
 

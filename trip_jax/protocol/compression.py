@@ -53,6 +53,7 @@ class Compressed(Channel):
 
     @property
     def plain_learning(self) -> bool:
+        """Whether models after training are sent without compression."""
         return not self.learning
 
     @property

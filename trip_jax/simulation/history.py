@@ -43,10 +43,12 @@ class Timing:
 
     @property
     def seconds(self) -> float:
+        """The seconds of all phases together."""
         return self.training + self.evaluation + self.coordination
 
     @classmethod
     def total(cls, timings: Sequence["Timing"]) -> "Timing":
+        """The sum of the seconds and the work of several rounds."""
         return cls(*(sum(values) for values in zip(*map(astuple, timings), strict=True)))
 
 

@@ -202,10 +202,12 @@ class Prepared:
 
     @property
     def data(self) -> ClientData:
+        """The clients' data on the devices."""
         return self.learner.data
 
     @property
     def topology(self) -> Topology:
+        """The graphs of the run, with the names of clients and files."""
         files = self.federation.topology.files
         return replace(self.schedule.topology, names=self.names, files=files)
 

@@ -183,6 +183,7 @@ def _rate(per_second: float) -> str:
 
 
 def duration(seconds: float) -> str:
+    """Seconds as text: in seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

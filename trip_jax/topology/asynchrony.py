@@ -198,6 +198,7 @@ SCHEDULES("events", reads=("duration", "spread", "latency", "delay", "file"))(
 
 @DURATIONS("equal", reads=())
 def equal(settings: Clocks, sizes: np.ndarray, rng: np.random.Generator) -> Float[np.ndarray, " n"]:
+    """All clients take the same time for a local round."""
     return np.ones(len(sizes))
 
 
@@ -229,6 +230,7 @@ def by_sizes(
 def constant(
     settings: Clocks, shape: tuple[int, ...], senders: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
+    """Every message takes the same time, `delay`."""
     return np.full(shape, settings.delay)
 
 

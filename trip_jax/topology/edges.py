@@ -25,6 +25,7 @@ class Edges:
     directed: bool = False
 
     def is_directed(self) -> bool:
+        """Whether edges go one way, as NetworkX's graphs say it."""
         return self.directed
 
     def in_one_direction(self, rng: Generator) -> "Edges":

@@ -108,6 +108,7 @@ LARGE = 10_000
 
 @FAMILIES("regular", reads=("degree",))
 def regular(config: TopologyConfig, n: int, seed: int) -> Edges:
+    """A circle in which each client also has links to the `degree` nearest others."""
     _check_degree(config, n)
     nodes, steps = np.arange(n)[:, None], np.arange(1, config.degree // 2 + 1)
     return _between(nodes, (nodes + steps) % n, n, config.directed)
@@ -119,18 +120,21 @@ FAMILIES("line", reads=())(lambda config, n, seed: _line(config, n))
 
 @FAMILIES("ring", reads=())
 def ring(config: TopologyConfig, n: int, seed: int) -> Edges:
+    """A circle, in which each client has links to the two beside it."""
     nodes = np.arange(n)
     return _line(config, n) if n < 3 else _between(nodes, (nodes + 1) % n, n, config.directed)
 
 
 @FAMILIES("complete", reads=())
 def complete(config: TopologyConfig, n: int, seed: int) -> Edges:
+    """A graph in which every client has a link to every other."""
     _require_room(n**2, config, n)
     return _between(*np.triu_indices(n, 1), n)
 
 
 @FAMILIES("watts_strogatz", reads=("degree", "probability"))
 def watts_strogatz(config: TopologyConfig, n: int, seed: int) -> nx.Graph | Edges:
+    """A small world: a circle of `degree` neighbours, some of whose links are rewired."""
     _check_degree(config, n)
     degree, p = config.degree, config.probability
     if n > LARGE:
@@ -159,6 +163,7 @@ def _none_connected(config: TopologyConfig) -> str:
 
 @FAMILIES("erdos_renyi", reads=("probability",))
 def erdos_renyi(config: TopologyConfig, n: int, seed: int) -> nx.Graph | Edges:
+    """A random graph in which each link exists with the same `probability`."""
     if n <= LARGE:
         return nx.gnp_random_graph(n, config.probability, seed=seed)
     _require_room(config.probability * n**2, config, n)
@@ -167,6 +172,7 @@ def erdos_renyi(config: TopologyConfig, n: int, seed: int) -> nx.Graph | Edges:
 
 @FAMILIES("barabasi_albert", reads=("attachments",))
 def barabasi_albert(config: TopologyConfig, n: int, seed: int) -> nx.Graph:
+    """A scale-free graph: each new client links to `attachments` others by their degree."""
     require(
         n > config.attachments,
         f"topology=barabasi_albert needs more clients than topology.attachments="

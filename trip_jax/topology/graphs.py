@@ -135,6 +135,7 @@ class Topology:
 
     @property
     def n_clients(self) -> int:
+        """The number n of clients."""
         return self.graphs.members.shape[1]
 
     @property

@@ -79,6 +79,7 @@ class Participation(Brief):
 
 @PARTICIPATIONS("always", reads=())
 def always(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray:
+    """All clients take part in all rounds."""
     return np.ones((rounds, n), bool)
 
 

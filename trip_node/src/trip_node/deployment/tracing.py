@@ -53,14 +53,17 @@ class Traced:
 
     @cached_property
     def phi_csv(self) -> bytes:
+        """The contributions as phi.csv."""
         return "".join(phi_lines(self.phi, self.names, self.phi_error)).encode()
 
     @cached_property
     def scores_csv(self) -> bytes:
+        """The scores as scores.csv."""
         return score_lines(self.phi, self.names, self.score_error).encode()
 
     @cached_property
     def flagged_csv(self) -> bytes:
+        """The reports that C2 replaced as flagged.csv."""
         rounds, clients = (
             [getattr(one, name) for one in self.flags] for name in ("round", "client")
         )

@@ -66,6 +66,7 @@ class Game:
 
     @property
     def n_evaluated(self) -> int:
+        """The number of coalitions that are evaluated."""
         if self.drawn is not None:
             return int(self._is_needed(self.drawn).sum())
         sizes = needed_sizes(self.m, self.semivalue)[self.m]

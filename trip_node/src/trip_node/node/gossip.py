@@ -32,6 +32,7 @@ class Signed:
     signature: bytes
 
     def to_bytes(self) -> bytes:
+        """The bytes that peers exchange: the signature, then the report."""
         return self.signature + self.message
 
     @classmethod
@@ -57,6 +58,7 @@ class Gossip:
 
     @property
     def rounds(self) -> range:
+        """The numbers of the rounds whose reports are kept."""
         return range(self.federation.first_round, self.last_round + 1)
 
     def take(self, packet: bytes) -> bool:
