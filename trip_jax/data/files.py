@@ -312,7 +312,9 @@ def _of_arrays(where: str, path: Path, layout: Layout) -> Dataset | Undivided:
     named, values = f"{where}, *_{label},", joined(where, label, list(given.y.values()))
     if layout.numbers:
         labels, n_classes = numbers_of(named, values)
-    elif values.ndim == 2 and values.dtype.kind in "iu" and values.shape[1] > 1:  # of tokens
+    elif (
+        values.ndim == 2 and values.dtype.kind in "iu" and values.shape[1] > 1
+    ):  # a class for each token
         labels, n_classes = values, 1 + int(values.max(initial=0))
     else:
         labels, n_classes = classes_of(named, values)

@@ -80,7 +80,7 @@ class Columns:
             f"{self.where} has {kind} in column {name!r}, where examples have numbers or texts: "
             f"leave it out by {dropped(name)}, or write numbers.",
         )
-        return self._of_texts(np.array(column.to_pylist(), object))  # of any lengths
+        return self._of_texts(np.array(column.to_pylist(), object))  # lists of any lengths
 
     def _require_whole(self, name: str, column: Any) -> None:
         import pyarrow as pa

@@ -310,7 +310,9 @@ def _is_of_linen(function: Callable[..., Array]) -> bool:
 
 def _is_kernel(path: str, leaf: Any) -> bool:
     """Whether a parameter is a matrix, or is taken for one."""
-    is_vector = leaf.ndim < 2 or path.rpartition("/")[2] == "bias"  # of several heads
+    is_vector = (
+        leaf.ndim < 2 or path.rpartition("/")[2] == "bias"
+    )  # a bias of several heads has two axes
     return not is_vector and jnp.issubdtype(leaf.dtype, jnp.floating)
 
 

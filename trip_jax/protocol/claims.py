@@ -38,8 +38,8 @@ class Known:
     mixing: Array  # [n, n] by which models are mixed
     lying: Array  # [n] bool
     victim: int  # whom they sabotage
-    size: float  # by how many logits they lie
-    tolerance: float  # of the check by receivers
+    size: float  # how many logits they add or take away
+    tolerance: float  # the tolerance of the check by receivers
 
 
 Claim = Callable[[Said, Known], Said]

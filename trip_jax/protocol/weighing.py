@@ -71,7 +71,7 @@ class ByPhi(Weighing):
         """The round with weights that follow the credit c_ij of members."""
         nearby = scheduled.neighbourhoods
         largest = jnp.where(nearby.mask, credit, -jnp.inf).max(axis=1, keepdims=True)
-        known = largest > 0  # else nobody has contributed anything yet
+        known = largest > 0  # false while nobody has contributed anything
         relative = jnp.maximum(credit / jnp.where(known, largest, 1), self.floor)
         factor = jnp.where(known, relative, 1) ** self.beta
         weights = jnp.where(nearby.mask, nearby.weights * factor, 0)

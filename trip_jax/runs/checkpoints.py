@@ -72,7 +72,7 @@ class Checkpoints:
             with _on_disk(unfinished / _MANIFEST) as file:
                 manifest = _manifest(self._about, none, unfinished, {"schema": SCHEMA})
                 file.write(json.dumps(manifest).encode())
-            remove(path)  # of the same step, but damaged
+            remove(path)  # a damaged checkpoint of the same step
             unfinished.rename(path)
         except OSError as error:
             remove(unfinished)  # it takes space

@@ -160,7 +160,7 @@ def write_results(
         data.to_netcdf(path, engine="h5netcdf")
     with whole(folder / "summary.json") as path:
         path.write_text(json.dumps(summary, indent=2) + "\n")
-    remove_files(folder / "figures", FIGURES)  # of fewer rounds
+    remove_files(folder / "figures", FIGURES)  # figures of fewer rounds
     (folder / REPORT).unlink(missing_ok=True)
     draw_figures(folder, data, drawing)
     write_report(folder, data, summary)

@@ -98,7 +98,7 @@ class Interruption:
         if Deadline.entered and not self._told:
             now = time.monotonic()
             took, self._looked = now - self._looked, now
-            if took > self._step / 100:  # else it is the same step, looked at twice
+            if took > self._step / 100:  # otherwise the same step asked twice
                 self._step = max(took, self._step / 2)  # the first may have compiled programs
             if 1.1 * self._step > Deadline.entered.left:
                 self._told = Deadline.entered.reached = True

@@ -148,7 +148,7 @@ def score_table(run: "xarray.Dataset") -> str:
         "score": [f"{score:.{digits}f}" for score in scores],
         "share": [percent(share) for share in shares(scores)],
     }
-    if "score_error" in run:  # of sampling
+    if "score_error" in run:  # standard errors, where coalitions are drawn
         columns["std. error"] = [f"{error:.2g}" for error in run.score_error.values]
     columns["examples"] = [f"{examples:,}" for examples in run.examples.values]
     if levels != "examples":

@@ -104,8 +104,8 @@ class Result:
     timings: list[Timing]  # T
     compile_seconds: float
     n_devices: int  # that shared the work
-    planned_bytes: int | None  # of memory, see learning/memory.py
-    precision: str  # of products in training and evaluation
+    planned_bytes: int | None  # the planned memory, see learning/memory.py
+    precision: str  # the precision of matrix products
     message_bytes: tuple[int, int]  # of a model to learn from, and of what tells contributions
     guarantee: Guarantee | None  # of privacy, for the client that took part most often
     federation: Federation  # what was simulated, its settings and seed included

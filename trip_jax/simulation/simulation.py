@@ -287,7 +287,9 @@ class Simulation(Prepared):
             return replace(result, broadcast=self._without_coordinator(result.records))
         if (method := whole_run_of(self.rules.contribute)) is None:
             return result
-        if len(result.timings) < self.training.rounds:  # of a part, telling is not worth its time
+        if (
+            len(result.timings) < self.training.rounds
+        ):  # only a part of the run: phi is not computed
             return replace(result, phi=np.full((self.n, self.n), np.nan, np.float32))
         journal = Journal.of(result.records, self.topology, self.learner)
         # Training and the truths take the keys 0 to n.

@@ -180,7 +180,7 @@ def _named(graph: nx.Graph, path: Path, n: int) -> nx.Graph:
 def _of_graphml(path: Path) -> nx.Graph:
     """The graph of a GraphML file, without parallel edges, whose nodes are texts."""
     _refuse_bombs(path)
-    with path.open("rb") as file:  # by its name NetworkX would unpack it
+    with path.open("rb") as file:  # given a name, NetworkX would decompress the file
         read = nx.read_graphml(file)
     graph = nx.DiGraph() if read.is_directed() else nx.Graph()
     graph.add_nodes_from(read)

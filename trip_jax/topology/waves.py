@@ -53,7 +53,7 @@ def waves(
     present = sent[1:] > sent[:-1]
     number, too_late = np.arange(1, n_waves + 1)[:, None, None], ends[-1] + 1
     arrival = np.minimum(number * durations[members] + latency, too_late)
-    # The newest that is there by some time: the last whose earliest successor, or itself, is.
+    # The newest message there at a time is the last one that, or a later one, has arrived by then.
     earliest = np.minimum.accumulate(arrival[::-1])[::-1]  # ascending
     at = np.where(present, sent[1:] * durations, 0)  # [T, n] when who finishes does
     # One search for all slots: the times of each lie beyond those of the slot before.

@@ -49,7 +49,7 @@ class Tracked:
             return None
         try:
             return method(*news)
-        except Exception as error:  # of any package, of any network
+        except Exception as error:  # whatever a tracker or its network raises
             self._works = False
             said = masked(str(error))  # addresses of trackers may hold a password
             cause = textwrap.shorten(said, 200, placeholder=" ...") or type(error).__name__

@@ -25,7 +25,7 @@ HEADERS = {
 }
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PATIENCE = 30.0  # seconds in which a message must have arrived
-SMALL_BYTES = 2**16  # of a message that need not wait for others
+SMALL_BYTES = 2**16  # messages up to this size need not wait for others
 LARGE_MESSAGES = 32  # that are in memory at once
 LARGE_BYTES = 2**26  # that these have at most, together
 SLICE = 2**16  # bytes of a long answer that are under way at once

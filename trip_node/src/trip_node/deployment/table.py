@@ -92,7 +92,7 @@ def _is_null(value: Any) -> bool:
         return bool(value != value)
     except TypeError:  # of pandas' NA, which is neither equal to itself nor different
         return True
-    except ValueError:  # of an array, which is something
+    except ValueError:  # the cell holds an array, so it is not empty
         return False
 
 

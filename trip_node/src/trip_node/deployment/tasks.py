@@ -9,7 +9,7 @@ from typing import Any
 log = logging.getLogger("trip_node.service")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 4.0  # seconds before work that failed is tried again
-MOST_LETTERS = 300  # of an error in a line of the log
+MOST_LETTERS = 300  # the longest error in a line of the log
 
 
 class Task:

@@ -19,7 +19,7 @@ STEPS = 127
 class Encoding:
     """How logits [k, D, C] are written, and read again in float32."""
 
-    n_bytes: Callable[[int, int], int]  # of k D examples of C classes
+    n_bytes: Callable[[int, int], int]  # by the numbers of rows k D and of classes C
     write: Callable[[np.ndarray], bytes]
     read: Callable[[bytes, tuple[int, int, int]], np.ndarray]
 

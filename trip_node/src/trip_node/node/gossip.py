@@ -4,7 +4,7 @@ A report that is new is passed on to all peers but the one it came from (floodin
 reaches whoever is connected through nodes that do the same. Nobody can report in another's name.
 Two reports of one client and round that say different things prove that it equivocated: both are
 passed on, neither counts, and more of them are dropped. So whatever the order of delivery, nodes
-that have been told the same keep the same, and a proof that one node has reaches all.
+that have received the same reports keep the same, and a proof that one node has reaches all.
 """
 
 import base64

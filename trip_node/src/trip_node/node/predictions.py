@@ -1,6 +1,6 @@
 """What a client's models say of the shared test set in a round, as bytes that can be signed.
 
-A record is a line of JSON, and arrays behind it: which examples are told, as a bit for each of the
+A record is a line of JSON, and arrays behind it: which examples it covers, as a bit for each of the
 test set, if not all of them are; the logits of the model after training and of the next one, as
 `encodings.py` writes them; and in a client's first record those of the model from which all begin,
 in float32. With D examples and C classes that is 4 D C bytes in float16, 2 D (C + 2) in 8 bits.
@@ -59,11 +59,11 @@ class Predictions:
     weights: tuple[float, ...]  # by which their models were mixed; proportions count
     steps: int  # minibatches that training took in the round; proportions among clients count
     test_set: int  # examples in the shared test set
-    examples: int  # of them that are told
+    examples: int  # how many of them the record covers
     classes: int
     encoding: str  # among ENCODINGS
-    begins: bool  # whether the start is told, too
-    federation: str  # so that no other can be told the same
+    begins: bool  # whether the record holds the start, too
+    federation: str  # the federation's name, so that the record counts in no other
     arrays: bytes
 
     def __post_init__(self) -> None:
@@ -181,7 +181,7 @@ class Predictions:
         Args:
             logits: of the model after training and of the next one on the test set, [2, N, C].
             start: of the model from which all begin, [N, C]; None: another record tells it.
-            places: the examples of the test set that are told, in order [D]; None: all.
+            places: the examples of the test set that the record covers, in order [D]; None: all.
 
         Raises:
             InvalidSetting: as the class.

@@ -52,10 +52,10 @@ class Report:
     members: tuple[str, ...]  # whose models it mixed; the client among them
     weights: tuple[float, ...]  # by which their models were mixed; proportions count
     lcv: tuple[float, ...]  # Eq. 4
-    standard_error: tuple[float, ...]  # of sampling; 0 where lcv is exact
+    standard_error: tuple[float, ...]  # the sampling error of lcv; 0 where it is exact
     evaluations: int  # models that were evaluated
     replaced: tuple[str, ...] = ()  # members whose model before training C1 refused
-    federation: str = ""  # so that no other can be told the same
+    federation: str = ""  # the federation's name, so that the report counts in no other
     semivalue: str = "shapley"
     normalization: str = "paper"
     estimator: str = "exact"
