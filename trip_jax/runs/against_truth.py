@@ -20,7 +20,7 @@ from trip_jax.protocol.methods.facts import GAIN
 from trip_jax.runs.checkpoints import Checkpoints
 from trip_jax.runs.directory import write_results
 from trip_jax.runs.executions import executed
-from trip_jax.runs.meaning import units
+from trip_jax.runs.meaning import unit_symbol
 from trip_jax.runs.provenance import json_hash
 from trip_jax.runs.reading import Run, load_run
 from trip_jax.runs.resume import depends_on
@@ -51,7 +51,7 @@ class HeldTruth:
 
     def added_to(self, data: "xarray.Dataset") -> "xarray.Dataset":
         """results.nc with the variables that `OfTruth` declares."""
-        unit = units(str(data.attrs["contribution_utility"]), GAIN)
+        unit = unit_symbol(str(data.attrs["contribution_utility"]), GAIN)
         declared = [one for one in VARIABLES if isinstance(one, OfTruth)]
         words = {"unit of gain": unit}
         return data.assign({one.name: one.named(one.of(self), words) for one in declared})

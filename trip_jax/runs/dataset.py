@@ -7,7 +7,7 @@ import numpy as np
 
 from trip_jax.data.partition import Partition
 from trip_jax.learning.utilities import shown
-from trip_jax.runs.meaning import OWN, TEST, about, about_method, method, reported_by, units
+from trip_jax.runs.meaning import OWN, TEST, about, about_method, method, reported_by, unit_symbol
 from trip_jax.runs.method_of_run import MethodOfRun
 from trip_jax.runs.variables import COORDINATES, VARIABLES
 from trip_jax.runs.view import ResultView, local
@@ -83,6 +83,6 @@ def lcv_by_contributor(data: "xarray.Dataset", utility: str | None = None) -> "x
         name="lcv_by_contributor",
         attrs={
             "long_name": f"{local(reporter)} in {utility}, before any lie",
-            "units": units(utility, unit),
+            "units": unit_symbol(utility, unit),
         },
     )

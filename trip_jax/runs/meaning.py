@@ -84,7 +84,7 @@ def of_models(utility: str) -> str:
     return f"{utility} of the client's model on the test set"
 
 
-def units(utility: str, unit: Unit) -> str:
+def unit_symbol(utility: str, unit: Unit) -> str:
     """The unit of contributions by one utility, for arrays."""
     if unit.words != GAIN.words:
         return unit.symbol

@@ -12,7 +12,7 @@ import numpy as np
 from trip_jax.protocol.methods.facts import TRIP
 from trip_jax.runs.foreign import read_json, read_text
 from trip_jax.runs.labels import NAME
-from trip_jax.runs.meaning import NUMBER, about_method, units
+from trip_jax.runs.meaning import NUMBER, about_method, unit_symbol
 from trip_jax.runs.reading import SUMMARY, existing
 from trip_jax.runs.variables import DECLARED
 from trip_jax.settings.errors import InvalidSetting
@@ -211,7 +211,7 @@ def _unit_of_one(summary: Mapping[str, Any]) -> str:
     if "score_unit" in summary:
         return str(summary["score_unit"]["symbol"])
     contribution = summary.get("config", {}).get("contribution", {})
-    return units(
+    return unit_symbol(
         contribution.get("utility", ""), about_method(contribution.get("method", TRIP)).unit
     )
 

@@ -18,7 +18,7 @@ from trip_jax.runs.meaning import (
     first_of_models,
     is_of_numbers,
     of_models,
-    units,
+    unit_symbol,
 )
 from trip_jax.runs.method_of_run import MethodOfRun
 from trip_jax.runs.standard_errors import standard_errors
@@ -52,8 +52,8 @@ class ResultView:
             "third utility": third_utility,
             "third utility of models": of_models(third_utility),
             "lcv": local(reporter),
-            "unit": units(utility, method.about.unit),
-            "unit of reports": units(utility, reported),
+            "unit": unit_symbol(utility, method.about.unit),
+            "unit of reports": unit_symbol(utility, reported),
             "unit of lcv": each if reported == GAIN else reported.symbol,
         }
 
