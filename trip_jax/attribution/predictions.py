@@ -44,7 +44,7 @@ from jaxtyping import Bool, Float
 
 from trip_jax.attribution.contraction import MAX_DIRECTIONS, contraction, squared_steps
 from trip_jax.attribution.journal import Journal
-from trip_jax.attribution.replay import Attribution, of_coalitions
+from trip_jax.attribution.replay import Attribution, of_coalitions, unfinished
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.settings import require
@@ -192,12 +192,8 @@ def played(
     n, size = run.shares.shape
     table = np.full((len(inside), n, N_UTILITIES), np.nan) if finished is None else finished.copy()
     chunk = min(len(inside), max(1, BYTES // (4 * n * size)))
-    for first in range(0, len(inside), chunk):
-        first = min(first, len(inside) - chunk)
-        part = table[first : first + chunk]  # a view
-        if np.isfinite(part).all():
-            continue
-        part[:] = utilities(run, learner, inside[first : first + chunk])
+    for rows in unfinished(table, chunk):
+        table[rows] = utilities(run, learner, inside[rows])
         if on_part:
             on_part(table)
     return table

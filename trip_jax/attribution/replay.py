@@ -6,7 +6,7 @@ models are sought in the same space, of T n coefficients instead of P parameters
 Letters: K coalitions, T rounds, n clients, C = T n coefficients, a round's after another's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import jax
@@ -190,13 +190,9 @@ def final_utilities(
     table = unknown if finished is None else finished.copy()
     chunk = min(CHUNK, len(inside))
     together = receivers_at_once(n, chunk, len(journal.start))
-    for first in range(0, len(inside), chunk):
-        first = min(first, len(inside) - chunk)
-        part = table[first : first + chunk]  # a view
-        if np.isfinite(part).all():
-            continue
-        some_inside = inside[first : first + chunk]
-        coefficients = replay(journal.mixing, some_inside, response, journal.present)
+    for rows in unfinished(table, chunk):
+        part = table[rows]  # a view
+        coefficients = replay(journal.mixing, inside[rows], response, journal.present)
         for one in range(0, n, together):
             some = slice(one, one + together)
             if np.isfinite(part[:, some]).all():
@@ -211,6 +207,14 @@ def final_utilities(
             if on_part:
                 on_part(table)
     return table
+
+
+def unfinished(table: Float[np.ndarray, "K n 3"], chunk: int) -> Iterator[slice]:
+    """Chunks of equally many rows in which some utilities are still NaN."""
+    for first in range(0, len(table), chunk):
+        first = min(first, len(table) - chunk)
+        if not np.isfinite(table[first : first + chunk]).all():
+            yield slice(first, first + chunk)
 
 
 class FinalModels:
