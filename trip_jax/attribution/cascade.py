@@ -71,7 +71,7 @@ def cascades(
     """What reaches a client's final model of everything that another one's training changed.
 
     Args:
-        present: who trains in a round.
+        present: which clients train in a round.
 
     Returns:
         by who trained and who is reached, as coefficients of the run's updates.

@@ -28,7 +28,7 @@ def confirmed(
         journal: whose `updates` are what receivers left of clients' claims, NaN after training in a
             model that nobody received.
         start: the logits of the model from which all begin, centred.
-        tolerance: as in the equation.
+        tolerance: the tolerance of the equation in the module's docstring.
     """
     reports = np.array(journal.updates, np.float32)
     before = np.tile(start, (reports.shape[1], 1))

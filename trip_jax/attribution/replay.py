@@ -73,7 +73,7 @@ def replay(
     of the run's own updates.
 
     Args:
-        present: who trains in a round.
+        present: which clients train in each round.
     """
     n_rounds, n = mixing.shape[:2]
 

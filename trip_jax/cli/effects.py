@@ -18,7 +18,7 @@ def refuse_idle(config: Config, overrides: Sequence[str], in_sweep: bool) -> Non
     adversary.fraction=0.1` the first has no liars.
 
     Args:
-        overrides: as they are written.
+        overrides: the settings of the command line, as the user wrote them.
 
     Raises:
         InvalidSetting: one has no effect.

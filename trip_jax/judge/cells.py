@@ -45,7 +45,7 @@ class Cell:
     Attributes:
         name: tells it apart, as in `digits-non_iid-star-10`.
         settings: those that differ from the defaults of `Config`, by name.
-        command: what executed its coalitions.
+        command: the command line that executed its coalitions.
         sha256: of its numbers, see `numbers_hash`.
     """
 
@@ -162,7 +162,7 @@ class Track:
     """Cells that are judged together.
 
     Attributes:
-        about: what they are, in words.
+        about: the cells of the track in words.
         has: whether a cell is one of them.
     """
 

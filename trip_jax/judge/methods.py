@@ -46,9 +46,9 @@ class Judged:
     """A method as it is judged.
 
     Attributes:
-        name: as in tables.
+        name: the name of the method in tables.
         phi: what it says of a cell: phi [n, n, 3], phi [n, n] or scores [n].
-        costs: what it costs a client.
+        costs: what the method costs a client.
         sees: what whoever tells contributions sees.
         made_by: changes when its answers may.
     """

@@ -29,7 +29,7 @@ class VerdictReport:
     """A verdict with the costs and the comparison that its page and table show.
 
     Attributes:
-        track, seeds: what was asked for.
+        track, seeds: the track and the seeds that were asked for.
         costs, sees, spent: of the method; None where it was computed elsewhere.
     """
 

@@ -24,7 +24,7 @@ class Targets:
 
     Attributes:
         task: `CLASSES`, `TOKENS` or `NUMBERS`.
-        shape: of the label of one example.
+        shape: the shape of the label of one example.
     """
 
     task: str = CLASSES

@@ -286,7 +286,7 @@ def drawn_liars(
 
     Args:
         setting: the name of the share, for the message.
-        mend: what the message asks for.
+        mend: what the message asks the user to do.
 
     Raises:
         InvalidSetting: the share is above 0, but is less than one client.

@@ -55,7 +55,7 @@ class Check(ABC):
         Args:
             claimed: what clients say, and what liars say as receivers.
             trained: the logits of models as they were received.
-            unsent: whose models did not arrive.
+            unsent: the clients whose models did not arrive.
         """
 
 

@@ -28,7 +28,7 @@ def in_words(summary: Mapping[str, Any]) -> str:
     """The agreement of clients in a line of text, for the end of a run.
 
     Args:
-        summary: as `summarised`.
+        summary: the result of `summarised`.
     """
     return (
         f"without a coordinator {100 * summary['agree']:.0f} % of honest clients have the same "

@@ -153,7 +153,7 @@ def write_results(
     """Write results.nc, summary.json, figures and report, over those of an earlier part of a run.
 
     Args:
-        data, summary: what the first two hold.
+        data, summary: the contents of results.nc and summary.json.
         drawing: how figures are written.
     """
     with whole(folder / "results.nc") as path:

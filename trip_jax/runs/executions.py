@@ -60,7 +60,7 @@ def executed(
         what: is executed, for the progress.
         finished: where the utilities of finished executions are kept; it is for the caller to
             remove.
-        chunk: where the chunk begun is kept.
+        chunk: the checkpoints of the chunk that is being executed.
 
     Raises:
         Interrupted: by SIGTERM or SIGINT, once what is done is kept.

@@ -84,7 +84,7 @@ def in_a_few_lines(
     Args:
         accuracy: [T, n] of the clients' models after each round.
         scores: [n]; None: they are left out.
-        measured: what stands in place of accuracy.
+        measured: the name of what is measured in place of accuracy.
     """
     rounds, n = accuracy.shape
     final = f"{measured} {accuracy[-1].mean():.3f} ± {accuracy[-1].std():.3f}"

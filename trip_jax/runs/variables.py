@@ -27,7 +27,7 @@ class Variable:
     Attributes:
         name: in results.nc. Words in braces, here as below, are `ResultView.words` of the run.
         dims: names of its axes.
-        long_name: what it is, in plain words.
+        long_name: what the variable is, in plain words.
         of: its values in a run; None where the run has none.
         units: its unit, NUMBER for a number without one, None for texts.
     """

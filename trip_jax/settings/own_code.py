@@ -56,7 +56,7 @@ def refuse_own_code(folder: Path, settings: Mapping[str, Any]) -> None:
     """Refuse to run a user's own file because a run's directory names it.
 
     Args:
-        settings: by their names.
+        settings: the values of settings by name.
     """
     for name, value in settings.items():
         require(

@@ -66,7 +66,7 @@ class Federation:
         topology: the graph of each round.
         settings: how they train, exchange, report and are attacked.
         levels: [n] what the distribution of data varies from client to client; None: examples.
-        level_name: what that is, in words.
+        level_name: what the levels are, in words.
 
     Raises:
         InvalidSetting: data and topology are of different n, or names.

@@ -28,7 +28,7 @@ class RoundProgress:
     In regression R² stands in place of accuracy.
 
     Args:
-        rounds, n_clients: of the run.
+        rounds, n_clients: the numbers of rounds and clients of the run.
         done: rounds that an earlier part of the run brought.
         leaves: whether the bar stays when the run is over.
         stream: where lines go if there is no bar; standard output by default.

@@ -34,10 +34,10 @@ def require_that_fits(
     """Refuse rules and contribution methods that can't work together in this federation.
 
     Args:
-        rules: of the federation.
+        rules: the rules of the federation.
         broadcast: how reports reach the clients; None: they go to a coordinator.
         shards_models: whether each of several devices holds a part of the models.
-        model: of the clients, as vectors.
+        model: the clients' model, whose parameters are a vector.
 
     Raises:
         InvalidSetting: with what to set instead.

@@ -15,7 +15,7 @@ class Tracked:
     """A tracker that may fail without harm to the run; a context manager, which ends it.
 
     Args:
-        name: of the tracker, for messages.
+        name: the name of the tracker, for messages.
 
     Attributes:
         summary: what the run came to; to be set before the context is left.

@@ -93,8 +93,8 @@ def package(name: str, extra: str) -> Any:
     """Import the package of a tracker, or say how to install it.
 
     Args:
-        name: of the module to import.
-        extra: of trip_jax, which installs it.
+        name: the name of the module to import.
+        extra: the extra of trip-jax that installs it.
 
     Raises:
         InvalidSetting: it is not installed, or damaged.

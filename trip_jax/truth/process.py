@@ -136,7 +136,7 @@ def exchanged(
     """Everyone's next models, and the messages that are kept, once those who train have.
 
     Args:
-        present: who sends; None: everyone.
+        present: the clients that send; None: all.
         attacked: who of those that train sends something else; None: nobody.
         n_own: how many of the last numbers of a model stay its owner's.
     """

@@ -29,7 +29,7 @@ class Method(ABC):
         unit: what contributions are measured in; `GAIN` for gains in utility.
         reads: the settings of `contribution` that it reads beside utility, max_coalitions and
             coalition_batch; all others are refused beside it.
-        costs: what it costs a client.
+        costs: what the method costs a client.
         told: when contributions are known.
         sees: what whoever computes them must see.
         reports_as: the method by which clients report in each round, if that is another.

@@ -41,7 +41,7 @@ class Predictions(Replay):
 
     Attributes:
         lie: what clients say, if not what their models do.
-        check: what is taken of it.
+        check: the check of clients' claims.
     """
 
     lie: Lie = Honest()

@@ -45,8 +45,8 @@ def comfedsv(
 
     Args:
         rounds: one game a round, as for `mr`; only coalitions of who took part are looked up.
-        took_part: who took part in each round.
-        rank: of the completed matrix.
+        took_part: the clients that took part in each round.
+        rank: the rank of the completed matrix.
         ridge: weight of the squared factors, above 0.
 
     Raises:

@@ -119,7 +119,7 @@ def by_predictions(
         utility: one of `utilities.py`, or your own.
         budget: coalitions that are replayed: all 2^n if they are no more, else as many are drawn,
             in orders of the clients and their reverses, the same for all models.
-        seed: of that draw.
+        seed: the seed by which coalitions are drawn.
 
     Raises:
         InvalidSetting: labels of other examples, or a budget that is too small.

@@ -144,7 +144,7 @@ def page(federation: str, unit: str) -> str:
     """The page that shows the state; it fetches nothing but that.
 
     Args:
-        unit: of scores.
+        unit: the unit of scores.
     """
     scripts = ("base.js", "saving.js", "charts.js")
     return assemble(

@@ -18,7 +18,7 @@ class Attributor(Protocol):
 
     Attributes:
         name: of the HTTP route to which clients send messages, such as "reports".
-        unit: of scores, for the page.
+        unit: the unit of scores, for the page.
         most_bytes: that a message may have.
         units: what the numbers in messages mean, in one line.
     """

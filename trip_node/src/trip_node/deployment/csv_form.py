@@ -68,7 +68,7 @@ def without_decimal_commas(table: Table, columns: Sequence[str]) -> Table:
     They may where numbers have points, too, and where all numbers with a comma look like 1,000.
 
     Args:
-        table: of texts.
+        table: the table, whose cells are texts.
         columns: those of numbers; they may be absent.
     """
     there = [k for k, name in enumerate(table.names) if name in columns]

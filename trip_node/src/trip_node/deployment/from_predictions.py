@@ -33,9 +33,9 @@ class ReplaySettings:
 
     Attributes:
         labels: of all examples of the shared test set.
-        utility: of predictions.
+        utility: the utility by which predictions are judged.
         budget: coalitions that are replayed.
-        unit: of the utility.
+        unit: the unit of the utility, for the page.
     """
 
     labels: np.ndarray

@@ -59,10 +59,10 @@ class Ledger:
     when something was asked for, by the monotonic clock; now by default.
 
     Attributes:
-        known: of what is on disk.
+        known: the open round and its reports as they are on disk.
         open_round: the first that is not closed, within a transaction.
         reported: clients that have reported in it, within a transaction.
-        file: where it is.
+        file: the files of the database.
     """
 
     known: OpenRound

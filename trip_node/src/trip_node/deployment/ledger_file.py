@@ -17,7 +17,7 @@ class LedgerFile:
     """The database with its write-ahead log and shared memory, as they were when it was opened.
 
     Args:
-        path: of the database, which is open.
+        path: the path of the database, which is open.
         holds: whether a connection finds what the service has stored; asked when another program
             has written to the files.
     """

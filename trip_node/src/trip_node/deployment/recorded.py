@@ -51,7 +51,7 @@ def run_of_records(
     Args:
         files: at least one, all of the same examples.
         clients: who takes part, beside those that records name.
-        missing: as of `read_predictions`.
+        missing: the argument `missing` of `read_predictions`.
 
     Raises:
         InvalidSetting: records contradict one another, lack one, or are too many for the memory.

@@ -12,7 +12,7 @@ def places_of(examples: int | Sequence[int] | None, seed: int, n: int) -> np.nda
 
     Args:
         examples: None for all, how many to draw, or their places in any order.
-        seed: of the draw.
+        seed: the seed by which examples are drawn.
 
     Raises:
         InvalidSetting: there are not so many examples, or not these places.

@@ -24,7 +24,7 @@ def leaves(model: Any, whose: str) -> Leaves:
     """The arrays of a model, in order.
 
     Args:
-        whose: for messages.
+        whose: whose model it is, for messages.
 
     Raises:
         InvalidSetting: it is no model, or a file that can't be read.

@@ -46,7 +46,7 @@ class NotTaken(InvalidSetting):
     """The coordinator refuses a message; the message is its sentence.
 
     Args:
-        status: of the answer, from 400 to 499.
+        status: the HTTP status of the answer, from 400 to 499.
         reason: the coordinator's word for it, such as "late".
         why: the sentence.
     """

@@ -20,7 +20,7 @@ class Utility:
     """The utility of models that are mixed.
 
     Args:
-        evaluate: of a model in the form of `own`.
+        evaluate: gives the utility of a model in the form of `own`.
         own: the client's own model, as it was given.
         m: members of the neighbourhood.
         in_all: models that are to be evaluated.

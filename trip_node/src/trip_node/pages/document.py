@@ -36,7 +36,7 @@ def assemble(
     """The text of an HTML page with its style, program and data in it.
 
     Args:
-        title: of the browser's window.
+        title: the title of the browser's window.
         body: the file with what <main> holds.
         scripts: files, joined in this order.
         data: what the page shows, as JSON; NaN and infinities become null.

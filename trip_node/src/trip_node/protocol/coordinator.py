@@ -23,7 +23,7 @@ def propagate(phi: np.ndarray, reports: Reports) -> np.ndarray:
     """phi^(t+1) from phi^(t), both [n, n] float32: inherited plus new contributions (Eq. 3).
 
     Args:
-        reports: of one round, without padding.
+        reports: the reports of one round, without padding.
     """
     n = len(phi)
     arcs = (reports.client, reports.member)
@@ -48,7 +48,7 @@ def coordinate(phi: np.ndarray, reports: Reports, audit: Audit) -> tuple[np.ndar
 
     Args:
         phi: contributions so far, phi[i, j] of client j to client i's model, [n, n] float32.
-        reports: of one round, without padding.
+        reports: the reports of one round, without padding.
 
     Returns:
         the next phi and what was found.

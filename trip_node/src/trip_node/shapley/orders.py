@@ -45,7 +45,7 @@ def estimate(masks: Any, utilities: Any, m: Any, *, reverse: bool) -> tuple[Any,
     """Mean marginal contributions and their standard error over the orders.
 
     Args:
-        masks: as `coalitions` gives them.
+        masks: the coalitions that `coalitions` lists.
         utilities: [rows, U].
 
     Returns:
