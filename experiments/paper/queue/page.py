@@ -103,10 +103,20 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
 
 
 def _whole(units: pandas.DataFrame) -> str:
-    """What the first seed takes."""
+    """What the first seed takes, and Tables I and II of it."""
     here = units[units.unit.str.contains("/seed0/")]
     cores, gpu = _times(here)
-    return f"All of seed 0 takes {cores} on two idle cores and {gpu} on an H200."
+    said = [f"All of seed 0 takes {cores} on two idle cores and {gpu} on an H200."]
+    for dataset in dict.fromkeys(here.unit.str.split("/").str[1]):
+        tables, rivals = (
+            _times(here[here.unit.str.startswith(f"{claim}/{dataset}/")])[0]
+            for claim in ("tables", "baselines")
+        )
+        said.append(
+            f"Tables I and II of {NAMES[dataset]} take {tables} of these cores, and the baselines "
+            f"of centralised learning {rivals} more."
+        )
+    return " ".join(said)
 
 
 def _cells(frame: pandas.DataFrame) -> Iterator[list[str]]:
@@ -149,7 +159,7 @@ def _not_run(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[list[
     parts = first.unit.str.split("/", expand=True)
     for (claim, dataset), rows in first.groupby([parts[0], parts[1]], sort=False):
         cases = ", ".join(dict.fromkeys(rows.unit.str.split("/").str[2]))
-        command = f"python -m experiments.paper only={claim}/{dataset}*seed0"
+        command = f"python -m experiments.paper 'only={claim}/{dataset}*seed0'"
         yield [f"{claim}, {NAMES[dataset]}: {cases}", *_times(rows), f"`{command}`"]
     for later, rows in left[seed != "0"].groupby(seed):
         command = f"python -m experiments.paper only=seed{later}"
