@@ -178,7 +178,7 @@ class Privacy(Brief):
     # L2 norm that an update, or a record of predictions, has at most
     clip: float = read_by_kind(1.0)
     # standard deviation of what every parameter, or logit, gets, in clips
-    noise: float = read_by_kind(1.0, lambda settings: settings._told_by_epsilon())
+    noise: float = read_by_kind(1.0, lambda settings: settings._found_by_epsilon())
     # or what all rounds spend, whatever the noise
     epsilon: float | None = read_by_kind(None)
     delta: float = read_by_kind(1e-5)
@@ -194,7 +194,7 @@ class Privacy(Brief):
             )
         require(0 < self.delta < 1, f"privacy.delta must be above 0 and below 1, not {self.delta}.")
 
-    def _told_by_epsilon(self) -> str | None:
+    def _found_by_epsilon(self) -> str | None:
         return f"privacy.epsilon={self.epsilon}, which finds it" if self.epsilon else None
 
     def releases(self, rounds: int, n: int) -> int:

@@ -68,7 +68,7 @@ class Interruption:
 
     def __init__(self, until: str):
         self._until = until
-        self._told = False
+        self._asked = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Interruption":
@@ -95,14 +95,14 @@ class Interruption:
     @property
     def asked(self) -> bool:
         """Whether work is to end now, by a signal or a deadline; to be asked once a step."""
-        if Deadline.entered and not self._told:
+        if Deadline.entered and not self._asked:
             now = time.monotonic()
             took, self._looked = now - self._looked, now
             if took > self._step / 100:  # otherwise the same step asked twice
                 self._step = max(took, self._step / 2)  # the first may have compiled programs
             if 1.1 * self._step > Deadline.entered.left:
-                self._told = Deadline.entered.reached = True
-        return self._told
+                self._asked = Deadline.entered.reached = True
+        return self._asked
 
     def heed(self) -> None:
         """End here if asked to; raises Interrupted."""
@@ -110,7 +110,7 @@ class Interruption:
             raise Interrupted(KEPT)
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        self._told = True
+        self._asked = True
 
     def _listen(self, ear: socket.socket) -> None:
         """Print a line at the first signal; end the process at a second one or after `PATIENCE`."""
