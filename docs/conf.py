@@ -31,7 +31,7 @@ extensions = [
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!trip_jax\.).*")]  # of ours only what has its full name
 
-myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 
 exclude_patterns = ["paper"]  # of a journal

@@ -337,7 +337,7 @@ def _curve(axes: Axes, shift: float, mean: pandas.Series, low: Any, high: Any, *
     """Means over their index, moved aside by `shift`, with bars from low to high."""
     x = mean.index + shift
     axes.plot(x, mean, lw=1.0, ms=3.5, **look)
-    axes.vlines(x, low, high, color=look["color"], lw=0.7)
+    axes.vlines(x, low, high, color=look["color"], lw=0.7, alpha=0.4, zorder=1)
 
 
 if __name__ == "__main__":

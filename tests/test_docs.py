@@ -46,6 +46,12 @@ def test_snippets_run_one_after_another(
         exec(compile(quick, f"{page}.md, snippet {number}", "exec"), names)
 
 
+def test_the_home_page_has_the_readmes_example_and_a_picture_of_its_report() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert SNIPPETS["index"] == [example] and "](report.png)" in PAGES["index"]
+    assert (ROOT / "docs" / "report.png").stat().st_size <= 150_000
+
+
 def test_commands_compose() -> None:
     text = "\n".join(PAGES.values()).replace("\\\n", " ")
     commands = set()

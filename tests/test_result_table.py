@@ -111,6 +111,30 @@ def test_a_table_of_a_page_is_filled_in(extension: ModuleType) -> None:
     ]
 
 
+def test_correlations_rates_and_last_values_are_computed_from_rows(
+    extension: ModuleType, folder: Path
+) -> None:
+    rounds = pandas.DataFrame({"round": [2, 0, 1, 3], "measured": [5e-4, 8e-3, 2e-3, 1.25e-4]})
+    rounds["theory"] = rounds.measured / 2
+    rounds["command"] = "python -m experiments.exchange_rates"
+    result_table.put("rates", rounds, folder)
+    columns = ["+ rate: {measured .3 rate}, {theory .3 rate}", "+ last: {measured .6 last}"]
+    (*_, last) = extension.table("rates", "", [*columns, "- all: run=rates"], None)
+    assert last == "| all | .250, .250 | .000125 |"
+
+    clients = pandas.DataFrame({"seed": [0] * 4, "score": [1, 2, 3, 4], "level": [8, 6, 4, 2]})
+    clients["command"] = "python -m experiments.correlation"
+    result_table.put("clients/one", clients, folder)
+    both = pandas.concat([clients, clients.assign(seed=1, level=[2, 6, 4, 8])])
+    result_table.put("clients/two", both, folder)
+    cell = ["+ Pearson: {score/level .2 pearson}"]
+    (*_, of_one) = extension.table("clients/one", "", [*cell, "- all: run=clients/one"], None)
+    (*_, of_two) = extension.table("clients/two", "", [*cell, "- all: run=clients/two"], None)
+    assert of_one == "| all | -1.00 (-1.00 to -1.00) |"  # a bootstrap of clients on a line
+    half = 12.706 * 0.9  # Student's, of -1 and .8
+    assert of_two == f"| all | -.10 ({-0.1 - half:.2f} to {-0.1 + half:.2f}) |"
+
+
 def test_a_page_without_its_numbers_is_refused(extension: ModuleType) -> None:
     from sphinx.errors import SphinxError
 

@@ -23,6 +23,7 @@ from experiments.borders import asked
 from experiments.broadcast import SETTINGS as OF_BROADCAST
 from experiments.compression import CompressionStudy
 from experiments.coverage import SETTINGS
+from experiments.fragility import FragilityStudy
 from experiments.harness import result_table
 from experiments.harness.command_line import Request
 from experiments.harness.report import Report
@@ -42,6 +43,7 @@ BEYOND: dict[str, Callable[[list[str]], CellStudy]] = {
     "borders": asked,
     "compression": CompressionStudy,
     "false_predictions": false_predictions.asked,
+    "fragility": FragilityStudy,
     "incentives": IncentiveStudy,
     "methods": MethodStudy,
     "participation": ParticipationStudy,
@@ -118,6 +120,15 @@ def test_pages_link_to_what_is_there_and_show_every_figure() -> None:
         assert [link for link in links if not (page.parent / link).exists()] == [], page.name
     shown = set(re.findall(r"\]\(figures/([^)]+)\)", "".join(pages.values())))
     assert shown == {path.name for path in (RESULTS / "figures").iterdir()}
+
+
+def test_figures_have_captions_that_begin_with_what_they_show() -> None:
+    for page in RESULTS.glob("*.md"):
+        text = page.read_text()
+        captions = re.findall(
+            r"^```\{figure-md\}\n!\[.+\]\(figures/\S+\.png\).*\n\n\*\*[A-Z]", text, re.MULTILINE
+        )
+        assert len(captions) == text.count("](figures/"), page.name
 
 
 def test_a_page_opens_with_its_answer_in_one_sentence() -> None:

@@ -9,10 +9,11 @@
 
 The argument names runs, and :where: which of their rows. A line that begins with + is a column: its
 heading, and what stands in its cells, where {COLUMN@METHOD DIGITS STATISTIC} is a number,
-COLUMN/OTHER the ratio of two, and @METHOD may be left out. A line that begins with - is a row of
-the page: its label, and which rows of the table it is about. DIGITS is .3, +.3 with a sign, .1% or
-, for thousands. The statistic is the mean, if it is not told. In conditions ; is "and", / is "or",
-- is a missing value, and run=NAME* any run whose name begins so.
+COLUMN/OTHER the ratio of two (their correlation, if the statistic is `pearson`), and @METHOD may be
+left out. A line that begins with - is a row of the page: its label, and which rows of the table it
+is about. DIGITS is .3, +.3 with a sign, .1% or , for thousands. The statistic is the mean, if it is
+not told. In conditions ; is "and", / is "or", - is a missing value, and run=NAME* any run whose
+name begins so.
 """
 
 import re
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pandas
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -28,8 +30,9 @@ from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 from sphinx.util.docutils import SphinxDirective
 
+from experiments.exchange_rates import slope
 from experiments.harness.result_table import FOLDER, rows
-from experiments.harness.statistics import interval_over_seeds
+from experiments.harness.statistics import bootstrap, interval_over_seeds, pearson
 from experiments.paper.attributions import NULLS
 from experiments.paper.verdicts import ROUNDING
 from trip_jax.settings.errors import InvalidSetting
@@ -83,13 +86,34 @@ def _with_deviation(frame: pandas.DataFrame, column: str, digits: str) -> str:
 
 def _with_interval(frame: pandas.DataFrame, column: str, digits: str) -> str:
     values = _of_seeds(frame, column).to_numpy()
-    low, high = (said(one, digits.lstrip("+")) for one in interval_over_seeds(values))
-    return f"{said(values.mean(), digits)} ({low} to {high})"
+    return _between(values.mean(), interval_over_seeds(values), digits)
+
+
+def _between(value: float, interval: tuple[float, float], digits: str) -> str:
+    low, high = (said(one, digits.lstrip("+")) for one in interval)
+    return f"{said(value, digits)} ({low} to {high})"
+
+
+def _correlation(frame: pandas.DataFrame, column: str, other: str, digits: str) -> str:
+    """Pearson's over clients, mean over seeds; the interval of one seed is by a bootstrap."""
+    samples = [(of[column].to_numpy(), of[other].to_numpy()) for _, of in frame.groupby("seed")]
+    values = np.array([float(pearson(*sample)) for sample in samples])
+    one_seed = len(samples) == 1
+    interval = bootstrap(pearson, *samples[0]) if one_seed else interval_over_seeds(values)
+    return _between(values.mean(), interval, digits)
 
 
 def _of_kinds(frame: pandas.DataFrame, column: str, digits: str) -> str:
     means = frame.groupby("kind")[column].mean()
     return f"{said(means.min(), digits)} to {said(means.max(), digits)}"
+
+
+def _rate(frame: pandas.DataFrame, column: str, digits: str) -> str:
+    return said(slope(frame.assign(measured=frame[column])), digits)
+
+
+def _last(frame: pandas.DataFrame, column: str, digits: str) -> str:
+    return said(frame[column][frame["round"].idxmax()], digits)
 
 
 STATISTICS: dict[str, Callable[[pandas.DataFrame, str, str], str]] = {
@@ -99,8 +123,11 @@ STATISTICS: dict[str, Callable[[pandas.DataFrame, str, str], str]] = {
     "kinds": _of_kinds,
     "sd": _with_deviation,
     "interval": _with_interval,
+    "rate": _rate,
+    "last": _last,
 }
-"""Deviations and intervals are over seeds, of means over all else; `kinds` is a range of means."""
+"""Deviations and intervals are over seeds, of means over all else; `kinds` is a range of means,
+`rate` what a value is multiplied by in a round, and `last` what it is in the last round."""
 
 
 def filled(text: str, frame: pandas.DataFrame, where: Mapping[str, list[str]]) -> str:
@@ -123,6 +150,8 @@ def filled(text: str, frame: pandas.DataFrame, where: Mapping[str, list[str]]) -
         here = chosen(frame, others | {"method": [method]} if method else where)
         if here.empty or column not in here or here[column].isna().all():
             raise SphinxError(f"There are no results of {column} where {dict(where)}.")
+        if statistic == "pearson":
+            return _correlation(here, column, divisor, digits)
         if divisor:
             return said(here[column].mean() / here[divisor].mean(), digits)
         return STATISTICS[statistic or "mean"](here, column, digits)
