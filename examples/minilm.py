@@ -57,7 +57,7 @@ class Layer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """From tokens to a vector for each of them."""
+    """A transformer that turns tokens into a vector for each of them."""
 
     layers: int = LAYERS
 
@@ -93,7 +93,7 @@ class Classifier(nn.Module):
 
 
 def folder() -> Path | None:
-    """Where the package has its files; None where it is not installed."""
+    """The folder of the package's files; None where it is not installed."""
     found = find_spec(PACKAGE)
     return Path(found.origin).parent / "model" if found and found.origin else None
 

@@ -120,7 +120,7 @@ def traced_late(run: Dataset, lcv: np.ndarray) -> np.ndarray:
 
 
 def _measured(cell: Cell) -> Iterator[dict[str, Any]]:
-    """A row for each client."""
+    """The rows of a run: for each client its speed, its score and what predicts it."""
     run, truth = cell.trip, cell.decentralised()["values"][..., ACCURACY]
     phi, n = run.phi.values.astype(float), run.sizes["client"]
     seed, schedule = cell.config.seed, cell.config.schedule
@@ -143,7 +143,7 @@ def _measured(cell: Cell) -> Iterator[dict[str, Any]]:
 
 
 def slopes(rows: pandas.DataFrame, name: str) -> np.ndarray:
-    """Of each seed: what a doubling of the duration adds to a quantity, by least squares."""
+    """The slope of a quantity over log2 of the duration, for each seed, by least squares."""
     return np.array(
         [
             np.polyfit(np.log2(own.duration), own[name], 1)[0]
@@ -227,11 +227,11 @@ def draw(frame: pandas.DataFrame, title: str) -> Figure:
     what = "What clients earn that take longer for a local round"
     figure, axes = report.panels(what, title, 2.9, len(kinds) + 1, width=3.3 * (len(kinds) + 1))
     for one, kind in zip(axes, kinds, strict=False):
-        own = most[most.distribution == kind]
+        rows = most[most.distribution == kind]
         for name, label, look in zip(
             ("part", "true_part"), ("score", "Shapley value"), report.LOOKS, strict=False
         ):
-            _by_duration(one, own, name, label, look)
+            _by_duration(one, rows, name, label, look)
         one.set(xlabel="time of a local round", ylabel=f"part, data {kind}")
         one.axhline(0, color="black", lw=0.6)
         add_legend(one)

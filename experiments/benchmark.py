@@ -66,7 +66,7 @@ MAX_SLOWLY = 1000  # coalitions of a round that the slower ways are timed on
 
 
 def benchmark(arguments: Sequence[str]) -> None:
-    """Measure, print and write."""
+    """Time the parts of a round on this machine, print the table and write it."""
     if any(argument.startswith("peers=") for argument in arguments):
         return peers(arguments)
     request = Request("benchmark", arguments, SETTINGS)
@@ -113,7 +113,7 @@ def benchmark(arguments: Sequence[str]) -> None:
 
 
 def _operations(simulation: Simulation, work: str) -> float:
-    """Of a unit of the work's rate in the network; NaN where that is not what it consists of."""
+    """The operations in the network for one unit of work; NaN where the network is not the work."""
     gradient, forward = operations_an_image(simulation)
     on_all = forward * len(simulation.data.test_labels)
     return {"training": gradient, "evaluation": on_all}.get(work, nan)
@@ -171,12 +171,12 @@ def _coordinators(simulation: Simulation) -> dict[str, Work]:
     """Both coordinators on the same reports, a fifth of which are lies."""
     from experiments.benchmarks.torch_federation import TorchCoordinator, tensor
 
-    n, here = simulation.n, simulation.topology.at(0)
+    n, nearby = simulation.n, simulation.topology.at(0)
     rng = np.random.default_rng(0)
-    lcv = rng.normal(0.02, 0.01, here.mask.shape)
-    lcv[::5] += 0.2 * np.asarray(here.itself)[::5]
+    lcv = rng.normal(0.02, 0.01, nearby.mask.shape)
+    lcv[::5] += 0.2 * np.asarray(nearby.itself)[::5]
     arcs = jax.tree.map(lambda field: field[0], simulation.schedule.arcs)
-    reports = Reports.of(here, arcs, here.weights, jnp.asarray(lcv, jnp.float32))
+    reports = Reports.of(nearby, arcs, nearby.weights, jnp.asarray(lcv, jnp.float32))
     reports = jax.tree.map(np.asarray, reports)  # off the devices that share a run's models
     phi = jnp.asarray(rng.normal(size=(n, n)), jnp.float32)
     defence = Defence(c2=True).calibrated()

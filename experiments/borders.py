@@ -45,7 +45,7 @@ DRAWN_BY = ("kernelshap", "stratified")
 BORDERS = (1, 2)
 MEASURES = ("error", "distance", "coverage")
 ALONE = "none"
-"""No replay: executions alone."""
+"""The name of estimates from executions alone, without a replay."""
 FIGURE = "Estimated truths, also corrected by a replay"
 LINES = {ALONE: "-", "predictions": "--", "surrogate": ":"}
 
@@ -79,13 +79,13 @@ def borders(arguments: Sequence[str]) -> None:
 
 
 def asked(arguments: Sequence[str]) -> CellStudy:
-    """Which cells are asked for."""
+    """The settings of the command: cells, budgets and draws."""
     fixed = {
         name: f"All coalitions are executed here: leave out {name}={{value}}."
         for name in COALITIONS
     }
-    own = ("budgets", "draws", "corrected")
-    return CellStudy("borders", arguments, DISTRIBUTIONS, ("regular", "star"), own, fixed)
+    names = ("budgets", "draws", "corrected")
+    return CellStudy("borders", arguments, DISTRIBUTIONS, ("regular", "star"), names, fixed)
 
 
 def _require_fewer_than_all(n: int, budgets: Sequence[int]) -> None:
@@ -140,7 +140,7 @@ def _judged(
 def _measured(
     values: np.ndarray, errors: np.ndarray, exact: np.ndarray
 ) -> Iterator[dict[str, Any]]:
-    """Of values and errors [draws, players, receivers, 3]."""
+    """The rows of estimated values and errors [draws, players, receivers, 3]."""
     off = np.abs(values - exact)
     for k, utility in enumerate(UTILITIES):
         size = np.sqrt((exact[..., k] ** 2).mean())
@@ -163,9 +163,9 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
     for utility, rows in frame.groupby("utility", sort=False):
         head = [one for name in MEASURES for one in (name, "worst")]
         lines = [["estimator", "corrected", "coalitions", *head]]
-        for key, own in rows.groupby(["estimator", "corrected", "coalitions"], sort=False):
-            worst = [own.error.max(), own.distance.max(), own.coverage.min()]
-            means = [own[name].mean() for name in MEASURES]
+        for key, these in rows.groupby(["estimator", "corrected", "coalitions"], sort=False):
+            worst = [these.error.max(), these.distance.max(), these.coverage.min()]
+            means = [these[name].mean() for name in MEASURES]
             both = [one for pair in zip(means, worst, strict=True) for one in pair]
             digits = (3, 3, 4, 4, 3, 3)
             cells = [report.number(v, d) for v, d in zip(both, digits, strict=True)]
@@ -184,10 +184,10 @@ def draw(frame: pandas.DataFrame, title: str) -> Figure:
         means = frame[frame.utility == utility].groupby(by_choice, as_index=False).distance.mean()
         for (chosen, (colour, marker)), (replay, line) in product(looks.items(), LINES.items()):
             is_one = means.estimator.str.startswith(chosen) & (means.corrected == replay)
-            own = means[is_one].sort_values("coalitions")
+            rows = means[is_one].sort_values("coalitions")
             label = chosen if replay == ALONE else f"{chosen}, {replay}"
             look: dict[str, Any] = {"ms": 3, "lw": 1, "color": colour, "label": label}
-            axes.plot(own.coalitions, own.distance, line + marker, **look)
+            axes.plot(rows.coalitions, rows.distance, line + marker, **look)
         axes.axhline(0.01, color=MUTED, lw=0.5)
         axes.set(xscale="log", yscale="log", xlabel=f"executions, by {utility}")
     panels[0].set_ylabel("cosine distance to the exact values")

@@ -34,10 +34,10 @@ SETTINGS = (
     *("n_clients", "rounds", "degree", "drop", "liars", "behaviour", "seeds", "draws", "out"),
 )
 MODEL_BYTES = 4 * 421_642
-"""Of the paper's network for Fashion-MNIST."""
+"""The bytes of the paper's network for Fashion-MNIST."""
 
 COMPACT_BYTES = 76 + 64
-"""Of a report and its signature if names were numbers and numbers four bytes."""
+"""The bytes of a signed report if names were numbers and numbers four bytes."""
 
 
 def broadcast(arguments: Sequence[str]) -> None:
@@ -93,10 +93,10 @@ def _flooded(
     liars: float = 0.0,
     behaviour: str = "withhold",
 ) -> dict[str, Any]:
-    here = topology.at(0)
-    mask = np.asarray(here.mask)
+    nearby = topology.at(0)
+    mask = np.asarray(nearby.mask)
     lcv = np.random.default_rng([seed, 6]).normal(0.1, 0.05, (rounds, *mask.shape))
-    shares = np.broadcast_to(np.asarray(here.shares), lcv.shape)
+    shares = np.broadcast_to(np.asarray(nearby.shares), lcv.shape)
     protocol = Broadcast(drop, None, liars, BEHAVIOURS[behaviour])
     outcome = protocol(topology, (lcv * mask).astype(np.float32), shares, AdoptAll(), seed)
     sizes = np.array([packet_bytes(m, len(mask)) for m in mask.sum(axis=1).tolist()])
@@ -116,10 +116,10 @@ def _connected(n: int, degree: int, share: float, draws: int) -> float:
     """In how many draws of a graph and of liars all honest clients reach each other."""
     found = []
     for seed in range(draws):
-        here = _graph(n, degree, 1, seed).at(0)
+        nearby = _graph(n, degree, 1, seed).at(0)
         honest = np.ones(n, bool)
         honest[drawn_liars("liars", share, n, seed)] = False
-        links = Links.of(np.asarray(here.members), np.asarray(here.mask))
+        links = Links.of(np.asarray(nearby.members), np.asarray(nearby.mask))
         found.append(links.are_connected(honest))
     return float(np.mean(found))
 

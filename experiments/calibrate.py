@@ -68,7 +68,7 @@ def v_threshold(run: xarray.Dataset) -> float:
 
 
 def round_up(value: float) -> float:
-    """To two significant digits, never down; what is not above zero to zero."""
+    """The value rounded up to two significant digits; zero if it is not above zero."""
     if value <= 0:
         return 0.0
     unit = 10.0 ** (floor(log10(value)) - 1)

@@ -139,7 +139,7 @@ class Followed:
         )
 
     def under(self, channel: Channel) -> Outcome:
-        """All rounds under a channel.
+        """The contributions of all rounds under a channel.
 
         Raises:
             Diverged: a model is no longer finite.
@@ -167,7 +167,7 @@ class Followed:
 
 
 class CompressedCell:
-    """A cell under every channel."""
+    """A cell whose rounds are assessed under every channel."""
 
     def __init__(self, cell: Cell):
         self.cell = cell
@@ -330,15 +330,17 @@ def draw(frame: pandas.DataFrame, lies: Sequence[str], title: str) -> Figure:
     for (kind, (colour, marker)), (way, style) in product(
         zip(SIZES, report.LOOKS, strict=False), styles.items()
     ):
-        own = means[(means.channel == kind) & (means.way == way)].sort_values("bytes")
+        rows = means[(means.channel == kind) & (means.way == way)].sort_values("bytes")
         look: dict[str, Any] = {"color": colour, "marker": marker, "ls": style, "ms": 3, "lw": 0.9}
         label = kind.replace("_", " ") if way == "with feedback" else None
-        near.plot(own.bytes, own.from_plain, label=label, **look)
+        near.plot(rows.bytes, rows.from_plain, label=label, **look)
         if way == "learning, too":
-            models.plot(own.learning, own.accuracy, label=kind.replace("_", " "), **look)
+            models.plot(rows.learning, rows.accuracy, label=kind.replace("_", " "), **look)
         if way == "with feedback":
             for lie, mark in zip(lies, "os^", strict=False):
-                gains.plot(own.bytes, own[lie], color=colour, marker=mark, ms=3, lw=0.9, label=None)
+                gains.plot(
+                    rows.bytes, rows[lie], color=colour, marker=mark, ms=3, lw=0.9, label=None
+                )
     plain = means[means.channel == "none"].iloc[0]
     for style, way in ((style, way) for way, style in styles.items()):
         near.plot([], [], color="k", ls=style, lw=0.9, label=way)

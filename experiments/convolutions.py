@@ -42,7 +42,7 @@ WORKS = ("training", "evaluation")
 
 
 def convolutions(arguments: Sequence[str]) -> None:
-    """Measure, print and write."""
+    """Time the forms of convolutions on this machine, print the table and write it."""
     request = Request("convolutions", arguments, ("dataset", "clients", "repeats", "out"))
     n, repeats = request.number("clients", 8, least=1), request.number("repeats", 3, least=1)
     request.refuse_overrides()

@@ -157,7 +157,7 @@ def _over_rounds(games: Sequence[TabulatedGame], estimator: str, budget: int, se
 
 
 def _judged(games: Sequence[TabulatedGame], found: Arrays) -> Iterator[dict[str, str | float]]:
-    """A row for each game."""
+    """The rows of an estimator: its error and coverage in each game."""
     for k, game in enumerate(games):
         values, errors = (found[part][..., k] for part in ("values", "errors"))
         yield {"kind": game.kind, **judged(values, errors, game_values(game.table))}

@@ -80,7 +80,7 @@ class Scenario:
 def scenarios(
     lies: Sequence[str], fractions: Sequence[float], amounts: Sequence[float]
 ) -> list[Scenario]:
-    """All that are scored, the paper's first."""
+    """The scenarios of lies that are scored, those of the paper first."""
     found = []
     fraction, amount = fractions[0], amounts[0]
     for defended in (False, True):

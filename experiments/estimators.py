@@ -64,7 +64,7 @@ class TabulatedGame:
         return len(self.table).bit_length() - 1
 
     def utility(self, coalitions: np.ndarray) -> np.ndarray:
-        """[K] of coalitions [K, n]."""
+        """The utilities [K] of coalitions [K, n], looked up in the table."""
         return self.table[np.asarray(coalitions, bool) @ (1 << np.arange(self.n))]
 
     def relative_errors(self, estimator: Estimator, budget: int, seeds: int) -> np.ndarray:
@@ -73,7 +73,7 @@ class TabulatedGame:
         return self.deviations(np.stack(found))
 
     def deviations(self, found: np.ndarray) -> np.ndarray:
-        """Those of values [seeds, n]."""
+        """The deviations of estimated values [seeds, n] from the exact ones."""
         truth = game_values(self.table)
         return (found - truth) / truth.std()
 
@@ -105,20 +105,20 @@ def lcv_games(n: int, rounds: tuple[int, ...] = (1, 3, 6)) -> list[TabulatedGame
         training=tj.Training(local_epochs=3, learning_rate=0.05),
     )
     train = partial(jax.jit(Learner.train), simulation.learner)
-    here = simulation.topology.at(0)
+    nearby = simulation.topology.at(0)
     coalitions = (jnp.arange(2**n)[:, None] >> clients & 1).astype(bool)
     mix, models, games = WeightedMean(), simulation.start().models, []
     for t in range(max(rounds)):
         trained, _ = train(models, clients, round_keys(simulation.base_key, clients, t))
         if t + 1 in rounds:  # the hub's members are all clients, in order
             mixtures = coalition_models(
-                mix, coalitions, here.shares[0], trained, models, models[0], clients != 0
+                mix, coalitions, nearby.shares[0], trained, models, models[0], clients != 0
             )
             utilities = np.asarray(simulation.evaluate(mixtures), float)
             games += [
                 TabulatedGame(f"LCV, {name}", utilities[:, u]) for u, name in enumerate(UTILITIES)
             ]
-        models = aggregate(mix, trained, here)
+        models = aggregate(mix, trained, nearby)
     return games
 
 

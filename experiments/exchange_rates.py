@@ -112,7 +112,7 @@ def directed_graph(n: int) -> nx.DiGraph:
 
 
 def numbers(n: int, seed: int) -> Float[np.ndarray, "n D"]:
-    """What clients have at first."""
+    """The numbers that clients have before the first exchange."""
     return np.random.default_rng([seed, n]).normal(size=(n, DIMENSIONS))
 
 
@@ -128,9 +128,9 @@ def averaged(rule: Any, topology: Topology, rounds: int, seed: int) -> Float[np.
 
 def matrix_of(topology: Topology, t: int = 0) -> Float[np.ndarray, "n n"]:
     """The mixing matrix of a round."""
-    n, here = topology.n_clients, jax.tree.map(np.asarray, topology).at(t)
+    n, nearby = topology.n_clients, jax.tree.map(np.asarray, topology).at(t)
     matrix = np.zeros((n, n))
-    np.add.at(matrix, (np.arange(n)[:, None], here.members), here.weights)
+    np.add.at(matrix, (np.arange(n)[:, None], nearby.members), nearby.weights)
     return matrix / matrix.sum(axis=1, keepdims=True)
 
 
@@ -174,7 +174,7 @@ def _directed_optima(
 
 
 def slope(rows: pandas.DataFrame, low: float = 1e-5, high: float = 1e-2) -> float:
-    """By how much the error falls in a round, measured between two sizes of it."""
+    """The factor by which the error falls in a round, measured between two sizes of it."""
     part = rows[(rows.measured < high) & (rows.measured > low)]
     if len(part) < 3:
         return float("nan")

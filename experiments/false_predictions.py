@@ -111,7 +111,7 @@ class LyingCell:
         for t, said in enumerate(np.asarray(true.updates)):
             here = federation.schedule.at(jnp.int32(t))
             trained, following = jnp.split(jnp.asarray(said, jnp.float32), 2, axis=1)
-            told.append(np.asarray(by.taken(trained, following, here, learner, arrived)))
+            told.append(np.asarray(by.kept_of_round(trained, following, here, learner, arrived)))
         journal = replace(true, updates=np.stack(told))
         options = {"budget": method.budget, "key": jax.random.key(0)}
         return np.asarray(by.attribute(journal, learner, **options).phi[..., ACCURACY].mean(axis=0))
@@ -145,7 +145,7 @@ def measured(cell: LyingCell) -> Iterator[dict[str, Any]]:
 
 
 def asked(arguments: Sequence[str]) -> CellStudy:
-    """Which cells are asked for."""
+    """The settings of the command: cells, lies and defences."""
     return CellStudy("false_predictions", arguments, ("non_iid",), ("regular", "star"), COALITIONS)
 
 
@@ -175,12 +175,12 @@ def sections(frame: pandas.DataFrame) -> Iterator[str]:
         f"95 % intervals over seeds. Defended: C1 and C2 for {TRIP}, the check by receivers for "
         "predictions. Where nobody lies: what the defence itself changes, and most of any client."
     )
-    for (kind, topology), own in frame.groupby(["distribution", "topology"], sort=False):
+    for (kind, topology), these in frame.groupby(["distribution", "topology"], sort=False):
         yield f"## {kind}, {topology}"
         lines = [["method", "lie", "liars, undefended", "liars, defended"]]
         lines[0] += ["honest, undefended", "honest, defended", "victim, undefended"]
         lines[0] += ["victim, defended", "most of a client, defended"]
-        for (method, lie), rows in own.groupby(["method", "lie"], sort=False):
+        for (method, lie), rows in these.groupby(["method", "lie"], sort=False):
             by = dict(iter(rows.groupby("defended")))
             changes = ("gain", "honest_change", "victim_change")
             told = [_with_interval(by[on][name]) for name in changes for on in (False, True)]

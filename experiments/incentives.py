@@ -59,7 +59,7 @@ FIXED = {"distribution.max_label_noise": "Say noise={value}."}
 
 
 def last_state(simulation: Simulation) -> State:
-    """Of a run; programs are shared by federations of equal rules and shapes.
+    """The state after the last round; federations of equal rules and shapes share programs.
 
     Raises:
         Diverged: a model is no longer finite.
@@ -73,13 +73,13 @@ def last_state(simulation: Simulation) -> State:
 
 
 class TrustingCell:
-    """A cell under every trust."""
+    """A cell that is run under every rule of `trust`."""
 
     def __init__(self, cell: Cell):
         self.cell = cell
 
     def adversary(self, lie: str) -> Adversary:
-        """Who lies and how."""
+        """The settings of the liars in a run."""
         return Adversary() if lie == HONEST else replace(self.cell.config.adversary, **LIES[lie])
 
     def outcome(self, trust: str, lie: str, defences: str) -> Arrays:
@@ -139,7 +139,7 @@ class TrustingCell:
 
 
 def _shares(scores: np.ndarray) -> np.ndarray:
-    """Of a budget; nobody is paid where liars have run everyone down."""
+    """The shares of a budget; nobody is paid where all scores are at most zero."""
     if not (scores > 0).any():
         return np.zeros(len(scores))
     paid = payments(scores, BUDGET, "clipped")
@@ -203,16 +203,20 @@ CELL = ["distribution", "topology", "lie", "defences"]
 def _against_graph(frame: pandas.DataFrame) -> Iterator[dict[str, Any]]:
     """Means by scenario and trust, and changes from trust=none over seeds."""
     for scenario, rows in frame.groupby(CELL, sort=False):
-        by_trust = {str(kind): own.set_index("seed") for kind, own in rows.groupby("trust")}
-        for kind, own in by_trust.items():
+        by_trust = {
+            str(kind): of_trust.set_index("seed") for kind, of_trust in rows.groupby("trust")
+        }
+        for kind, of_trust in by_trust.items():
             row = dict(zip(CELL, scenario, strict=True))
-            row |= {"trust": kind, "change": "–", "gamed": "–"} | dict(own.mean(numeric_only=True))
+            row |= {"trust": kind, "change": "–", "gamed": "–"} | dict(
+                of_trust.mean(numeric_only=True)
+            )
             lying = scenario[CELL.index("lie")] != HONEST
             if lying:
-                row["more"] = _interval(own.more)
+                row["more"] = _interval(of_trust.more)
             if kind != "none" and "none" in by_trust:
-                row["change"] = _interval(own.accuracy - by_trust["none"].accuracy)
-                row["gamed"] = _interval(own.more - by_trust["none"].more) if lying else "–"
+                row["change"] = _interval(of_trust.accuracy - by_trust["none"].accuracy)
+                row["gamed"] = _interval(of_trust.more - by_trust["none"].more) if lying else "–"
             yield row
 
 
@@ -278,13 +282,13 @@ def draw_liars(frame: pandas.DataFrame, title: str) -> Figure:
         for (x, lie), defences in product(enumerate(lies), ("none", "both")):
             if (trust, lie, defences) not in by.index:
                 continue
-            own, graph = by.loc[trust, lie, defences], by.loc["none", lie, defences]
+            by_trust, graph = by.loc[trust, lie, defences], by.loc["none", lie, defences]
             at, hollow = x + 1.5 * shift, defences == "both"
             look |= {"mfc": "white" if hollow else look["color"]}
             label = None if x or hollow else f"trust={trust}"
-            _point(right, at + 0.1 * hollow, own.more, label=label, **look)
+            _point(right, at + 0.1 * hollow, by_trust.more, label=label, **look)
             if trust != "none":
-                _point(left, at + 0.1 * hollow, own.accuracy - graph.accuracy, **look)
+                _point(left, at + 0.1 * hollow, by_trust.accuracy - graph.accuracy, **look)
     for axes in (left, right):
         _ticks(axes, lies)
     left.set(ylabel="accuracy of honest clients,\nchange from trust=none")

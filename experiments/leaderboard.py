@@ -48,7 +48,7 @@ def leaderboard(arguments: Sequence[str]) -> None:
                 return np.asarray(read(path)["phi"])
         return None
 
-    displayed = {own: name for name, own in ALIASES.items()}
+    displayed = {known_as: name for name, known_as in ALIASES.items()}
     called = {slug(name): displayed.get(name, name) for name in methods}
     asked = {slug(name): method_of(name) for name in methods}
     progress = CellProgress(len(cells), lambda text: say(text, sys.stderr))

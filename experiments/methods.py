@@ -122,28 +122,29 @@ def _errors_of_truths(frame: pandas.DataFrame, utilities: Sequence[str]) -> str:
 
 def _sections(frame: pandas.DataFrame, utility: str) -> list[str]:
     """Tables of a utility, as Markdown."""
-    own = frame[frame.utility == utility]
+    rows = frame[frame.utility == utility]
     return [
         f"## By {utility}",
         "Means over all cells and seeds: cosine distance as in the paper, correlations within a "
         "row, the relative error of the whole matrix at the best common scale, and the coefficient "
-        f"of variation within a row, the truth's being {own['variation of the truth'].mean():.2f}. "
+        "of variation within a row, the truth's being "
+        f"{rows['variation of the truth'].mean():.2f}. "
         "Ahead are cells in which a method is nearer to the truth than every null, and than "
         f"TRIP-Shapley, mean over seeds. {LESS.format('rival')}",
-        report.markdown(summary(own, CELL, RIVALS)),
+        report.markdown(summary(rows, CELL, RIVALS)),
         "Cosine distance by cell, mean ± standard deviation over seeds:",
-        report.markdown(by_cell(own, CELL)),
+        report.markdown(by_cell(rows, CELL)),
     ]
 
 
 def draw(frame: pandas.DataFrame, utility: str, title: str) -> Figure:
     """The distance of every cell by method, in order of their means; and what a method takes."""
-    own = frame[frame.utility == utility]
-    of_cells = own.groupby([*CELL, "method"], as_index=False)[["distance", "evaluations"]].mean()
+    rows = frame[frame.utility == utility]
+    of_cells = rows.groupby([*CELL, "method"], as_index=False)[["distance", "evaluations"]].mean()
     means = of_cells.groupby("method")[["distance", "evaluations"]].mean().sort_values("distance")
     what = f"Distance to the Shapley value ({utility}): every cell by method, and what it takes"
     figure, (by_method, by_cost) = report.panels(what, title, 1.4 + 0.11 * len(means), 2)
-    draw_by_method(by_method, own, "distance", [str(name) for name in means.index], CELL)
+    draw_by_method(by_method, rows, "distance", [str(name) for name in means.index], CELL)
     by_method.set(xscale="log", xlabel="cosine distance")
     add_legend(by_method, ncols=3)
     by_cost.plot(means.evaluations, means.distance, "o", ms=4, color=report.COLOURS[0])

@@ -51,7 +51,7 @@ from trip_jax.topology import Clocks, Participation
 
 PEERS = ("flower", "fluke", "pfl", "blazefl")
 PROTOCOLS = {"fedavg": PEERS, "gossip": ("fluke",)}
-"""Who has which."""
+"""The frameworks that implement each protocol."""
 
 APART = 0.1  # of accuracy, beyond which two have not learned the same
 LEARNING = ("training.learning_rate=0.1", "training.momentum=0", "topology=ring")
@@ -67,7 +67,7 @@ class LeftOut(Exception):
 
 
 def peers(arguments: Sequence[str]) -> None:
-    """Measure, print and write."""
+    """Time this package and its peers on one task, print the table and write it."""
     request = Request("peers", arguments, SETTINGS)
     chosen = request.among("peers", PEERS)
     protocols = request.among("protocols", tuple(PROTOCOLS))
@@ -114,7 +114,7 @@ def peers(arguments: Sequence[str]) -> None:
 
 
 def _cores() -> int:
-    """Those that processes started from here may use."""
+    """The cores that processes started from here may use."""
     affine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return affine or 1
 
@@ -216,8 +216,8 @@ def _run(name: str, python: Path, task: dict[str, Any], folder: Path) -> Answer:
     asked.write_text(json.dumps(task | {"began": time.time(), "answer": str(answer)}))
     # -P: a framework's file here does not hide the package of the same name.
     command = [str(python), "-P", str(script), str(asked)]
-    here = {"PYTHONPATH": str(FRAMEWORKS.parents[1])}
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | here)
+    environment = {"PYTHONPATH": str(FRAMEWORKS.parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
     if done.returncode or not answer.exists():
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise LeftOut(f"its run ended in {said[-1].strip()}")

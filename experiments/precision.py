@@ -55,7 +55,7 @@ LINE = (
 
 
 def precision(arguments: Sequence[str]) -> None:
-    """Measure, print and write."""
+    """Compare precisions of matrix products in time and result, print and write."""
     request = Request("precision", arguments, ("precision", "dataset", "model", "out"))
     device = available()[0]
     names = tuple(PRECISIONS)
@@ -94,7 +94,7 @@ def precision(arguments: Sequence[str]) -> None:
 
 
 def _idle_share(simulation: Simulation) -> float:
-    """Of a round, what passes without the device computing; NaN where a profile does not tell."""
+    """The share of a round in which the device computes nothing; NaN without a profile."""
     state = simulation.start()
     programs = simulation.compile(state)  # again those of the run
     programs = Clock(simulation.on_its_data(programs)).programs

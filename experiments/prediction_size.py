@@ -45,8 +45,8 @@ WAYS = "random", "chosen"
 
 
 @dataclass(frozen=True)
-class Told:
-    """What clients say in a run of all test examples, beyond rounding.
+class Predictions:
+    """What clients' models predict of all test examples in a run, before any rounding.
 
     Attributes:
         start: logits of the first model, [D, C].
@@ -59,8 +59,8 @@ class Told:
     logits: np.ndarray
 
     @classmethod
-    def of(cls, one: Attributed) -> "Told":
-        """What the clients of a cell say."""
+    def of(cls, one: Attributed) -> "Predictions":
+        """The predictions of the clients of a cell."""
         settings = replace(one.cell.config.contribution, method="predictions")
         journal, learner = one.trajectory.journal(settings.build()), one.learner
         said = [
@@ -146,13 +146,13 @@ def prediction_size(arguments: Sequence[str]) -> None:
 
 def measured(one: Attributed, seed: int) -> Iterator[dict[str, Any]]:
     """A row for every size and utility, and for what predictions are compared with."""
-    truth, told = one.cell.decentralised()["values"], Told.of(one)
-    n_examples, n_classes = told.start.shape
+    truth, predictions = one.cell.decentralised()["values"], Predictions.of(one)
+    n_examples, n_classes = predictions.start.shape
     sizes = [(bits, "all", n_examples) for bits in BITS]
     sizes += [(16, way, few) for way in WAYS for few in EXAMPLES if few < n_examples]
     for bits, way, number in sizes:
-        examples = told.chosen("random" if way == "all" else way, number, seed)
-        phi = told.phi(bits, examples)
+        examples = predictions.chosen("random" if way == "all" else way, number, seed)
+        phi = predictions.phi(bits, examples)
         about = {"bits": bits, "examples": number, "which": way}
         about |= {"bytes": n_bytes(bits, number, n_classes), "method": "predictions"}
         for k, utility in enumerate(UTILITIES[:2]):
@@ -166,11 +166,15 @@ def measured(one: Attributed, seed: int) -> Iterator[dict[str, Any]]:
 
 def _sections(frame: pandas.DataFrame) -> Iterator[str]:
     """A table a utility: sizes downwards, the mean over cells and seeds, and counts of cells."""
-    for utility, own in frame.groupby("utility", sort=False):
-        null = own[own.method == BEST_NULL].set_index(["distribution", "topology", "seed"]).distance
+    for utility, these in frame.groupby("utility", sort=False):
+        null = (
+            these[these.method == BEST_NULL]
+            .set_index(["distribution", "topology", "seed"])
+            .distance
+        )
         yield f"## By {utility}"
         lines = [["what is sent", "bytes a client and round", "distance", "ahead of every null"]]
-        sent = own[own.method == "predictions"]
+        sent = these[these.method == "predictions"]
         for (bits, which, number), rows in sent.groupby(["bits", "which", "examples"], sort=False):
             by_cell = rows.set_index(["distribution", "topology", "seed"]).distance
             ahead = f"{int((by_cell < null[by_cell.index]).sum())} of {len(by_cell)}"
@@ -179,7 +183,7 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
             said = f"{rows.bytes.iloc[0]:,.0f}", report.number(rows.distance.mean(), 4)
             lines.append([what, *said, ahead])
         for name in (TRIP, BEST_NULL):
-            rows = own[own.method == name]
+            rows = these[these.method == name]
             lines.append([name, "–", report.number(rows.distance.mean(), 4), "–"])
         yield report.markdown(lines)
 
@@ -188,8 +192,8 @@ def draw(frame: pandas.DataFrame, title: str) -> Figure:
     """Distance against bytes: fewer bits, and fewer examples at 16 bits."""
     what = "Fewer bytes of predictions: distance to the Shapley value, mean over cells"
     figure, panels = report.panels(what, title, 2.8, 2)
-    for axes, (utility, own) in zip(panels, frame.groupby("utility", sort=False), strict=True):
-        sent = own[own.method == "predictions"]
+    for axes, (utility, these) in zip(panels, frame.groupby("utility", sort=False), strict=True):
+        sent = these[these.method == "predictions"]
         whole = sent[sent.which == "all"]
         curves = {"fewer bits": whole}
         half = whole[whole.bits == 16]
@@ -200,7 +204,7 @@ def draw(frame: pandas.DataFrame, title: str) -> Figure:
             mean = rows.groupby("bytes").distance.mean()
             axes.plot(mean.index, mean, marker=marker, color=colour, ms=4, lw=1, label=name)
         for name, style in ((TRIP, ":"), (BEST_NULL, "--")):
-            level = own[own.method == name].distance.mean()
+            level = these[these.method == name].distance.mean()
             axes.axhline(level, color="black", lw=0.8, ls=style, label=name)
         axes.set(xscale="log", yscale="log", xlabel="bytes a client and round")
         axes.set_ylabel(f"cosine distance by {utility}")

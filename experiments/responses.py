@@ -70,7 +70,7 @@ def responses(arguments: Sequence[str]) -> None:
 
 
 def asked(arguments: Sequence[str]) -> CellStudy:
-    """Which cells are asked for."""
+    """The settings of the command: cells and seeds."""
     kinds, graphs = ("iid", "non_iid"), ("regular", "star")
     return CellStudy("responses", arguments, kinds, graphs, names=())
 
@@ -195,7 +195,7 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
         yield f"{', '.join(map(str, which))}:"
         by = rows.groupby("round")
         lines = [["round", *MEASURED.values()]]
-        lines += [[str(t), *(with_spread(own[name], 2) for name in MEASURED)] for t, own in by]
+        lines += [[str(t), *(with_spread(these[name], 2) for name in MEASURED)] for t, these in by]
         yield report.markdown(lines)
 
 

@@ -44,7 +44,7 @@ def coalitions(n: int, n_pairs: int) -> np.ndarray:
 
 
 def retraining_speed(arguments: Sequence[str]) -> None:
-    """Measure, print and write."""
+    """Time the re-execution of coalitions, print the table and write it."""
     study = CellStudy("retraining_speed", arguments, names=("pairs", "repeats"), fixed=NO_PART)
     request = study.request
     for name in ("dataset", "model", "seed"):

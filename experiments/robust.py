@@ -69,7 +69,7 @@ def robust(arguments: Sequence[str]) -> None:
 
 
 def _attack(name: str) -> tuple[str, ...]:
-    """The settings of an attack."""
+    """The command-line settings of an attack, such as adversary=sign_flips."""
     if name == "none":
         return ()
     return f"adversary={name}", f"adversary.clients=[{','.join(map(str, ATTACKERS))}]"

@@ -52,7 +52,7 @@ CHUNKS = 16, 32, 64, 128, 256, 512
 SIZES = Sizes()
 
 PLATFORMS = "cuda", "tpu"
-"""For which a dry run lowers programs."""
+"""The platforms for which a dry run lowers programs."""
 
 TOGETHER = 8
 """Programs that are compiled at the same time, before they are timed one after another."""
@@ -80,7 +80,7 @@ class Peaks:
 
     @classmethod
     def of(cls, device: jax.Device, precisions: Sequence[str]) -> "Peaks":
-        """Measured now."""
+        """The peaks of this device, measured now."""
         products = {name: matmul_ceiling(name, device) for name in precisions}
         return cls(products, pass_ceiling(device, PASSED.get(device.platform, 2**28)))
 

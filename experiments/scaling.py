@@ -42,7 +42,7 @@ GIB = 2**30
 
 
 def scaling(arguments: Sequence[str]) -> None:
-    """Measure, print, draw and write."""
+    """Time rounds by the number of clients, print, draw and write the result."""
     request = Request("scaling", arguments, SETTINGS)
     examples = request.number("examples", 50, least=1)
     dataset, model = request.one("dataset", "fashion_mnist"), request.one("model", "cnn")

@@ -34,7 +34,7 @@ import pandas
 from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.report import Report
-from trip_jax.node import Report as Told
+from trip_jax.node import Report as NodeReport
 from trip_jax.node.admission import KEYS
 from trip_jax.node.sending import SIGNATURE
 from trip_jax.node.signing import Signer
@@ -112,8 +112,8 @@ def load(
             host, port = found[1], int(found[2])
             with _reading(host, port, readers) as answers:
                 for t in range(1, rounds + 1):
-                    told = _told(t, list(signers), members)
-                    requests = [_request(host, one, signers[one.client]) for one in told]
+                    reports = _reports(t, list(signers), members)
+                    requests = [_request(host, one, signers[one.client]) for one in reports]
                     with _locked(folder / "state", lock if t == (rounds + 1) // 2 else 0):
                         began = time.perf_counter()
                         sent = asyncio.run(_hand_in(host, port, requests, connections))
@@ -188,7 +188,7 @@ def _locked(state: Path, seconds: int) -> Iterator[None]:
         holder.join()
 
 
-def _told(round: int, names: list[str], members: int) -> list[Told]:
+def _reports(round: int, names: list[str], members: int) -> list[NodeReport]:
     """The reports of all clients, whose exchanges both ends state."""
     mixed: dict[str, list[str]] = {}
     sent: dict[str, list[str]] = {name: [] for name in names}
@@ -201,7 +201,7 @@ def _told(round: int, names: list[str], members: int) -> list[Told]:
         for other in mixed[client][1:]:
             sent[other].append(client)
     return [
-        Told(
+        NodeReport(
             client,
             round,
             tuple(mixed[client]),
@@ -216,8 +216,8 @@ def _told(round: int, names: list[str], members: int) -> list[Told]:
     ]
 
 
-def _request(host: str, told: Told, signer: Signer) -> bytes:
-    body = told.to_json().encode()
+def _request(host: str, report: NodeReport, signer: Signer) -> bytes:
+    body = report.to_json().encode()
     head = f"POST /reports HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n"
     return f"{head}{SIGNATURE}: {signer.sign(body)}\r\n\r\n".encode() + body
 

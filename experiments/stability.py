@@ -47,7 +47,9 @@ ORDERS, SEEDS = "orders", "seeds"
 ROUNDING = 1e-6  # of scores, relative
 FIXED = {"distribution.order": "Clients are numbered by their data: leave out distribution.order."}
 
-Told = Mapping[tuple[int, int], Mapping[str, Float[np.ndarray, "n n 3"]]]  # of seed and order
+ValuesByRun = Mapping[
+    tuple[int, int], Mapping[str, Float[np.ndarray, "n n 3"]]
+]  # of seed and order
 
 
 class StabilityStudy(CellStudy):
@@ -98,7 +100,7 @@ def stability(arguments: Sequence[str]) -> None:
         for k, (distribution, topology) in enumerate(cells):
             print(f"cell {k + 1} of {len(cells)}: {distribution}, {topology}", flush=True)
             graph = BEYOND_THE_PAPER.get(topology, [f"topology={topology}"])
-            told = {
+            values = {
                 (seed, order): phi_of(run, study.methods)
                 for seed in study.seeds
                 for order, run in enumerate(
@@ -106,7 +108,7 @@ def stability(arguments: Sequence[str]) -> None:
                 )
             }
             where = {"distribution": distribution, "topology": topology}
-            rows += [where | row for row in compared(told, study.utilities)]
+            rows += [where | row for row in compared(values, study.utilities)]
         frame = pandas.DataFrame(rows)
         title = study.about(dataset, model, f"{study.orders} orders a seed")
         written = study.report(dataset, model)
@@ -119,11 +121,11 @@ def stability(arguments: Sequence[str]) -> None:
 def phi_of(cell: Cell, methods: Sequence[str]) -> dict[str, Float[np.ndarray, "n n 3"]]:
     """Contributions by the truth, its standard errors, and contributions by each method."""
     one, truth = Attributed(cell), cell.decentralised()
-    told = {TRUTH: truth["values"], ERROR: truth["standard_error"]}
-    return told | {name: one.phi(name) for name in methods}
+    values = {TRUTH: truth["values"], ERROR: truth["standard_error"]}
+    return values | {name: one.phi(name) for name in methods}
 
 
-def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
+def compared(values: ValuesByRun, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
     """A row for every method and utility, and every seed (between orders) or pair of seeds.
 
     They are means over pairs of orders, and over orders; correlations are not a number where scores
@@ -132,7 +134,7 @@ def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
     are called `own`; the `own distance` of the Shapley value is what two samples of the same run's
     coalitions would be apart.
     """
-    seeds, orders = (list(dict.fromkeys(numbers)) for numbers in zip(*told, strict=True))
+    seeds, orders = (list(dict.fromkeys(numbers)) for numbers in zip(*values, strict=True))
     pairs = {
         (ORDERS, f"{seed}"): [((seed, a), (seed, b)) for a, b in combinations(orders, 2)]
         for seed in seeds
@@ -143,8 +145,8 @@ def compared(told: Told, utilities: Sequence[str]) -> Iterator[dict[str, Any]]:
         k = UTILITIES.index(utility)
         halves = list(zip(*runs, strict=True))  # the first of each pair, and the second
         phis = {  # [2, R, n, n]
-            method: np.array([[told[run][method][..., k] for run in half] for half in halves])
-            for method in told[seeds[0], orders[0]]
+            method: np.array([[values[run][method][..., k] for run in half] for half in halves])
+            for method in values[seeds[0], orders[0]]
         }
         error = phis.pop(ERROR)
         for method, phi in phis.items():
@@ -179,13 +181,13 @@ def _judged(phi: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 
 
 def alike(scores: Float[np.ndarray, "R n"]) -> np.ndarray:
-    """Whose rows differ by rounding at most."""
+    """The methods whose rows differ by rounding at most."""
     return np.ptp(scores, axis=-1) <= ROUNDING * np.abs(scores).max(axis=-1)
 
 
 def _sections(frame: pandas.DataFrame, utility: str) -> Iterator[str]:
     """Tables of a utility, as Markdown."""
-    own = frame[frame.utility == utility]
+    these = frame[frame.utility == utility]
     yield f"## By {utility}"
     yield (
         "Correlation of all clients' scores in two runs: between minibatch orders, ± standard "
@@ -194,11 +196,11 @@ def _sections(frame: pandas.DataFrame, utility: str) -> Iterator[str]:
         "distance of contributions to their models in two runs; the first line has the truth's to "
         "itself."
     )
-    yield report.markdown(_by_method(own))
-    for between, rows in own.groupby("between", sort=False):
+    yield report.markdown(_by_method(these))
+    for between, rows in these.groupby("between", sort=False):
         yield f"Pearson's coefficient between {between}, by cell:"
         yield report.markdown(_by_cell(rows, "pearson", 2))
-    orders = own[own.between == ORDERS]
+    orders = these[these.between == ORDERS]
     yield (
         "Cosine distance from the Shapley value of the same run, by cell. That of the Shapley "
         "value itself is what another sample of coalitions would tell, by standard errors; it is 0 "
@@ -221,11 +223,11 @@ def _sections(frame: pandas.DataFrame, utility: str) -> Iterator[str]:
     yield report.markdown(_by_cell(orders, "other distance", 3))
 
 
-def _by_method(own: pandas.DataFrame) -> Iterator[list[str]]:
+def _by_method(these: pandas.DataFrame) -> Iterator[list[str]]:
     names = {"pearson": "Pearson", "spearman": "Spearman", "distance": "distance"}
-    measured = list(product(own.between.unique(), names))
+    measured = list(product(these.between.unique(), names))
     yield ["scores by", *(f"{names[name]} between {between}" for between, name in measured)]
-    for method, rows in own.groupby("method", sort=False):
+    for method, rows in these.groupby("method", sort=False):
         means = rows.groupby(["between", "seed"])[list(names)].mean()
         spreads = (
             with_spread(means.loc[between][name], 3 if name == "distance" else 2)
@@ -247,15 +249,15 @@ def draw(frame: pandas.DataFrame, utility: str, title: str) -> Figure:
 
     The truth's mean is dotted.
     """
-    own = frame[frame.utility == utility]
+    of_utility = frame[frame.utility == utility]
     between = list(dict.fromkeys(frame.between))
     methods = list(dict.fromkeys(frame.dropna().method))  # a constant correlates with nothing
     what = f"Correlation of scores ({utility}) between runs: every cell by method"
     figure, panels = report.panels(what, title, 3.4, len(between))
     for axes, which in zip(panels, between, strict=True):
-        here = own[own.between == which]
-        draw_by_method(axes, here, "pearson", methods, CELL)
-        truth = here[here.method == TRUTH].pearson.mean()
+        rows = of_utility[of_utility.between == which]
+        draw_by_method(axes, rows, "pearson", methods, CELL)
+        truth = rows[rows.method == TRUTH].pearson.mean()
         axes.axvline(truth, color=MUTED, lw=0.6, ls=":")
         axes.set_xlabel(f"Pearson's coefficient between {which}")
     add_legend(panels[0], ncols=3)

@@ -45,7 +45,7 @@ Part = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 def step(arguments: Sequence[str]) -> None:
-    """Measure, print and write."""
+    """Time the parts of a training step, print the table and write it."""
     request = Request("step", arguments, SETTINGS)
     dataset = request.one("dataset", "fashion_mnist")
     repeats = request.number("repeats", 5, least=1)
@@ -107,7 +107,7 @@ def parts_of(shape: tuple[int, int, int]) -> Mapping[str, Part]:
         return jax.nn.relu(layers.pool(x) + bias)
 
     def gradient(function: Callable[..., Array], which: int) -> Callable[..., Any]:
-        """Of an argument, from the slope, which comes last."""
+        """The gradient of an argument, from the slope, which is the last argument."""
 
         def of(*given: Array) -> Any:
             *inputs, slope = given

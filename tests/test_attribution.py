@@ -24,7 +24,7 @@ from trip_jax.attribution import (
     equal,
     mean_of_units,
     traced,
-    units,
+    unit_vectors,
     weights,
     weights_times_gain,
     weights_times_mean_gain,
@@ -375,7 +375,7 @@ def test_planned_memory_covers_what_reports_take() -> None:
     with_weights(journal)
     taken = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert taken < units.planned_bytes((n_rounds, n, 1)) < 2 * taken
+    assert taken < unit_vectors.planned_bytes((n_rounds, n, 1)) < 2 * taken
 
 
 def test_reports_of_too_many_rounds_are_refused() -> None:

@@ -135,7 +135,7 @@ def test_a_run_with_liars_is_told_from_what_counts() -> None:
     for t, said in enumerate(np.asarray(plain.records.kept)):
         trained, following = jnp.split(jnp.asarray(said), 2, axis=1)
         here = checked.schedule.at(jnp.int32(t))
-        told.append(np.asarray(by.taken(trained, following, here, checked.learner, unsent)))
+        told.append(np.asarray(by.kept_of_round(trained, following, here, checked.learner, unsent)))
     undefended = by.attribute(
         replace(journal, updates=np.stack(told)),
         checked.learner,
@@ -186,7 +186,7 @@ def test_records_are_clipped_and_noised_once(federation: Simulation) -> None:
 
     def noised(clip: float, noise: float) -> np.ndarray:
         learner = replace(federation.learner, mechanism=NoisyRecords(clip, noise))
-        return np.asarray(replace(told, lie=Honest()).taken(*given, learner, unsent), float)
+        return np.asarray(replace(told, lie=Honest()).kept_of_round(*given, learner, unsent), float)
 
     whole = np.concatenate([said.trained, said.following], axis=1)
     np.testing.assert_allclose(noised(1e4, 1e-8), whole, atol=5e-3)

@@ -16,7 +16,7 @@ from trip_jax import Contribution, Defence, InvalidSetting
 from trip_jax.learning.models import mlp
 from trip_jax.protocol.algorithm import assess
 from trip_jax.protocol.contributions import METHODS
-from trip_jax.protocol.methods.facts import Told
+from trip_jax.protocol.methods.facts import When
 from trip_jax.protocol.methods.shapfed import last_layer
 from trip_jax.protocol.state import Assessed
 from trip_jax.runs.meaning import explain, in_a_sentence, unit
@@ -25,7 +25,7 @@ from trip_jax.simulation import Simulation
 
 N = 4
 LOST = 2  # whose model is lost in the second round
-OTHERS = [name for name in METHODS if name != "trip" and METHODS[name].told == Told.EACH_ROUND]
+OTHERS = [name for name in METHODS if name != "trip" and METHODS[name].told == When.EACH_ROUND]
 FIRST, SECOND = 1e-6, 1e-4  # steps of differences; short, for ReLU bends where it likes
 
 

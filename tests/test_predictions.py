@@ -22,7 +22,7 @@ from trip_jax.attribution import (
     contraction,
     predictions,
 )
-from trip_jax.attribution.predictions import Run, reported, run_of, utilities
+from trip_jax.attribution.predictions import ReplayedRun, reported, run_of, utilities
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.learning.evaluation import ACCURACY, LOSS
 from trip_jax.learning.models import mlp
@@ -364,7 +364,7 @@ def test_planned_memory_covers_the_compilers_own_plan(
     wide = size + directions
     vectors = of(n_rounds, n, wide)
     present = jax.ShapeDtypeStruct((n_rounds, n), bool)
-    run = Run(
+    run = ReplayedRun(
         *(of(size), vectors, vectors, vectors, of(n_rounds, n), of(n, wide), of(n)),
         *(of(directions, size), of(n_rounds, n, (1 + n_earlier) * n), present),
     )

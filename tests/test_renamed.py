@@ -21,6 +21,7 @@ def state_with(memory: Memory) -> State:
         ("trip_jax.Reporting", "trip_jax.ProtocolConfig"),
         ("trip_jax.protocol.exchange.Exchange", "trip_jax.protocol.exchange.ChannelConfig"),
         ("trip_jax.protocol.reporting.Reporting", "trip_jax.protocol.reporting.ProtocolConfig"),
+        ("trip_jax.protocol.methods.facts.Told", "trip_jax.protocol.methods.facts.When"),
         ("trip_jax.protocol.messages.Round", "trip_jax.protocol.round.Round"),
         ("trip_jax.protocol.messages.Liars", "trip_jax.protocol.round.Liars"),
         ("trip_jax.protocol.messages.Schedule", "trip_jax.protocol.round.Timetable"),

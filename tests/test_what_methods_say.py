@@ -25,8 +25,8 @@ from trip_jax.protocol.methods.facts import (
     Costs,
     Sees,
     Sizes,
-    Told,
     Unit,
+    When,
 )
 from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood, Neighbourhood
 from trip_jax.runs.costs import costs
@@ -65,9 +65,9 @@ def test_what_a_method_says_is_what_its_run_writes(name: str) -> None:
     assert (result.records.kept is not None) == (method.sees in (Sees.ALL_MODELS, Sees.PREDICTIONS))
     traced = np.asarray(trace(recorded_reports(data, "loss", data.normalization), n)[0])
     same = np.allclose(traced, result.phi, atol=1e-5)
-    assert same == (method.told is Told.EACH_ROUND)
+    assert same == (method.told is When.EACH_ROUND)
     reported = result.records.lcv[..., LOSS].any()
-    assert reported == (method.told is Told.EACH_ROUND or method.reports_as is not None)
+    assert reported == (method.told is When.EACH_ROUND or method.reports_as is not None)
 
     found, each = costs(result), n * rounds
     evaluated = Timing.total(result.timings).coalitions

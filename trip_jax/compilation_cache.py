@@ -41,7 +41,7 @@ _chosen: dict[str, Path] = {}
 
 
 def use(wanted: bool = True) -> None:
-    """Keep compiled programs on disk from here on, or no longer.
+    """Keep compiled programs on disk from here on, or stop keeping them.
 
     A cache that the user has chosen (JAX_COMPILATION_CACHE_DIR) stays what it is. A folder that
     can't be used costs a notice, not the run.
@@ -101,11 +101,11 @@ def _home() -> Path:
 
 def _kind() -> str:
     """A name for the kind of this processor, which tells apart those of other instructions."""
-    told = [platform.machine(), platform.processor()]
+    features = [platform.machine(), platform.processor()]
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        told += sorted({line for line in lines if line.startswith(("flags", "Features"))})
-    return f"{platform.machine()}-{hashlib.sha256(' '.join(told).encode()).hexdigest()[:12]}"
+        features += sorted({line for line in lines if line.startswith(("flags", "Features"))})
+    return f"{platform.machine()}-{hashlib.sha256(' '.join(features).encode()).hexdigest()[:12]}"
 
 
 def _unusable(folder: Path) -> str | None:

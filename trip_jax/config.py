@@ -80,7 +80,9 @@ class Config(Brief):
     memory_limit: float | None = execution(None)  # GiB that a run may take; None: what there is
     keep_programs: bool = execution(True)  # compiled programs, on disk for the next process
     figures: tuple[str, ...] = execution(("png",))  # formats of the figures
-    figure_columns: int | None = execution(None)  # of a paper that they are wide
+    figure_columns: int | None = execution(
+        None
+    )  # 1 or 2 columns of a paper; None: as wide as they need
     figure_titles: bool = execution(True)
     track: str = execution("none")  # who hears of the run while it goes on
     distributed: Distributed = field(default_factory=Distributed, metadata=EXECUTION)
@@ -144,7 +146,7 @@ class Config(Brief):
 
     @property
     def drawing(self) -> Drawing:
-        """How the figures are written."""
+        """The formats and widths of figures, from the settings `figures` and `figure_*`."""
         return drawing_of(self.figures, self.figure_columns, self.figure_titles)
 
     def calibrated(self) -> "Config":

@@ -16,14 +16,14 @@ class Learner(Protocol):
     def start(self) -> Vector: ...
 
     def train(self, theta: Vector, rng: np.random.Generator) -> Vector:
-        """One epoch of SGD."""
+        """The model after one epoch of SGD on the client's examples."""
 
     def loss(self, theta: Vector) -> float:
         """Mean cross-entropy on the test set."""
 
 
 class SoftmaxRegression:
-    """Of NumPy alone; theta holds the biases [10] and then the weights [64, 10]."""
+    """Softmax regression in NumPy; theta holds the biases [10], then the weights [64, 10]."""
 
     def __init__(self, data: dict[str, np.ndarray]):
         self._data = data
@@ -105,5 +105,5 @@ LEARNERS: dict[str, Callable[[dict[str, np.ndarray]], Learner]] = {
 
 
 def batches(size: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """The examples of an epoch."""
+    """The minibatches of one epoch, in random order."""
     return np.array_split(rng.permutation(size), max(1, size // BATCH))

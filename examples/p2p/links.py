@@ -92,13 +92,13 @@ class Links:
         return (self.came if late else {*self.neighbours}) - self.gone
 
     def send(self, kind: bytes, content: bytes, besides: str = "") -> None:
-        """To all neighbours but one, as soon as they take it."""
+        """Send a message to all neighbours but one, as soon as they take it."""
         for other in self.neighbours:
             if other != besides:
                 self.send_to(other, kind, content)
 
     def send_to(self, other: str, kind: bytes, content: bytes) -> None:
-        """To one neighbour, unless it has gone."""
+        """Send a message to one neighbour, unless it has gone."""
         self._queues[other].put_nowait(frame(kind, content))
 
     def _start(self, work: Awaitable[None]) -> None:

@@ -48,7 +48,7 @@ RAISED = 0.1
 
 @dataclass(frozen=True)
 class Settings:
-    """Of all nodes, in federation.json."""
+    """The settings of the federation, equal for all nodes, from federation.json."""
 
     rounds: int
     seed: int
@@ -61,7 +61,7 @@ class Settings:
 
 
 class Peer:
-    """A node of the federation."""
+    """A node, which trains, exchanges models and reports, and traces contributions."""
 
     def __init__(self, folder: Path, name: str):
         self.settings = Settings(**json.loads((folder / "federation.json").read_text()))
@@ -89,7 +89,7 @@ class Peer:
         )
 
     async def run(self) -> None:
-        """All rounds, and what was found, in files."""
+        """Take part in all rounds, and write the contributions to files."""
         async with self._links.open():
             for round in range(1, self.settings.rounds + 1):
                 await self._round(round)
@@ -202,7 +202,7 @@ class Peer:
         return len(self._seen) == len(self._federation.clients) and len(digests) == 1
 
     async def _until(self, happened: Callable[[], bool]) -> bool:
-        """Whether it happens in time."""
+        """Whether a condition becomes true within the time limit."""
         try:
             async with asyncio.timeout(self.settings.patience), self._changed:
                 await self._changed.wait_for(happened)

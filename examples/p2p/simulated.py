@@ -17,13 +17,13 @@ Params = dict[str, Array]
 
 
 def softmax(params: Params, x: Array) -> Array:
-    """As `learners.SoftmaxRegression`."""
+    """The network of `learners.SoftmaxRegression`, as a model of trip_jax."""
     theta = params["theta"]
     return x @ theta[10:].reshape(-1, 10) + theta[:10]
 
 
 def network(params: Params, x: Array) -> Array:
-    """As `learners.TorchNetwork`: weights [out, in], then biases, layer by layer."""
+    """The network of `learners.TorchNetwork`: weights [out, in], then biases, layer by layer."""
     theta = params["theta"]
     first, rest = theta[: 65 * HIDDEN], theta[65 * HIDDEN :]
     w, b = first[: 64 * HIDDEN].reshape(HIDDEN, 64), first[64 * HIDDEN :]

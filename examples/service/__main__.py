@@ -62,7 +62,7 @@ def make_keys(asked: argparse.Namespace) -> None:
 
 
 def take_part(asked: argparse.Namespace) -> None:
-    """All rounds of one node."""
+    """Take part in all rounds as one node."""
     i = int(asked.name.removeprefix("node"))
     data = digits(asked.nodes, seed=0)
     learner, rng = SoftmaxRegression(data[i]), np.random.default_rng(i)

@@ -66,7 +66,7 @@ def pass_ceiling(device: jax.Device, numbers: int = PASSED) -> float:
 
 
 def operations_an_image(simulation: Simulation) -> tuple[float, float]:
-    """Of a step of training, which is a gradient, and of evaluation, as XLA counts them in the
+    """The operations of a training step and of an evaluation, as XLA counts them in the
     network's unoptimised program."""
     batch, model = simulation.training.batch_size, simulation.learner.model
     inputs = model.theta, as_seen(simulation.data.images[:batch]), simulation.data.labels[:batch]

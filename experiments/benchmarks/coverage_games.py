@@ -19,7 +19,7 @@ FINAL_PLAYERS = 8  # of the games of final models, each of which has n of 2^n co
 
 
 def judging_games(n: int, seed: int, of_each: int) -> list[TabulatedGame]:
-    """As many random games of each kind."""
+    """The same number of random games of each kind, on which estimators are judged."""
     rng = np.random.default_rng(seed)
     inside = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
 

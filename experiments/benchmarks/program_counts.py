@@ -63,7 +63,7 @@ class _Instruction:
 
     @cached_property
     def dimensions(self) -> list[int]:
-        """Of an array."""
+        """The sizes of an array's axes, from its type in the text of a program."""
         return _dimensions(self.shape)
 
     @cached_property
@@ -80,7 +80,7 @@ class _Instruction:
         return found[1].lstrip("%") if found else ""
 
     def numbers(self, attribute: str) -> list[int]:
-        """Likewise a list of dimensions."""
+        """The numbers in an attribute of the instruction that is a list of axes."""
         return [int(one) for one in self.named(attribute).split(",") if one]
 
 
@@ -131,21 +131,21 @@ class _Program:
         self._computations: dict[str, _Computation] = {}
         for line in text.splitlines():
             if header := re.match(r"(ENTRY )?%?([\w.-]+) (?:\(.*)?\{$", line):
-                here = self._computations[header[2]] = _Computation()
+                computation = self._computations[header[2]] = _Computation()
                 if header[1]:
                     self.main = header[2]
             elif line.startswith("  ") and (one := _parsed(line)):
-                here.instructions[one.name] = one
+                computation.instructions[one.name] = one
 
     def counts(self, name: str) -> Counts:
-        """Of one call of a computation."""
+        """The counts of one call of a computation."""
         if name not in self._counted:
-            here = self._computations[name]
-            each = (self._of(one, here) for one in here.instructions.values())
+            computation = self._computations[name]
+            each = (self._of(one, computation) for one in computation.instructions.values())
             self._counted[name] = sum(each, Counts())
         return self._counted[name]
 
-    def _of(self, one: _Instruction, here: _Computation) -> Counts:
+    def _of(self, one: _Instruction, computation: _Computation) -> Counts:
         if one.operation in FREE or one.operation.endswith("-done"):
             return Counts()
         called = [self._computations[name] for name in CALLED.findall(one.attributes)]
@@ -157,12 +157,16 @@ class _Program:
         if one.operation == "conditional":
             branches = re.findall(r"[\w.-]+", one.named("branch_computations").replace("%", ""))
             return max(map(self.counts, branches), key=lambda counts: counts.flop)
-        operands = [here.instructions[name] for name in one.operands if name in here.instructions]
+        operands = [
+            computation.instructions[name]
+            for name in one.operands
+            if name in computation.instructions
+        ]
         if one.operation == "fusion":
             parameters = _parameters(called[0])
             size = sum(map(called[0].read, parameters)) + called[0].written(called[0].root)
             return Counts(inner[0].flop, inner[0].products, 1, size)
-        size = here.written(one)
+        size = computation.written(one)
         if one.operation in SLICES or one.operation in UPDATES:
             size *= 2
         else:
@@ -207,7 +211,7 @@ def _parsed(line: str) -> _Instruction | None:
 
 
 def _closing(text: str) -> int:
-    """Where the parenthesis ends with which a text begins."""
+    """The place of the parenthesis that closes the one with which the text begins."""
     depth = 0
     for k, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -226,7 +230,7 @@ def _dimensions(shape: str) -> list[int]:
 
 
 def _flop(one: _Instruction, operands: list[_Instruction]) -> float:
-    """Of a matrix product or a convolution, 0 of all else."""
+    """The operations of a matrix product or a convolution; 0 for other instructions."""
     given = math.prod(one.dimensions)
     if one.operation == "dot":
         left = operands[0].dimensions

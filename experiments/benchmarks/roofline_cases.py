@@ -32,7 +32,7 @@ UNITS = {"evaluation": "models/s", "training": "samples/s"}
 
 @dataclass(frozen=True)
 class Sizes:
-    """Those of the benchmark; tests have smaller ones."""
+    """The sizes of networks and batches in the benchmark; tests use smaller ones."""
 
     image: tuple[int, int, int] = (28, 28, 1)
     samples: int = 8192  # of all clients together, in one epoch
@@ -69,7 +69,7 @@ class Case:
 
     @property
     def named(self) -> dict[str, Any]:
-        """What tells its row apart."""
+        """The columns of the case's row by which rows are distinguished."""
         return {
             "work": self.work,
             "clients": self.n,
@@ -135,7 +135,7 @@ def topology(n: int) -> Topology:
 
 
 def rows_of(n: int, batch: int = 2**30) -> CoalitionRows:
-    """All coalitions of all clients."""
+    """The coalition rows of a federation of n clients."""
     n_members = np.asarray(topology(n).at(0).mask).sum(axis=1)[None]
     rows = CoalitionRows.of(n_members, batch=batch)
     return jax.tree.map(lambda field: field[0], rows)
@@ -188,14 +188,14 @@ def _train(learner: Learner, models: Array, clients: Array, keys: Array) -> Trai
 
 
 def _evaluate(
-    learner: Learner, rows: CoalitionRows, here: Neighbourhoods, before: Array, trained: Array
+    learner: Learner, rows: CoalitionRows, nearby: Neighbourhoods, before: Array, trained: Array
 ) -> Array:
     n = len(before)
     unsent, nobody = jnp.zeros(n, bool), jnp.zeros(0, jnp.int32)
     messages = Messages(before, trained, jnp.zeros(n), unsent, nobody)
-    inbox = Inbox(messages, messages, jnp.zeros_like(here.mask))
-    masks = rows.masks(jnp.zeros((0, 0, here.mask.shape[1]), bool))
-    return coalition_utilities(inbox, here, rows, masks, WeightedMean(), learner)
+    inbox = Inbox(messages, messages, jnp.zeros_like(nearby.mask))
+    masks = rows.masks(jnp.zeros((0, 0, nearby.mask.shape[1]), bool))
+    return coalition_utilities(inbox, nearby, rows, masks, WeightedMean(), learner)
 
 
 _TRAIN, _EVALUATE = jax.jit(_train), jax.jit(_evaluate)

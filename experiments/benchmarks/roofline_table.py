@@ -78,7 +78,7 @@ class Figures:
         return any(all(row[name] == wanted[name] for name in CASE) for row in self._rows)
 
     def keep(self, *rows: Row) -> None:
-        """Write rows that belong together."""
+        """Write the rows of one measurement to the file of figures."""
         self._rows += [MEASURED | SAID | row | self._about for row in rows]
         self._write()
         row = self._rows[-1]
@@ -114,7 +114,7 @@ def _told(row: Row) -> Row:
 
 
 def _told_dry(frame: pandas.DataFrame) -> list[Row]:
-    """A line a case."""
+    """The lines of a dry run: for each case what its programs would do."""
     lines = []
     for case, rows in frame.groupby(list(CASE), sort=False):
         of = rows.set_index("program")

@@ -106,5 +106,5 @@ def test_node(benchmark: Any) -> None:
 
 
 def signer_key(signer: Signer) -> bytes:
-    """The public key in bytes."""
+    """The public key of a signer, in the bytes that verification takes."""
     return base64.b64decode(signer.public)

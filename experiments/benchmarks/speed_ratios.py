@@ -23,7 +23,7 @@ BASELINE = HERE / "speed_baseline.json"
 
 
 def measured() -> dict[str, float]:
-    """Median seconds of each timing."""
+    """Measure each timing several times; the median seconds by name."""
     with TemporaryDirectory() as folder:
         found = Path(folder) / "found.json"
         asked = ["-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "--benchmark-quiet"]
@@ -36,7 +36,7 @@ def measured() -> dict[str, float]:
 
 
 def machine() -> dict[str, str]:
-    """What timings depend on."""
+    """The processor, cores and versions that timings depend on."""
     packages = {name: version(name) for name in ("jax", "numpy")} | {"trip-jax": __version__}
     return {"python": platform.python_version(), "machine": platform.machine(), **packages}
 

@@ -41,7 +41,7 @@ def timed(
 
 
 def spread(values: Sequence[float], name: str = "") -> dict[str, float]:
-    """Median and range, as columns."""
+    """The median and the range of values, as columns of a table."""
     return {
         f"{name}median": float(np.median(values)),
         f"{name}least": min(values),

@@ -43,7 +43,7 @@ def setup(simulation: Simulation) -> str:
 
 
 def tensor(values: object, dtype: torch.dtype | None = None) -> Tensor:
-    """A copy on the device."""
+    """A copy of an array as a tensor on the device."""
     return torch.tensor(np.asarray(values), dtype=dtype, device=DEVICE)
 
 
@@ -228,7 +228,7 @@ def refuse_what_pytorch_lacks(config: Config, simulation: Simulation) -> None:
 
 
 def torch_federations(config: Config, simulation: Simulation) -> dict[str, TorchFederation]:
-    """By loops and, where clients own equally much, by vmap."""
+    """The federation in PyTorch: by loops and, where clients own equally much, by vmap."""
     federations = {LOOP: TorchFederation(config, simulation)}
     if len(np.unique(simulation.data.sizes)) == 1:
         federations[VMAP] = TorchFederation(config, simulation, AT_ONCE)
@@ -245,7 +245,7 @@ def _split(values: Sequence[int], size: int) -> list[Sequence[int]]:
 
 
 def shuffled(examples: Tensor) -> Tensor:
-    """The order of one epoch."""
+    """A random order of a client's examples for one epoch."""
     return examples[torch.randperm(len(examples), device=DEVICE)]
 
 
@@ -271,7 +271,7 @@ class TorchCoordinator:
         return torch.zeros(self.n, device=DEVICE).index_add_(0, of, values)
 
     def step(self, phi: Tensor, lcv: Tensor, defence: Defence) -> Tensor:
-        """phi^(t+1) [n, n]."""
+        """One round of the coordinator, Eq. 3: phi^(t+1) [n, n]."""
         assert defence.penalty and defence.distance
         limit = defence.penalty / 2
         v, change = self._sums(self.heard * lcv, self.member) / self.count, torch.inf

@@ -80,7 +80,7 @@ class GraphedFederation(TorchFederation):
 
 
 def graphed(step: Callable[[], None]) -> Callable[[], Any]:
-    """The same step as a CUDA graph, after a few on another stream, as PyTorch asks for."""
+    """A training step captured as a CUDA graph, after warm-up steps on another stream."""
     if DEVICE.type != "cuda":
         step()  # so that the optimiser has what it keeps, as after a graph is made
         return step

@@ -64,7 +64,7 @@ MAKERS = {
 
 
 def values(table: np.ndarray, budget: int, name: str, seed: int) -> np.ndarray:
-    """An estimate [n]."""
+    """An estimate of the Shapley values [n] by pyDVL."""
     utility, n = Table(table), len(table).bit_length() - 1
     valuation = ShapleyValuation(utility, MAKERS[name](seed), Budget(utility, budget))
     found = valuation.fit(DummyGameDataset(n)).result

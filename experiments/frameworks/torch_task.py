@@ -41,7 +41,7 @@ class TorchTask(Task):
 
     @cached_property
     def test(self) -> tuple[Tensor, Tensor]:
-        """All test images and labels."""
+        """The test images and labels as tensors."""
         return self._images("test_images"), self._labels("test_labels")
 
     def _images(self, name: str) -> Tensor:
@@ -71,7 +71,7 @@ class TorchTask(Task):
 
     @torch.no_grad()
     def accuracy(self, network: nn.Module) -> float:
-        """Of a network on the test images."""
+        """The accuracy of a network on the test images."""
         network.eval()
         images, labels = self.test
         guesses = torch.cat([network(some).argmax(dim=1) for some in images.split(500)])

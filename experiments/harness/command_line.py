@@ -129,7 +129,7 @@ class Request:
         return tuple(dict.fromkeys(map(int, values)))
 
     def number(self, name: str, default: int, least: int = 0) -> int:
-        """A whole number."""
+        """The whole number that a setting of the command gives."""
         self.one(name, "")
         (number,) = self.numbers(name, default)
         count(name, number, least)
@@ -161,7 +161,7 @@ class Request:
         return drawing_of(self._given.get("figures", "png,pdf"), wide, titles != "false")
 
     def folder(self, default: str) -> Path:
-        """Where results go."""
+        """The folder in which the experiment writes its results."""
         return Path(self.one("out", default))
 
     def command(self, **of: str) -> str:

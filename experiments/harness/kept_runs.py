@@ -74,7 +74,7 @@ class KeptRun:
 
     @cached_property
     def trip(self) -> xarray.Dataset:
-        """The run of TRIP-Shapley."""
+        """The run with contributions by TRIP-Shapley."""
         folder = self.folder / "trip"
         with self.claimed():
             if not is_over(folder):

@@ -31,7 +31,7 @@ class Quadratics:
 
     @property
     def optimum(self) -> Float[np.ndarray, " D"]:
-        """Of the mean of all losses."""
+        """The optimum of the mean of all clients' losses."""
         found: Float[np.ndarray, " D"] = (self.a * self.b).sum(axis=0) / self.a.sum(axis=0)
         return found
 
@@ -104,7 +104,7 @@ def tracked_round(
 
 
 def rate_of(losses: Quadratics, matrices: Sequence[Any], rate: float, steps: int) -> float:
-    """By how much gradient tracking comes closer to the optimum in a round, in the long run.
+    """The factor by which gradient tracking approaches the optimum in a round, in the long run.
 
     A round is linear. The mean of corrections stays, which is the one eigenvalue of 1 in each
     dimension, and all others must be smaller.

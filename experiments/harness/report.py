@@ -15,7 +15,7 @@ from trip_jax.settings.figures import Drawing
 
 COLOURS = (HONEST, LIAR, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito's
 LOOKS = tuple(zip(COLOURS * 2, "osD^vPX*ph<>dH", strict=True))
-"""Colours and markers of curves."""
+"""The colours and markers by which curves are told apart."""
 
 
 @dataclass(frozen=True)

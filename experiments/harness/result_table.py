@@ -88,17 +88,17 @@ def described(name: str, frame: pandas.DataFrame, **about: str) -> pandas.DataFr
     commands = frame.command.dropna().tolist() if "command" in frame else []
     if not commands:
         raise InvalidSetting(f"The rows of {name} do not say by which command they were made.")
-    own = frame.drop(columns="command").rename(columns=OF_STUDIES)
-    own = own.rename(columns=lambda column: column.replace(" ", "_"))
-    if "utility" in own:  # of a federation, which the command may tell
+    columns = frame.drop(columns="command").rename(columns=OF_STUDIES)
+    columns = columns.rename(columns=lambda column: column.replace(" ", "_"))
+    if "utility" in columns:  # of a federation, which the command may tell
         settings = dict(word.partition("=")[::2] for word in shlex.split(commands[0])[3:])
         for setting, usual in OF_CELLS.items():
-            if setting not in own:
-                own[setting] = settings.get(setting, usual)
+            if setting not in columns:
+                columns[setting] = settings.get(setting, usual)
     said = {"command": commands[0], "experiment": _experiment(commands[0])} | about
-    if "seed" in own:
-        said |= {"seeds": ",".join(dict.fromkeys(map(_text, own.seed.dropna())))}
-    return own.assign(run=name, **{key: said.get(key) for key in ABOUT[1:]})
+    if "seed" in columns:
+        said |= {"seeds": ",".join(dict.fromkeys(map(_text, columns.seed.dropna())))}
+    return columns.assign(run=name, **{key: said.get(key) for key in ABOUT[1:]})
 
 
 def remove(name: str, folder: Path = FOLDER) -> None:
@@ -125,8 +125,8 @@ def _write(frames: Iterable[pandas.DataFrame], folder: Path) -> None:
     of_all = pandas.concat(frames, ignore_index=True)
     for column in of_all:
         of_all[column] = _of_one_type(of_all[column])
-    own = sorted(set(of_all) - set(ABOUT))
-    of_all = of_all[[*ABOUT, *own]].sort_values("run", kind="stable", ignore_index=True)
+    others = sorted(set(of_all) - set(ABOUT))
+    of_all = of_all[[*ABOUT, *others]].sort_values("run", kind="stable", ignore_index=True)
     with whole(folder / "results.parquet") as unfinished:
         of_all.to_parquet(unfinished, index=False, compression="zstd", compression_level=19)
     lines = of_all.drop_duplicates("run")[list(ABOUT)].reset_index(drop=True)
@@ -170,7 +170,7 @@ def _run(folder: Path, name: str, changed: int) -> pandas.DataFrame:
 
 
 def _digest(frame: pandas.DataFrame) -> str:
-    """Of a run's rows, as text with six digits, whatever other runs' columns are."""
-    own = frame.dropna(axis="columns", how="all")
-    text = own[sorted(own)].to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    """A hash of a run's rows as text with six digits, whatever columns other runs have."""
+    filled = frame.dropna(axis="columns", how="all")
+    text = filled[sorted(filled)].to_csv(index=False, float_format="%.6g", lineterminator="\n")
     return hashlib.sha256(text.encode()).hexdigest()[:16]

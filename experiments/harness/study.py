@@ -68,11 +68,11 @@ class Study:
         return compose_config(self._scales.config, [*which, *settings, *overrides])
 
     def report(self, dataset: str, model: str) -> Report:
-        """Where the results of a data set and a model are written."""
+        """The report to which the results of a data set and a model are written."""
         return Report.of(self.request, self.folder, dataset=dataset, model=model)
 
     def said(self, model: str) -> tuple[str, str]:
-        """Scale and seeds, for titles."""
+        """The scale and the seeds of the study in words, for titles."""
         seeds = f"seed{'s' * (len(self.seeds) > 1)} {', '.join(map(str, self.seeds))}"
         return setting_of(self.scale, model, self.request.overrides), seeds
 

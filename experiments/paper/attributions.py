@@ -103,4 +103,4 @@ _CALLED = {ALIASES.get(name, name): name for name in IN_TABLES}
 METHODS: Mapping[str, Judged] = {
     called: method_of(called) for called in (*IN_TABLES, *(n for n in judged() if n not in _CALLED))
 }
-"""In the order of tables."""
+"""The judged methods by name, in the order of tables."""

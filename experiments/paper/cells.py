@@ -56,7 +56,7 @@ FIXED = CHOSEN_BY_GROUP | {
 }
 FIXED["contribution.semivalue"] = "Tables are of Shapley values: leave out semivalue={value}."
 FIXED["contribution.method"] = "experiments.methods compares methods: leave out method={value}."
-"""What the user can't choose."""
+"""The settings that the command refuses, each with the reason."""
 
 
 class Cell(KeptRun):

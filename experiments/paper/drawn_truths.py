@@ -34,14 +34,14 @@ def rows_over_draws(cell: Cell, utilities: Sequence[str]) -> Iterator[dict[str, 
             method: cosine_distance(values, truths[..., k]).mean(axis=1)
             for method, values in phi.items()
         }
-        for method, own in distance.items():
+        for method, distances in distance.items():
             others = np.min([distance[null] for null in NULLS if null != method], axis=0)
             yield {
                 "utility": utility,
                 "method": method,
-                "distance": own[0],
-                "spread": own[1:].std(),
-                "nearer": (own < others)[1:].mean(),
+                "distance": distances[0],
+                "spread": distances[1:].std(),
+                "nearer": (distances < others)[1:].mean(),
             }
 
 

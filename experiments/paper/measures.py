@@ -18,7 +18,7 @@ from trip_jax.truth.metrics import cosine_distance
 TRIP = "TRIP-Shapley"
 
 DECENTRALISED, FEDAVG = "decentralised", "FedAvg"
-"""Whose truth a row is judged by."""
+"""The truths by which rows are judged."""
 
 NULLS_OF_FEDAVG = ("equal (FedAvg)", "weights (FedAvg)")
 """Nulls of the baselines, which are judged by FedAvg's truth as they are.

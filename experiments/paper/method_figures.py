@@ -30,11 +30,11 @@ def draw_by_method(
     by_cell = frame.groupby([*cell, "method"], as_index=False, sort=False)[name].mean()
     kinds = list(dict.fromkeys(frame[colours]))
     for k, (kind, (colour, marker)) in enumerate(zip(kinds, cycle(report.LOOKS), strict=False)):
-        here = by_cell[by_cell[colours] == kind]
+        of_kind = by_cell[by_cell[colours] == kind]
         shift = 0.13 * (k - (len(kinds) - 1) / 2) * min(1, 5 / len(kinds))
-        y = pandas.Index(methods).get_indexer(here.method) + shift
+        y = pandas.Index(methods).get_indexer(of_kind.method) + shift
         look: dict[str, Any] = {"ms": 3, "mew": 0, "alpha": 0.7, "color": colour}
-        axes.plot(here[name], y, marker, label=kind.replace("_", " "), **look)
+        axes.plot(of_kind[name], y, marker, label=kind.replace("_", " "), **look)
     means = by_cell.groupby("method")[name].mean()[methods]
     by_seed = frame.groupby(["seed", "method"])[name].mean().groupby("method")
     spread = by_seed.std().fillna(0)[methods]

@@ -27,11 +27,11 @@ TABLE_1 = {
     for method, values in methods.items()
     for distribution, value in zip(DISTRIBUTIONS, values, strict=True)
 }
-"""By data set, distribution and method; the topology is a 4-regular graph."""
+"""Table I by data set, distribution and method; the topology is a 4-regular graph."""
 
 TABLE_2 = {
     (dataset, topology, "TRIP-Shapley"): value
     for dataset, values in _TABLE_2.items()
     for topology, value in zip(TOPOLOGIES, values, strict=True)
 }
-"""By data set, topology and method; the distribution is iid."""
+"""Table II by data set, topology and method; the distribution is iid."""

@@ -71,8 +71,8 @@ class Table:
             written = study.report(dataset, model)
             for seed, column in product(study.seeds, self.columns):
                 key = (dataset, model, seed, column)
-                here = f"cell {which.index(key) + 1} of {len(which)}"
-                print(f"{here}: {', '.join(map(str, key))}", flush=True)
+                place = f"cell {which.index(key) + 1} of {len(which)}"
+                print(f"{place}: {', '.join(map(str, key))}", flush=True)
                 cell = cells.pop(key)
                 where = {"dataset": dataset, "model": model, "column": column, "seed": seed}
                 rows += [
@@ -118,15 +118,15 @@ class Table:
         self, frame: pandas.DataFrame, cost: pandas.DataFrame, drawn: list[dict[str, Any]]
     ) -> list[str]:
         """The rows beside the paper's values, as Markdown."""
-        own = frame[frame.utility == frame.truth]
-        trip, baselines = frame[frame.method == TRIP], own[own.truth_of == FEDAVG]
+        rows = frame[frame.utility == frame.truth]
+        trip, baselines = frame[frame.method == TRIP], rows[rows.truth_of == FEDAVG]
         notes = "Mean over clients and seeds ± standard deviation over seeds; in brackets the "
         notes += "paper's."
         if set(frame.column) - self.in_paper:
             notes += " Columns with a star are not in the paper, nor in the means."
         utility, normalization = self._first_shown()
         printed = "as printed" if normalization == "paper" else "divided by m"
-        main = own[_is_main(own, utility, normalization)]
+        main = rows[_is_main(rows, utility, normalization)]
         sections = [
             notes,
             f"By {utility} and Eq. 4 {printed}{_lost(main)}:",
@@ -146,7 +146,7 @@ class Table:
             "Final accuracy, examples and seconds per cell:",
             self._costs(cost),
             "## Yardsticks",
-            *self._yardsticks(own, normalization),
+            *self._yardsticks(rows, normalization),
             *(self._over_draws(drawn) if drawn else ()),
         ]
 
@@ -166,7 +166,7 @@ class Table:
             lines.append([*map(str, keys), distance, f"{row['nearer']:.0%}"])
         yield report.markdown(lines)
 
-    def _yardsticks(self, own: pandas.DataFrame, normalization: str) -> Iterator[str]:
+    def _yardsticks(self, these: pandas.DataFrame, normalization: str) -> Iterator[str]:
         """Measures that punish flat vectors, and whether methods are nearer than the nulls."""
         yield (
             "Cosine distance is small between almost any vectors of positive numbers. A method is "
@@ -177,7 +177,7 @@ class Table:
             "the coefficient of variation within a row. Ahead of nulls are columns in which the "
             f"mean cosine distance is below that of every other null. {LESS.format('null')}"
         )
-        methods = list(dict.fromkeys(own[own.truth_of == FEDAVG].method))
+        methods = list(dict.fromkeys(these[these.truth_of == FEDAVG].method))
         if methods:
             yield (
                 f"{_listed(methods)} are judged by the Shapley value of FedAvg, all others by that "
@@ -185,7 +185,7 @@ class Table:
             )
         nulls = {"nulls": (*NULLS, *NULLS_OF_FEDAVG)}
         for utility in self.study.utilities:
-            main = own[_is_main(own, utility, normalization)]
+            main = these[_is_main(these, utility, normalization)]
             whose = dict(list(main.groupby("truth_of", sort=False)))
             varies = (
                 f"{rows['variation of the truth'].mean():.2f} ({name})"

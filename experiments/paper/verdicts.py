@@ -16,7 +16,7 @@ HEADINGS = {
     "relative": "relative error",
     "variation": "variation",
 }
-"""Of the yardsticks in tables."""
+"""The headings of the yardsticks in tables."""
 
 ROUNDING = 1e-6
 """Distances of the same run that differ by less are the same."""
@@ -55,7 +55,7 @@ def verdict(frame: pandas.DataFrame, cell: list[str], rivals: Rivals) -> pandas.
 def differences(
     frame: pandas.DataFrame, cell: list[str], method: str, rivals: Sequence[str]
 ) -> pandas.Series:
-    """By seed, a method's distance less that of the rival nearest to the truth, mean over cells.
+    """A method's distance less that of the nearest rival, by seed, mean over cells.
 
     The nearest rival of a cell is that of the least distance, mean over seeds. Cells in which the
     method or all rivals have no distance do not count.
@@ -103,10 +103,10 @@ def summary(frame: pandas.DataFrame, cell: list[str], rivals: Rivals) -> list[li
         of_method = verdicts[verdicts.method == method]
         counts = []
         for name, others in rivals.items():
-            here = of_method[f"ahead of {name}"]
+            ahead = of_method[f"ahead of {name}"]
             apart = differences(frame, cell, method, others).dropna().to_numpy()
             interval = interval_over_seeds(apart, comparisons=len(methods) * len(rivals))
-            counts += [f"{here.sum()}/{len(here)}", _said(apart, interval)]
+            counts += [f"{ahead.sum()}/{len(ahead)}", _said(apart, interval)]
         lines.append([str(method), *means, *counts])
     return lines
 

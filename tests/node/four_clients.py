@@ -17,10 +17,10 @@ from starlette.applications import Starlette
 
 from trip_node.cli.coordinate import main
 from trip_node.deployment.application import application
+from trip_node.deployment.attributors import FromReports
 from trip_node.deployment.ledger import Ledger
 from trip_node.deployment.listening import server_of
 from trip_node.deployment.service import Service
-from trip_node.deployment.ways import OfReports
 from trip_node.node import Report
 from trip_node.node.admission import KEYS, Federation
 from trip_node.node.sending import SIGNATURE
@@ -58,7 +58,7 @@ def client_of(app: Starlette) -> Running:
 def of_reports(keys: Path, ledger: Ledger, deadline: float | None = None) -> Service:
     """A service that takes reports, without C2."""
     federation = Federation.read(keys)
-    return Service(federation, ledger, OfReports(federation, Defence()), deadline)
+    return Service(federation, ledger, FromReports(federation, Defence()), deadline)
 
 
 @pytest.fixture
@@ -71,7 +71,9 @@ def start(tmp_path: Path, keys: Path) -> Iterator[Start]:
             running.pop().__exit__(None, None, None)
         federation = Federation.read(keys)
         ledger = Ledger(tmp_path / "reports.sqlite", federation)
-        service = Service(federation, ledger, OfReports(federation, defence or Defence()), deadline)
+        service = Service(
+            federation, ledger, FromReports(federation, defence or Defence()), deadline
+        )
         running.append(client_of(application(service)).__enter__())
         return running[-1]
 

@@ -19,7 +19,7 @@ pytest.importorskip("starlette", reason="pip install trip-node[serve]")
 from four_clients import NAMES, SIGNERS, keys, report
 from trip_node.deployment import ledger as ledger_module
 from trip_node.deployment import patience, round_clock
-from trip_node.deployment.ledger import AHEAD, LOST, Known, Ledger, Received
+from trip_node.deployment.ledger import AHEAD, LOST, Ledger, OpenRound, Received
 from trip_node.deployment.ledger_file import LedgerGone
 from trip_node.node.admission import Federation, Refused
 from trip_node.settings.errors import InvalidSetting
@@ -36,13 +36,13 @@ def everybody(round: int) -> list[Received]:
     return [received(name, round) for name in NAMES]
 
 
-def on_disk(file: Path) -> tuple[list[int], Known]:
+def on_disk(file: Path) -> tuple[list[int], OpenRound]:
     """Closed rounds, and what follows from the rows."""
     with closing(sqlite3.connect(file)) as db:
         closed = [t for (t,) in db.execute("SELECT round FROM closed ORDER BY round")]
         opened = closed[-1] + 1 if closed else 1
         of_open = "SELECT count(*) FROM reports WHERE round = ?"
-        return closed, Known(opened, db.execute(of_open, (opened,)).fetchone()[0])
+        return closed, OpenRound(opened, db.execute(of_open, (opened,)).fetchone()[0])
 
 
 Work = Callable[[Ledger], object]
@@ -170,13 +170,13 @@ def test_a_directory_with_a_gap_is_repaired(
     with closing(sqlite3.connect(file, isolation_level=None)) as db:
         db.execute("DELETE FROM closed WHERE round IN (1, 3)")
     again = Ledger(file, federation)
-    assert again.known == Known(6, 0)
+    assert again.known == OpenRound(6, 0)
     with closing(sqlite3.connect(file)) as db:
         rows = db.execute("SELECT round, cause FROM closed ORDER BY round").fetchall()
     assert [t for t, _ in rows] == [1, 2, 3, 4, 5]
     assert [t for t, cause in rows if cause == LOST] == [1, 3]
     assert "no row for the closing of rounds 1, 3, although" in caplog.text
-    assert again.add(everybody(6)) == [None] * 4 and again.known == Known(7, 0)
+    assert again.add(everybody(6)) == [None] * 4 and again.known == OpenRound(7, 0)
     again.end(note_time=False)
 
 
@@ -348,7 +348,7 @@ def test_time_that_the_service_was_down_does_not_count(
     assert not ledger.close_overdue(600)  # what was not kept is given, not taken
     machine.passes(1)
     assert ledger.close_overdue(600)
-    assert ledger.known == Known(2, 0)
+    assert ledger.known == OpenRound(2, 0)
     ledger.end(note_time=True)
     killed.end(note_time=False)
     ledger = Ledger(file, federation)  # the time of a round is not another's
@@ -370,7 +370,7 @@ def test_time_that_the_process_was_stopped_does_not_count(
     machine.passes(98)
     assert not ledger.close_overdue(600)
     machine.passes(1)
-    assert ledger.close_overdue(600) and ledger.known == Known(2, 0)
+    assert ledger.close_overdue(600) and ledger.known == OpenRound(2, 0)
     ledger.add([received("ann", 2)])
     machine.passes(10)
     assert not ledger.close_overdue(600, stopped=3000)  # the round opened after it
@@ -393,7 +393,7 @@ def test_a_round_without_a_report_waits(tmp_path: Path, keys: Path, machine: Mac
         assert not ledger.close_overdue(600)
     assert ledger.add([received("2")]) == [None]
     machine.passes(200)
-    assert ledger.close_overdue(600) and ledger.known == Known(2, 0)
+    assert ledger.close_overdue(600) and ledger.known == OpenRound(2, 0)
     ledger.end(note_time=False)
 
 
@@ -418,7 +418,7 @@ def test_an_order_for_another_round_changes_nothing(tmp_path: Path, keys: Path) 
     for round, reason in ((0, "late"), (2, "early")):
         with pytest.raises(Refused) as refusal:
             ledger.close(round, "order")
-        assert refusal.value.reason == reason and ledger.known == Known(1, 0)
+        assert refusal.value.reason == reason and ledger.known == OpenRound(1, 0)
     ledger.close(1, "order")
-    assert ledger.known == Known(2, 0)
+    assert ledger.known == OpenRound(2, 0)
     ledger.end(note_time=False)

@@ -15,7 +15,7 @@ from trip_node.attribution import predictions as fast
 from trip_node.attribution.predictions import Recorded, by_predictions
 from trip_node.attribution.utilities import UTILITIES, utility_of
 from trip_node.cli.main import main
-from trip_node.deployment.predictions_folder import Told, read_predictions
+from trip_node.deployment.predictions_folder import RecordedRun, read_predictions
 from trip_node.node import Predictions
 from trip_node.settings.errors import InvalidSetting
 
@@ -431,7 +431,7 @@ def test_a_liars_start_is_outvoted(folder: Path) -> None:
         steps=one.steps,
     )
     (folder / "0.predictions").write_bytes(lie.to_bytes())
-    told: Told = read_predictions(folder, missing="zero")
+    told: RecordedRun = read_predictions(folder, missing="zero")
     np.testing.assert_array_equal(told.recorded.start, honest)
 
 

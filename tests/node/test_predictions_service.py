@@ -22,10 +22,10 @@ from test_service import process
 from test_service_faults import task, until
 from trip_node.attribution.utilities import utility_of
 from trip_node.cli.main import main
-from trip_node.deployment import answers, of_predictions
+from trip_node.deployment import answers, from_predictions
 from trip_node.deployment.application import application
+from trip_node.deployment.from_predictions import FromPredictions, ReplaySettings
 from trip_node.deployment.ledger import AHEAD, Ledger
-from trip_node.deployment.of_predictions import OfPredictions, Replay
 from trip_node.deployment.service import Service
 from trip_node.node import Predictions
 from trip_node.node.admission import Federation, order_to_close
@@ -101,9 +101,9 @@ def serve(tmp_path: Path, stated: Path) -> Iterator[Begin]:
         while running:
             running.pop().__exit__(None, None, None)
         federation = Federation.read(stated)
-        way = OfPredictions(federation, Replay(LABELS, utility_of("loss"), budget))
-        ledger = Ledger(tmp_path / "r.sqlite", federation, way.units)
-        running.append(client_of(application(Service(federation, ledger, way, deadline))))
+        attributor = FromPredictions(federation, ReplaySettings(LABELS, utility_of("loss"), budget))
+        ledger = Ledger(tmp_path / "r.sqlite", federation, attributor.units)
+        running.append(client_of(application(Service(federation, ledger, attributor, deadline))))
         return running[-1].__enter__()
 
     yield begin
@@ -170,8 +170,8 @@ def test_drawn_coalitions_are_those_of_the_command(tmp_path: Path) -> None:
         return replace(record("ann", t, k), client=names[k], members=members, weights=(2.0, 1.0))
 
     of_round = {t: [told(k, t) for k in range(6)] for t in (1, 2)}
-    way = OfPredictions(federation, Replay(LABELS, utility_of("loss"), 60))
-    found = way.trace(way.nothing_yet(), 2, of_round.__getitem__)
+    attributor = FromPredictions(federation, ReplaySettings(LABELS, utility_of("loss"), 60))
+    found = attributor.trace(attributor.nothing_yet(), 2, of_round.__getitem__)
     assert found.n_rounds == 2 and b"standard_error" in found.phi_csv
     for t, records in of_round.items():
         for k, one in enumerate(records):
@@ -253,13 +253,13 @@ def test_large_records_are_few_at_once_and_read_beside_the_loop(
     monkeypatch.setattr(answers, "SMALL_BYTES", 100)
     monkeypatch.setattr("trip_node.deployment.service.SMALL_BYTES", 100)
     threads: list[str] = []
-    admit = OfPredictions.admit
+    admit = FromPredictions.admit
 
     def noted(*given: Any) -> Predictions:
         threads.append(threading.current_thread().name)
         return admit(*given)
 
-    monkeypatch.setattr(OfPredictions, "admit", noted)
+    monkeypatch.setattr(FromPredictions, "admit", noted)
     service = serve()
     for name in NAMES:
         assert hand_in(service, record(name)) == (201, "")
@@ -272,7 +272,7 @@ def test_tables_wait_until_rounds_are_replayed(
     serve: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Meanwhile the state says how far the replay is, and the loop answers."""
-    go, half, replay = threading.Event(), threading.Event(), of_predictions.by_predictions
+    go, half, replay = threading.Event(), threading.Event(), from_predictions.by_predictions
 
     def in_two(recorded: Any, labels: np.ndarray, utility: Any, *, budget: int) -> Any:
         utility(np.zeros((N, 2 ** (N - 1), len(labels), C)), labels)
@@ -280,7 +280,7 @@ def test_tables_wait_until_rounds_are_replayed(
         assert go.wait(60)
         return replay(recorded, labels, utility, budget=budget)
 
-    monkeypatch.setattr(of_predictions, "by_predictions", in_two)
+    monkeypatch.setattr(from_predictions, "by_predictions", in_two)
     service = serve()
     for name in NAMES:
         assert hand_in(service, record(name)) == (201, "")
@@ -308,7 +308,7 @@ def test_a_replay_ends_with_the_service(serve: Begin, monkeypatch: pytest.Monkey
         finally:
             ended.set()
 
-    monkeypatch.setattr(of_predictions, "by_predictions", endless)
+    monkeypatch.setattr(from_predictions, "by_predictions", endless)
     service = serve()
     for name in NAMES:
         assert hand_in(service, record(name)) == (201, "")
@@ -334,7 +334,7 @@ def test_more_rounds_than_there_is_memory_for_are_not_read(
     serve: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = serve()
-    monkeypatch.setattr(of_predictions, "planned_bytes", lambda *_: 2**60)
+    monkeypatch.setattr(from_predictions, "planned_bytes", lambda *_: 2**60)
     for name in NAMES:
         assert hand_in(service, record(name)) == (201, "")
     why = until(lambda: task(service, "tracing").get("why"), "tracing never failed")

@@ -33,7 +33,7 @@ from four_clients import (
     wait_until_traced,
 )  # fmt: skip
 from test_ledger import CHANGES
-from trip_node.deployment import answers, patience, service, tasks, tracing, ways
+from trip_node.deployment import answers, attributors, patience, service, tasks, tracing
 from trip_node.deployment.application import application
 from trip_node.deployment.ledger import Ledger, Received
 from trip_node.deployment.service import Service
@@ -142,14 +142,14 @@ def test_tracing_goes_on_after_an_error(
     error: Exception, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks, "FIRST_PAUSE", 0.3)
-    failures, after = iter([error] * 2), ways.after
+    failures, after = iter([error] * 2), attributors.after
 
     def fails_at_first(*arguments: Any) -> Any:
         for failure in failures:
             raise failure
         return after(*arguments)
 
-    monkeypatch.setattr(ways, "after", fails_at_first)
+    monkeypatch.setattr(attributors, "after", fails_at_first)
     running = start()
     for t in (1, 2):
         for name in NAMES:
@@ -195,13 +195,13 @@ def test_a_lost_ledger_takes_no_report(
 def test_tables_wait_until_closed_rounds_are_traced(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go, after = threading.Event(), ways.after
+    go, after = threading.Event(), attributors.after
 
     def waits(*arguments: Any) -> Any:
         assert go.wait(60)
         return after(*arguments)
 
-    monkeypatch.setattr(ways, "after", waits)
+    monkeypatch.setattr(attributors, "after", waits)
     running = start()
     for path in TABLES:
         assert running.get(path).headers["Trip-Rounds"] == "0/0"

@@ -20,7 +20,7 @@ from trip_jax.attribution.reconstruction import by_reconstruction
 from trip_jax.attribution.replay import Attribution
 from trip_jax.attribution.ripple import by_ripple
 from trip_jax.attribution.surrogate import by_surrogate
-from trip_jax.attribution.units import mean_of_units, with_weights
+from trip_jax.attribution.unit_vectors import mean_of_units, with_weights
 from trip_jax.attribution.updates import Updates
 
 __all__ = [

@@ -71,7 +71,7 @@ def cascades(
     """What reaches a client's final model of everything that another one's training changed.
 
     Args:
-        present: who trains in a round.
+        present: which clients train in a round.
 
     Returns:
         by who trained and who is reached, as coefficients of the run's updates.
@@ -79,8 +79,8 @@ def cascades(
     n_rounds, n = mixing.shape[:2]
 
     def one_round(reached: Array, t: Array) -> tuple[Array, None]:
-        own = jnp.eye(n_rounds * n).reshape(n_rounds, n, -1)[t]
-        return hop(mixing[t], reached, own, response, present[t]), None
+        sources = jnp.eye(n_rounds * n).reshape(n_rounds, n, -1)[t]
+        return hop(mixing[t], reached, sources, response, present[t]), None
 
     with jax.default_matmul_precision("highest"):
         reached, _ = lax.scan(one_round, jnp.zeros((n, n, n_rounds * n)), jnp.arange(n_rounds))

@@ -1,4 +1,4 @@
-"""What of clients' predictions is taken where receivers check them.
+"""The predictions of clients that stand where receivers check them.
 
 The logits of theta_j^(t+1/2) are those that receivers agree on (protocol/receivers.py), or, of a
 model that nobody received, those from which training began. Nobody but j has theta_j^(t+1), but it
@@ -16,24 +16,24 @@ from jaxtyping import Float
 from trip_jax.attribution.journal import Journal
 
 ROUNDING = 2**-10
-"""Of float16, as a part of the length of logits: it is tolerated beside the tolerance."""
+"""The rounding error of float16 relative to the length of logits, allowed beside the tolerance."""
 
 
 def confirmed(
     journal: Journal, start: Float[np.ndarray, " Q"], tolerance: float
 ) -> Float[np.ndarray, "T n Q2"]:
-    """The predictions [T, n, 2 Q] of all rounds that are taken.
+    """The predictions [T, n, 2 Q] of all rounds after the check by receivers.
 
     Args:
         journal: whose `updates` are what receivers left of clients' claims, NaN after training in a
             model that nobody received.
         start: the logits of the model from which all begin, centred.
-        tolerance: as in the equation.
+        tolerance: the tolerance of the equation in the module's docstring.
     """
     reports = np.array(journal.updates, np.float32)
     before = np.tile(start, (reports.shape[1], 1))
-    for weights, told in zip(journal.mixing, reports, strict=True):
-        trained, following = np.split(told, 2, axis=-1)  # views
+    for weights, logits in zip(journal.mixing, reports, strict=True):
+        trained, following = np.split(logits, 2, axis=-1)  # views
         np.copyto(trained, before, where=np.isnan(trained).all(axis=-1, keepdims=True))
         mixed = weights @ trained
         spread = (weights @ (trained**2).sum(axis=-1) - (mixed**2).sum(axis=-1)).clip(0)

@@ -1,4 +1,4 @@
-"""What a run leaves to methods that wait for its end: reports and, to some, updates of models."""
+"""The journal of a run for methods that wait for its end: reports, and updates for some."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -54,7 +54,7 @@ class Journal:
 
     @staticmethod
     def planned_bytes(n_rounds: int, n: int) -> int:
-        """What `of` takes of a process's memory: two matrices, and what they are added to."""
+        """The bytes of memory that `of` takes: two matrices, and what they are added to."""
         return 2 * 4 * (1 + N_UTILITIES) * n_rounds * n**2
 
     @property
@@ -83,12 +83,12 @@ def _dense(records: Any, topology: Topology) -> tuple[np.ndarray, np.ndarray]:
     n_messages = (1 + topology.n_earlier) * n
 
     def one(t: Any, unsent: Any, lcv: Any) -> Any:
-        here = topology.at(t)
+        nearby = topology.at(t)
         if n_messages == n:  # in waves all arrive, or their senders' models are not finite
-            here = here.with_lost(here.lost(unsent))
-        place = clients, here.members
-        found = jnp.where(here.mask[..., None], lcv, 0)
-        mixing = jnp.zeros((n, n_messages)).at[clients, here.rows].add(here.shares)
+            nearby = nearby.with_lost(nearby.lost(unsent))
+        place = clients, nearby.members
+        found = jnp.where(nearby.mask[..., None], lcv, 0)
+        mixing = jnp.zeros((n, n_messages)).at[clients, nearby.rows].add(nearby.shares)
         return mixing, jnp.zeros((n, n, lcv.shape[-1])).at[place].add(found)
 
     rounds = jnp.arange(len(records.unsent))

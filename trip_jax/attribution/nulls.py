@@ -1,4 +1,4 @@
-"""Nulls: what can be said of contributions without looking at any coalition.
+"""Null methods, which compute contributions without evaluating any coalition.
 
 A method is good where it beats them. All are matrices [n, n, 3] like phi.
 

@@ -44,7 +44,7 @@ from jaxtyping import Bool, Float
 
 from trip_jax.attribution.contraction import MAX_DIRECTIONS, contraction, squared_steps
 from trip_jax.attribution.journal import Journal
-from trip_jax.attribution.replay import Attribution, of_coalitions
+from trip_jax.attribution.replay import Attribution, of_coalitions, unfinished
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.settings import require
@@ -60,8 +60,8 @@ FITTED, RUN = 6, 12
 
 
 @struct.dataclass
-class Run:
-    """A run as its clients' predictions tell it, and how they answer other models.
+class ReplayedRun:
+    """A run in terms of its clients' predictions, with how their training answers other models.
 
     Vectors are coordinates [X = Q + r], beyond those of F^0: what lies across the r directions of
     the secants, and then along them. There every K_j is diagonal.
@@ -98,7 +98,7 @@ def by_predictions(journal: Journal, learner: Learner, **options: Any) -> Attrib
 
 
 def centred(logits: Float[Array, "*R D classes"]) -> Float[Array, "*R Q"]:
-    """Logits less their mean over classes, which no utility heeds, as one vector a model."""
+    """Logits less their mean over classes, on which no utility depends; one vector a model."""
     less = logits - logits.mean(axis=-1, keepdims=True)
     return less.reshape(*logits.shape[:-2], -1)
 
@@ -116,12 +116,12 @@ def reported(trained: Float[Array, "n Q"], following: Float[Array, "n Q"]) -> Ar
     Args:
         trained, following: these logits, centred.
     """
-    told = jnp.concatenate([trained, following], axis=-1)
+    both = jnp.concatenate([trained, following], axis=-1)
     largest = jnp.finfo(jnp.float16).max
-    return jnp.clip(told, -largest, largest).astype(jnp.float16)
+    return jnp.clip(both, -largest, largest).astype(jnp.float16)
 
 
-def run_of(journal: Journal, start: Float[np.ndarray, " Q"]) -> Run:
+def run_of(journal: Journal, start: Float[np.ndarray, " Q"]) -> ReplayedRun:
     """A run from what its clients reported.
 
     Args:
@@ -156,7 +156,9 @@ def run_of(journal: Journal, start: Float[np.ndarray, " Q"]) -> Run:
         *(start, before[:-1], updates, before[1:] - mixed, square - (mixed**2).sum(axis=-1)),
         *(shares, steps, directions, journal.mixing, journal.present),
     )
-    return Run(*(jnp.asarray(part, None if part.dtype == bool else jnp.float32) for part in run))
+    return ReplayedRun(
+        *(jnp.asarray(part, None if part.dtype == bool else jnp.float32) for part in run)
+    )
 
 
 def with_earlier(sent: Float[np.ndarray, "T n X"], journal: Journal) -> np.ndarray:
@@ -175,13 +177,13 @@ def with_earlier(sent: Float[np.ndarray, "T n X"], journal: Journal) -> np.ndarr
 
 
 def played(
-    run: Run,
+    run: ReplayedRun,
     learner: Learner,
     inside: Bool[np.ndarray, "K n"],
     finished: Float[np.ndarray, "K n 3"] | None = None,
     on_part: Callable[[np.ndarray], None] | None = None,
 ) -> Float[np.ndarray, "K n 3"]:
-    """Utilities of what coalitions would have said in the end.
+    """Utilities of the final predictions of coalitions.
 
     Args:
         finished: those that an interrupted call found, NaN for the others.
@@ -190,36 +192,34 @@ def played(
     n, size = run.shares.shape
     table = np.full((len(inside), n, N_UTILITIES), np.nan) if finished is None else finished.copy()
     chunk = min(len(inside), max(1, BYTES // (4 * n * size)))
-    for first in range(0, len(inside), chunk):
-        first = min(first, len(inside) - chunk)
-        here = table[first : first + chunk]  # a view
-        if np.isfinite(here).all():
-            continue
-        here[:] = utilities(run, learner, inside[first : first + chunk])
+    for rows in unfinished(table, chunk):
+        table[rows] = utilities(run, learner, inside[rows])
         if on_part:
             on_part(table)
     return table
 
 
 @jax.jit
-def utilities(run: Run, learner: Learner, inside: Bool[Array, "K n"]) -> Float[Array, "K n 3"]:
+def utilities(
+    run: ReplayedRun, learner: Learner, inside: Bool[Array, "K n"]
+) -> Float[Array, "K n 3"]:
     """The utilities of coalitions, from a replay of their logits."""
     labels = learner.data.test_labels
     final = jnp.moveaxis(replay(run, inside), 1, 0)
     return learner.judged(final.reshape(*final.shape[:2], len(labels), -1))
 
 
-def replay(run: Run, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"]:
+def replay(run: ReplayedRun, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"]:
     """L_i^T(S), what everyone's final model would say if a coalition alone had trained."""
     n, size = run.shares.shape
     n_coalitions = len(inside)
     answers = run.updates + run.shares * run.before  # U_j^s + K_j F_j^s
-    own = nearness(run, run.before.swapaxes(0, 1))
+    weight = nearness(run, run.before.swapaxes(0, 1))
 
     def one_round(state: tuple[Array, Array], t: Array) -> tuple[tuple[Array, Array], None]:
         said, earlier = state
         away = said - run.before[t][:, None]
-        near = nearness(run, said) - own[:, t, None]
+        near = nearness(run, said) - weight[:, t, None]
         answer = run.updates[t][:, None] - run.shares[:, None] * away
         answer += jnp.einsum("jcs,sjx->jcx", near, answers)
         trains = inside.T & run.present[t][:, None]
@@ -241,7 +241,7 @@ def replay(run: Run, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"]:
         return run.start + across + along @ run.directions
 
 
-def nearness(run: Run, said: Float[Array, "n K X"]) -> Float[Array, "n K T"]:
+def nearness(run: ReplayedRun, said: Float[Array, "n K X"]) -> Float[Array, "n K T"]:
     """w_s, how much the rounds of a run count where a client's model says something."""
     squares = (run.before**2).sum(axis=-1).T
     products = jnp.einsum("jcx,sjx->jcs", said, run.before)

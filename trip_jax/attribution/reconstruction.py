@@ -22,6 +22,6 @@ def by_reconstruction(journal: Journal, learner: Learner, **options: Any) -> Att
     """Contributions whose rows sum to what a client's model gained.
 
     Args:
-        options: of `attributed`.
+        options: keyword arguments of `attributed`.
     """
     return attributed(journal, learner, Response.none(*journal.updates.shape[:2]), **options)

@@ -6,7 +6,7 @@ models are sought in the same space, of T n coefficients instead of P parameters
 Letters: K coalitions, T rounds, n clients, C = T n coefficients, a round's after another's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import jax
@@ -25,7 +25,7 @@ from trip_jax.shapley import game_values
 from trip_jax.shapley.sampling import draw, estimate, require_budget
 
 CHUNK = 64
-"""Coalitions replayed at once."""
+"""The number of coalitions that are replayed at once."""
 
 MODELS = 2**29
 """Bytes of models that are combined from updates at a time; at least a client's of a chunk."""
@@ -49,7 +49,7 @@ class Response:
 
     @classmethod
     def none(cls, n_rounds: int, n: int) -> "Response":
-        """Updates are those of the run, whatever the model."""
+        """The response by which updates are those of the run, whatever the model."""
         size = n_rounds * n
         return cls(*map(jnp.zeros, ((n,), (n, 0), (size, 0), (0, size))))
 
@@ -73,7 +73,7 @@ def replay(
     of the run's own updates.
 
     Args:
-        present: who trains in a round.
+        present: which clients train in each round.
     """
     n_rounds, n = mixing.shape[:2]
 
@@ -190,16 +190,12 @@ def final_utilities(
     table = unknown if finished is None else finished.copy()
     chunk = min(CHUNK, len(inside))
     together = receivers_at_once(n, chunk, len(journal.start))
-    for first in range(0, len(inside), chunk):
-        first = min(first, len(inside) - chunk)
-        here = table[first : first + chunk]  # a view
-        if np.isfinite(here).all():
-            continue
-        some_inside = inside[first : first + chunk]
-        coefficients = replay(journal.mixing, some_inside, response, journal.present)
+    for rows in unfinished(table, chunk):
+        part = table[rows]  # a view
+        coefficients = replay(journal.mixing, inside[rows], response, journal.present)
         for one in range(0, n, together):
             some = slice(one, one + together)
-            if np.isfinite(here[:, some]).all():
+            if np.isfinite(part[:, some]).all():
                 continue
             found = _utilities(learner, models_of(coefficients[:, some]))
             require(
@@ -207,10 +203,18 @@ def final_utilities(
                 "The model of a replayed coalition is not finite: lower training.learning_rate, or "
                 "choose a contribution.method that replays nothing, such as trip.",
             )
-            here[:, some] = found
+            part[:, some] = found
             if on_part:
                 on_part(table)
     return table
+
+
+def unfinished(table: Float[np.ndarray, "K n 3"], chunk: int) -> Iterator[slice]:
+    """Chunks of equally many rows in which some utilities are still NaN."""
+    for first in range(0, len(table), chunk):
+        first = min(first, len(table) - chunk)
+        if not np.isfinite(table[first : first + chunk]).all():
+            yield slice(first, first + chunk)
 
 
 class FinalModels:

@@ -47,7 +47,7 @@ def by_surrogate(journal: Journal, learner: Learner, **options: Any) -> Attribut
     """Contributions whose rows sum to what a client's model gained.
 
     Args:
-        options: of `attributed`.
+        options: keyword arguments of `attributed`.
     """
     return attributed(journal, learner, fitted_response(journal), **options)
 

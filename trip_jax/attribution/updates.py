@@ -71,7 +71,7 @@ class Updates:
         os.replace(unfinished, self._utilities)
 
     def utilities(self) -> Float[np.ndarray, "K n 3"] | None:
-        """What was written last, if these updates have not changed since and it is whole."""
+        """The utilities that were written last, if they are complete and of these updates."""
         if not _is_whole(self._utilities):
             return None
         utilities: np.ndarray = np.load(self._utilities, allow_pickle=False)
@@ -83,6 +83,7 @@ class Updates:
 
     @property
     def shape(self) -> tuple[int, int, int]:
+        """The shape (T, n, P) of all updates."""
         n, size = self._round(0).shape
         return self.n_rounds, n, size
 

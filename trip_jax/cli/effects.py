@@ -8,7 +8,7 @@ from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.idle import GROUPED, choosers, readers, switches
 
 MOST = 4
-"""Choices that a message lists."""
+"""The largest number of choices that a message lists."""
 
 
 def refuse_idle(config: Config, overrides: Sequence[str], in_sweep: bool) -> None:
@@ -18,7 +18,7 @@ def refuse_idle(config: Config, overrides: Sequence[str], in_sweep: bool) -> Non
     adversary.fraction=0.1` the first has no liars.
 
     Args:
-        overrides: as they are written.
+        overrides: the settings of the command line, as the user wrote them.
 
     Raises:
         InvalidSetting: one has no effect.

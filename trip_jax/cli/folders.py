@@ -22,8 +22,8 @@ from trip_jax.settings.errors import InvalidSetting
 OF_SWEEPS = ("hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper")
 
 
-def _told(check: Callable[..., None]) -> Callable[..., None]:
-    """Hydra would make a warning of what a callback raises, and go on."""
+def _exits_on_error(check: Callable[..., None]) -> Callable[..., None]:
+    """The same callback, whose error ends the command; Hydra would print a warning and go on."""
 
     @wraps(check)
     def checked(self: "Folders", config: DictConfig, **kwargs: Any) -> None:
@@ -36,7 +36,7 @@ def _told(check: Callable[..., None]) -> Callable[..., None]:
 
 
 class Folders(Callback):
-    """Called by Hydra, to which conf/config.yaml names it.
+    """A callback of Hydra that checks and makes the directory of a run or a sweep.
 
     Attributes:
         made: directories that were not there before this run, the innermost first.
@@ -44,7 +44,7 @@ class Folders(Callback):
 
     made: ClassVar[list[Path]] = []
 
-    @_told
+    @_exits_on_error
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check and make `hydra.run.dir` before Hydra writes to it."""
         for name in _given(config):
@@ -60,7 +60,7 @@ class Folders(Callback):
             config.hydra.run.dir = str(_claimed(folder))
             Folders.made = [Path(config.hydra.run.dir), *missing[1:]]
 
-    @_told
+    @_exits_on_error
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check and make `hydra.sweep.dir` and its `hydra.sweep.subdir` before Hydra does."""
         if "hydra.run.dir" in _given(config):

@@ -12,7 +12,7 @@ from trip_jax.judge import own
 from trip_jax.judge.cells import SEEDS, TRACKS, Cell, benchmark, cells_of, chosen
 from trip_jax.judge.export import export
 from trip_jax.judge.methods import NULLS, Judged, names
-from trip_jax.judge.page import CITATION, COLUMNS, Told, bibtex, page, table, text
+from trip_jax.judge.page import CITATION, COLUMNS, VerdictReport, bibtex, page, table, text
 from trip_jax.judge.reports import read_scores
 from trip_jax.judge.table import LEVELS, MATRIX, SCORES, kept_table, measured
 from trip_jax.judge.verdict import verdict
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--out is of a verdict: leave it out.",
     )
     if given.list:
-        print(listed())
+        print(listing())
         return 0
     cells = chosen(given.track, given.seeds)
     try:
@@ -80,7 +80,7 @@ def _arguments(argv: Sequence[str] | None) -> Namespace:
     return parser.parse_args(argv)
 
 
-def listed() -> str:
+def listing() -> str:
     """Tracks with the number of their cells, methods and cells."""
     lines = [f"benchmark {benchmark().label}", "", "track      development  judging  what"]
     for name, one in TRACKS.items():
@@ -124,11 +124,11 @@ def _judge(given: Namespace, cells: Sequence[Cell]) -> None:
     values = np.stack(rows)[:, :, LEVELS.index(level)].astype(float)
     found = verdict(name, values, cells, known, level)
     costs, sees = (method.costs, method.sees) if method else (None, "")
-    told = Told(found, given.track, given.seeds, values, known, costs, sees, spent)
-    for file, content in ((PAGE, page(told)), (TABLE, table(told)), (CITE, bibtex())):
+    report = VerdictReport(found, given.track, given.seeds, values, known, costs, sees, spent)
+    for file, content in ((PAGE, page(report)), (TABLE, table(report)), (CITE, bibtex())):
         with whole(folder / file) as unfinished:
             unfinished.write_text(content, encoding="utf-8")
-    say(text(told))
+    say(text(report))
     say(f"\npage, table and citation in {folder}")
 
 

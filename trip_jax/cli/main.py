@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complete(arguments: list[str]) -> int:
-    """Hydra's completion, whose script calls the first word of a line, whatever the second is."""
+    """Complete a line in a shell: settings by Hydra after `run`, else the names of commands."""
     line = os.environ.get("COMP_LINE", "")
     of_run = re.match(r"\s*\S+\s+run\s", line)
     if line and not of_run:

@@ -104,7 +104,7 @@ class _NotesStart(Observer):
 
 
 def _note_failure(error: BaseException, settings: DictConfig, hydra_config: Any) -> bool:
-    """Leave in a job's directory why there is no run; False where that is not for it to say."""
+    """Write why a job failed to its directory; False if the directory is not the job's own."""
     folder = Path(hydra_config.runtime.output_dir)
     try:
         require_within(folder, Path(hydra_config.sweep.dir))

@@ -127,7 +127,7 @@ class Described:
     Attributes:
         name: on the command line.
         default: of the quickstart, as the command line takes it.
-        meaning: what it says, with its unit.
+        meaning: the meaning of the setting, with its unit.
         facts: which values it takes, its defaults beside other choices, and what reads it.
     """
 
@@ -142,7 +142,7 @@ def described(group: str, files: Mapping[str, Path]) -> Iterator[Described]:
 
     Args:
         group: the files are its choices; "" if settings are written by their full names.
-        files: by their names without ending.
+        files: the paths of files by their names without ending.
     """
     prefix = f"{group}." if group else ""
     read = {name: read_comments(path) for name, path in files.items()}
@@ -179,7 +179,7 @@ def outside_groups() -> Iterator[Described]:
 
 
 def of_group(group: str) -> Iterator[Described]:
-    """The settings of a group."""
+    """The settings of one group, such as `training`, with their meanings."""
     section = getattr(Config(), group, None)
     yield from described(group if is_dataclass(section) else "", _choices(group))
 

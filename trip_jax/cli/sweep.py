@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SweepTable(Callback):
-    """Called by Hydra, to which conf/config.yaml names it."""
+    """A callback of Hydra that prints the table of a sweep when all its jobs are over."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table; exit code 2 if a job failed."""

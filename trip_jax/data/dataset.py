@@ -68,9 +68,9 @@ class Dataset:
         )
 
     def __post_init__(self) -> None:
-        told: int | None = self.n_classes
+        stated: int | None = self.n_classes
         least = int(np.asarray(self.train_labels).dtype.kind != "f")  # 0 is of numbers
-        n_classes = None if told is None else integer("n_classes", told, least)
+        n_classes = None if stated is None else integer("n_classes", stated, least)
         arrays: dict[str, Any] = {}
         for part in ("train", "test"):
             images, labels, owners = (f"{part}_{it}" for it in ("images", "labels", "clients"))

@@ -21,7 +21,7 @@ from trip_jax.data.examples import (
 )
 from trip_jax.settings import require
 from trip_jax.settings.brief import brief
-from trip_jax.settings.declared import array, instance, told
+from trip_jax.settings.declared import array, described, instance
 from trip_jax.settings.names import as_name, as_names
 from trip_jax.settings.names import require_alike as names_alike
 from trip_jax.settings.plurals import counted
@@ -70,14 +70,14 @@ class ClientData:
         """
         require(
             isinstance(clients, Mapping),
-            f"clients must map names to (examples, labels), not {told(clients)}.",
+            f"clients must map names to (examples, labels), not {described(clients)}.",
         )
         names = as_names("`clients`", clients)
         given = {as_name("`clients`", name): pair for name, pair in clients.items()}
         parts = [_pair(f"clients[{name!r}]", given[name]) for name in names]
         require(len(names) > 0, "clients must hold the examples of at least one.")
-        own = isinstance(test, Mapping)
-        if own:
+        has_own_tests = isinstance(test, Mapping)
+        if has_own_tests:
             called = {as_name("`test`", name): pair for name, pair in test.items()}
             names_alike("`test`", as_names("`test`", test), "`clients`", names)
             tests = [_pair(f"test[{name!r}]", called[name]) for name in names]
@@ -100,7 +100,7 @@ class ClientData:
             "test_images": test_images,
             "test_labels": test_labels,
         }
-        if own:
+        if has_own_tests:
             arrays["tests"], arrays["test_sizes"] = _rows_of([labels for _, labels in tests])
         return as_client_data(cls(**arrays, names=names))
 
@@ -109,13 +109,13 @@ def padded(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Rows [n, D] of each of n clients, padded with 0, and how many each has [n]."""
     sizes = np.array([len(one) for one in rows], np.int32)
     table = np.zeros((len(rows), int(sizes.max(initial=1))), np.int32)
-    for row, own in zip(table, rows, strict=True):
-        row[: len(own)] = own
+    for row, client_rows in zip(table, rows, strict=True):
+        row[: len(client_rows)] = client_rows
     return table, sizes
 
 
 def _rows_of(labels: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """As `padded`, of clients whose examples follow one another."""
+    """The arrays of `padded` for clients whose examples lie one after another in two arrays."""
     ends = np.cumsum([0, *map(len, labels)])
     return padded([np.arange(*span) for span in pairwise(ends.tolist())])
 
@@ -211,7 +211,7 @@ def examples_of(train: Any, test: Any) -> str:
 
 
 def as_seen(images: Real[Array, "B ..."]) -> Real[Array, "B ..."]:
-    """What models are given: bytes are divided by 255, all else is taken as it is."""
+    """Examples as models get them: bytes are divided by 255, all else stays as it is."""
     if images.dtype == jnp.uint8:
         return images.astype(jnp.float32) / 255
     return images

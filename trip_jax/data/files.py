@@ -27,7 +27,7 @@ LARGEST = 2**32
 MOST_VALUES = 100
 """Different texts of a column that become columns of their own."""
 CLASSES, NUMBERS = "classes", "numbers"
-"""What labels may be."""
+"""The kinds of labels that `dataset.labels` may name."""
 SPLITS = ("train", "test")
 """What a column may say that tells which examples are for testing."""
 
@@ -169,7 +169,7 @@ class Examples:
         )
 
     def _features(self, train: np.ndarray) -> np.ndarray:
-        """All that models are given [N, F], float32."""
+        """The features of all examples as one array [N, F] of float32, which models are given."""
         where, parts, width = self.columns.where, [], 0
         for name in self.features:
             values = self.columns.values(name)
@@ -312,7 +312,9 @@ def _of_arrays(where: str, path: Path, layout: Layout) -> Dataset | Undivided:
     named, values = f"{where}, *_{label},", joined(where, label, list(given.y.values()))
     if layout.numbers:
         labels, n_classes = numbers_of(named, values)
-    elif values.ndim == 2 and values.dtype.kind in "iu" and values.shape[1] > 1:  # of tokens
+    elif (
+        values.ndim == 2 and values.dtype.kind in "iu" and values.shape[1] > 1
+    ):  # a class for each token
         labels, n_classes = values, 1 + int(values.max(initial=0))
     else:
         labels, n_classes = classes_of(named, values)
@@ -326,13 +328,13 @@ def _of_arrays(where: str, path: Path, layout: Layout) -> Dataset | Undivided:
         return made(
             given.x["train"], y[0], given.x["test"], y[1], owners.get("train"), owners.get("test")
         )
-    x, own = given.x["train"], owners.get("train")
+    x, names = given.x["train"], owners.get("train")
 
     def divided(train: np.ndarray, test: np.ndarray) -> Dataset:
-        of = (None, None) if own is None else (own[train], own[test])
+        of = (None, None) if names is None else (names[train], names[test])
         return made(x[train], y[0][train], x[test], y[0][test], *of)
 
-    return Undivided(len(x), own, divided)
+    return Undivided(len(x), names, divided)
 
 
 def _named_arrays(where: str, label: str, n_classes: int, *arrays: Any) -> Dataset:

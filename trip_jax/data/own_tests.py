@@ -14,7 +14,7 @@ from trip_jax.settings.names import several
 
 
 @dataclass(frozen=True)
-class Judged:
+class TestExamples:
     """Test examples, and which of them each client is judged on; None: all clients on all."""
 
     images: np.ndarray
@@ -29,7 +29,7 @@ class Judged:
         return {"tests": jnp.asarray(tests), "test_sizes": jnp.asarray(sizes)}
 
 
-def by_names(dataset: Dataset, names: Sequence[str]) -> Judged:
+def by_names(dataset: Dataset, names: Sequence[str]) -> TestExamples:
     """Each client is judged on the test examples that bear its name.
 
     Raises:
@@ -43,7 +43,7 @@ def by_names(dataset: Dataset, names: Sequence[str]) -> Judged:
         f"dataset.test=own finds no test examples of {several(lacking)}: give some, leave out "
         "dataset.test_size, or set dataset.test=shared.",
     )
-    return Judged(dataset.test_images, dataset.test_labels, [rows[name] for name in names])
+    return TestExamples(dataset.test_images, dataset.test_labels, [rows[name] for name in names])
 
 
 def held_out(
@@ -52,7 +52,7 @@ def held_out(
     share: float,
     names: Sequence[str] | None,
     seed: list[int],
-) -> tuple[list[np.ndarray], Judged]:
+) -> tuple[list[np.ndarray], TestExamples]:
     """What each client learns from, and the share of its examples that it is judged on.
 
     Both have at least one example.
@@ -77,4 +77,4 @@ def held_out(
         which = np.isin(np.arange(len(part)), rng.permutation(len(part))[:number])
         learned.append(part[~which])
         judged.append(part[which])
-    return learned, Judged(dataset.train_images, dataset.train_labels, judged)
+    return learned, TestExamples(dataset.train_images, dataset.train_labels, judged)

@@ -12,7 +12,7 @@ from trip_jax.data.dataset import TESTS, Dataset
 from trip_jax.data.doubts import without
 from trip_jax.data.examples import in_unit_interval
 from trip_jax.data.federation import ClientData, padded
-from trip_jax.data.own_tests import Judged, by_names, held_out
+from trip_jax.data.own_tests import TestExamples, by_names, held_out
 from trip_jax.settings import Kinds, above_zero, at_least, choice, count, fraction, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, instance, integer, named, seed_of
@@ -319,7 +319,7 @@ def distribute(
         f"lower n_clients, or {division.remedy}.",
     )
     dataset, parts = division.spoilt or dataset, division.parts
-    judged = Judged(dataset.test_images, dataset.test_labels)
+    judged = TestExamples(dataset.test_images, dataset.test_labels)
     if test == "own" and division.names and dataset.test_clients is not None:
         judged = by_names(dataset, division.names)
     elif test == "own":

@@ -14,7 +14,7 @@ from trip_jax.data.files import ARRAYS, CLASSES, NUMBERS, Layout, read_examples
 from trip_jax.data.tfds_source import load_tfds
 from trip_jax.settings import Kinds, choice, count, require
 from trip_jax.settings.brief import Brief
-from trip_jax.settings.declared import check_types, named, seed_of, told
+from trip_jax.settings.declared import check_types, described, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.idle import chosen_from, read_by_kind, read_unless
 from trip_jax.settings.own_code import function_of, names_code
@@ -22,18 +22,18 @@ from trip_jax.settings.own_code import function_of, names_code
 __all__ = ["DATASETS", "Dataset", "DatasetConfig", "load_dataset"]
 
 DATASETS: Kinds[Callable[["DatasetConfig"], "Arrays | Dataset | Undivided"]] = Kinds("dataset")
-"""From the settings, the training and test images and labels of a whole data set, as `Dataset` has
-them; what is read of it is drawn afterwards."""
+"""Functions that load a whole data set by the settings; `train_size` and `test_size` examples are
+drawn of it afterwards."""
 
 
 def _in_arrays(settings: Any) -> str | None:
-    """What leaves settings of tables without effect: the file holds arrays."""
+    """Why settings of tables have no effect: the file holds arrays; None if they have one."""
     arrays = (settings.path or "").lower().endswith(ARRAYS)
     return "an .npz file in dataset.path" if arrays else None
 
 
 def _without_share(settings: Any) -> str | None:
-    """What leaves the share of test examples without effect, as far as settings tell it."""
+    """Why the share of test examples has no effect; None if it has one, or settings don't tell."""
     if settings.split and (settings.test == "shared" or settings.client):
         return "dataset.split"
     drawn = settings.name == "file" or settings.test == "own"
@@ -108,7 +108,7 @@ def load_dataset(config: DatasetConfig | str, seed: int = 0) -> Dataset:
 
 
 def _drawn(dataset: Dataset, config: DatasetConfig, seed: int) -> Dataset:
-    """As many examples of a data set as the settings ask for."""
+    """The data set reduced to `train_size` and `test_size` examples, drawn by the seed."""
     if config.train_size is None and config.test_size is None:
         return dataset
     sizes = len(dataset.train_labels), len(dataset.test_labels)
@@ -181,14 +181,14 @@ def _synthetic(config: DatasetConfig) -> Arrays:
 
 @DATASETS("file", reads=("path", "label", "labels_are", "client", "split", "drop", "standardise"))
 def _file(config: DatasetConfig) -> Dataset | Undivided:
-    """The examples that `dataset.path` names."""
+    """The data set in the file that `dataset.path` names."""
     columns = config.label, config.client, config.split, config.drop, config.standardise
     layout = Layout(*columns, config.labels_are == NUMBERS)
     return read_examples(config.path, layout)
 
 
 def _own_function(config: DatasetConfig) -> Dataset:
-    """What the user's own function gives."""
+    """The data set that the user's function FILE.py:FUNCTION returns."""
     where, load = f"dataset={config.name}", function_of("dataset", config.name)
     try:
         found = load()
@@ -201,6 +201,6 @@ def _own_function(config: DatasetConfig) -> Dataset:
     require(
         isinstance(found, tuple | list) and len(found) == 4,
         f"{where} must give a tj.Dataset, or its arrays train_images, train_labels, test_images "
-        f"and test_labels, not {told(found)}: return one of these.",
+        f"and test_labels, not {described(found)}: return one of these.",
     )
     return Dataset(*found)

@@ -16,7 +16,7 @@ from trip_jax.settings import nearest, require
 from trip_jax.settings.capacity import require_capacity
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.plurals import counted
-from trip_node.deployment.csv_form import Form, form_of
+from trip_node.deployment.csv_form import CsvForm, form_of
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 INDEX = "__index_level_"  # how pandas calls an index that it writes as a column
@@ -80,7 +80,7 @@ class Columns:
             f"{self.where} has {kind} in column {name!r}, where examples have numbers or texts: "
             f"leave it out by {dropped(name)}, or write numbers.",
         )
-        return self._of_texts(np.array(column.to_pylist(), object))  # of any lengths
+        return self._of_texts(np.array(column.to_pylist(), object))  # lists of any lengths
 
     def _require_whole(self, name: str, column: Any) -> None:
         import pyarrow as pa
@@ -148,7 +148,7 @@ def read_columns(where: str, path: Path) -> Columns:
     return Columns(where, kept, table.num_rows, commas)
 
 
-def _read_csv(path: Path, form: Form) -> Any:
+def _read_csv(path: Path, form: CsvForm) -> Any:
     from pyarrow import csv
 
     require_capacity(10 * path.stat().st_size, FEWER)  # cells are short

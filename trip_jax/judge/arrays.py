@@ -27,10 +27,10 @@ class Named:
     """An array that a method may ask for.
 
     Attributes:
-        shape: in letters, for tables.
-        about: what it holds.
+        shape: the shape of the array in letters, for tables.
+        about: what the array holds, in words.
         of: takes it from a run.
-        sees: what its reader sees.
+        sees: what the reader of the array sees of clients.
         costs: what it costs a client to make and send it.
     """
 

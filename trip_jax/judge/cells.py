@@ -40,12 +40,12 @@ SEEDS: Mapping[str, tuple[int, ...]] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A federation and its truth.
+    """A federation with its Shapley values, found by executing coalitions of clients again.
 
     Attributes:
         name: tells it apart, as in `digits-non_iid-star-10`.
         settings: those that differ from the defaults of `Config`, by name.
-        command: what executed its coalitions.
+        command: the command line that executed its coalitions.
         sha256: of its numbers, see `numbers_hash`.
     """
 
@@ -60,7 +60,7 @@ class Cell:
 
     @property
     def config(self) -> Config:
-        """The settings of its run."""
+        """The configuration of the cell's run, on one device."""
         return replace(config_of_values(unflatten_dict(self.settings, sep=".")), devices=1)
 
     @cached_property
@@ -70,12 +70,12 @@ class Cell:
 
     @cached_property
     def utilities(self) -> Float[np.ndarray, "K n 3"]:
-        """The utilities of all final models where coalitions alone trained."""
+        """The utilities of all clients' final models where only one of K coalitions trained."""
         return self._numbers["utilities"]
 
     @property
     def inside(self) -> Bool[np.ndarray, "K n"]:
-        """Who trained in these coalitions."""
+        """Which of the n clients belong to each of the K coalitions of `utilities`."""
         return border_coalitions(len(self.values), BORDERS)
 
     @property
@@ -102,7 +102,7 @@ class Cell:
 
 @cache
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of a file.
+    """The arrays of an .npz file by their names.
 
     Raises:
         InvalidSetting: it is damaged.
@@ -138,9 +138,9 @@ class Benchmark:
 
     @property
     def sha256(self) -> str:
-        """Of all names and truths."""
-        told = "".join(f"{cell.name} {cell.sha256}\n" for cell in self.cells)
-        return hashlib.sha256(told.encode()).hexdigest()
+        """The SHA-256 of the names and hashes of all cells, which identifies the benchmark."""
+        lines = "".join(f"{cell.name} {cell.sha256}\n" for cell in self.cells)
+        return hashlib.sha256(lines.encode()).hexdigest()
 
     @property
     def label(self) -> str:
@@ -151,10 +151,10 @@ class Benchmark:
 @cache
 def benchmark() -> Benchmark:
     """The cells that come with the package."""
-    told = json.loads((DATA / CELLS).read_text(encoding="utf-8"))
-    common = told["settings"]
-    cells = [Cell(**one | {"settings": common | one["settings"]}) for one in told["cells"]]
-    return Benchmark(told["version"], told["packages"], cells)
+    saved = json.loads((DATA / CELLS).read_text(encoding="utf-8"))
+    common = saved["settings"]
+    cells = [Cell(**one | {"settings": common | one["settings"]}) for one in saved["cells"]]
+    return Benchmark(saved["version"], saved["packages"], cells)
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Track:
     """Cells that are judged together.
 
     Attributes:
-        about: what they are, in words.
+        about: the cells of the track in words.
         has: whether a cell is one of them.
     """
 

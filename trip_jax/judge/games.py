@@ -28,7 +28,7 @@ LEVELS = 2
 def by_solution(
     solution_of: Callable[[Trained], Solution],
 ) -> Callable[[Trained], Float[np.ndarray, "n n 3"]]:
-    """A solution of the games of a truth that executed all coalitions.
+    """A method that applies a solution to the games of a truth with all coalitions executed.
 
     Args:
         solution_of: a run, for what the solution asks of its graph; raises `InvalidSetting` where
@@ -51,7 +51,7 @@ def of_unions(one: Trained) -> Solution:
 
 
 def of_the_least_core(one: Trained) -> Solution:
-    """The least core."""
+    """The least core: payments under which no coalition falls short of its gain by more than e."""
     return least_core
 
 

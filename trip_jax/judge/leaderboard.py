@@ -48,7 +48,7 @@ Yours is judged beside these [in minutes](../judge.md).
 
 
 def page(table: Table) -> str:
-    """The page that a table makes."""
+    """The leaderboard as a page in Markdown, from the table of kept yardsticks."""
     cells = chosen("small", SEEDS)
     verdicts = [
         verdict(one, table.of(one, cells, MATRIX), cells, table, MATRIX)
@@ -106,6 +106,6 @@ def with_spread(mean: float, spread: float) -> str:
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """A table, its head first."""
+    """A table in Markdown from rows of cells, the first of which is the head."""
     head, *body = (f"| {' | '.join(line)} |" for line in lines)
     return "\n".join([head, "|" + "---|" * len(lines[0]), *body]) + "\n"

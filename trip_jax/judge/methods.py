@@ -46,9 +46,9 @@ class Judged:
     """A method as it is judged.
 
     Attributes:
-        name: as in tables.
+        name: the name of the method in tables.
         phi: what it says of a cell: phi [n, n, 3], phi [n, n] or scores [n].
-        costs: what it costs a client.
+        costs: what the method costs a client.
         sees: what whoever tells contributions sees.
         made_by: changes when its answers may.
     """
@@ -72,13 +72,13 @@ def of_class(name: str, method: type[Method], made_by: str = "") -> Judged:
     """A class of `Method`, built with the settings of the cell that it reads."""
 
     def phi(one: Trained) -> np.ndarray:
-        return told(one, method.build(replace(one.config.contribution, utility="loss")))
+        return contributions_of(one, method.build(replace(one.config.contribution, utility="loss")))
 
     return Judged(name, phi, method.costs, str(method.sees), made_by)
 
 
-def told(one: Trained, method: Method) -> np.ndarray:
-    """What a method tells of a run: by each client's reports and Eq. 3, or at its end."""
+def contributions_of(one: Trained, method: Method) -> np.ndarray:
+    """The contributions by a method: traced from reports by Eq. 3, or when the run is over."""
     journal = one.journal_of(method)
     if not isinstance(method, WholeRun):
         return traced(journal.mixing, journal.lcv)
@@ -107,20 +107,20 @@ def _by_games(
         settings = replace(settings, semivalue=semivalue, normalization=normalization)
         journal = one.trajectory.journal(settings.build(), third_utility)
         found = traced(journal.mixing, journal.lcv)
-        own = third_utility == UTILITIES[THIRD]
-        return found if own else np.broadcast_to(found[..., THIRD:], found.shape)
+        is_default = third_utility == UTILITIES[THIRD]
+        return found if is_default else np.broadcast_to(found[..., THIRD:], found.shape)
 
     return phi
 
 
 def _by_few_executions(one: Trained) -> Phi:
-    """From the coalitions of one client, and those that lack one, of the truth's executions."""
+    """Estimates from executed coalitions of one client and of all clients but one."""
     inside, utilities = _at_the_borders(one)
     return np.moveaxis(border_values(inside, utilities)[0], 0, 1)
 
 
 def _by_corrected_predictions(one: Trained) -> Phi:
-    """Shapley values are linear: those of the replay, plus those of what it errs by."""
+    """Shapley values of the replay plus those of its errors in executed coalitions."""
     settings = replace(one.config.contribution, method="predictions")
     journal, learner = one.journal_of(settings.build()), one.learner
     start = np.asarray(centred(learner.logits(jnp.asarray(journal.start[None])))[0])
@@ -160,7 +160,7 @@ EXECUTIONS = Costs(evaluations=0, final_evaluations=_FEW)
 """The final models of 2 n + 2 executions, whose training comes on top."""
 
 CORRECTED = Costs(evaluations=2, n_bytes=PREDICTIONS, final_evaluations=_FEW)
-"""The same beside predictions."""
+"""The costs of predictions with executions that correct their replay."""
 
 WHOLE_EXECUTIONS = "trainings of the whole federation without some clients"
 
@@ -241,14 +241,14 @@ def method_of(name: str) -> Judged:
     Raises:
         InvalidSetting: there is none.
     """
-    own = ALIASES.get(name, name)
-    if (spaced := own.replace("_", " ")) in BESIDE:
-        own = spaced
-    if own in BESIDE:
-        return BESIDE[own]
-    if own not in REGISTERED:
+    known_as = ALIASES.get(name, name)
+    if (spaced := known_as.replace("_", " ")) in BESIDE:
+        known_as = spaced
+    if known_as in BESIDE:
+        return BESIDE[known_as]
+    if known_as not in REGISTERED:
         raise InvalidSetting(
             refusal("The method", name, names())
             + " Your own is named by its file, as in mine.py:method."
         )
-    return registered(own)
+    return registered(known_as)

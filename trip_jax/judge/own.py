@@ -41,40 +41,42 @@ def judged(text: str) -> Judged:
     file = Path(path)
     require(file.is_file(), f"There is no file {path}: write FILE.py:NAME of your method.")
     found = getattr(_module(file), name, None)
-    own = f"{path}:{name}"
+    place = f"{path}:{name}"
     if found is None:
         raise InvalidSetting(f"{path} defines no {name!r}: name a function or a class of it.")
     label, made_by = f"{file.stem}:{name}", hashlib.sha256(file.read_bytes()).hexdigest()
     if isinstance(found, type):
         require(
             issubclass(found, Method) and all(hasattr(found, one) for one in SAID),
-            f"{own} must be a function of arrays, or a class derived from Method that says its "
+            f"{place} must be a function of arrays, or a class derived from Method that says its "
             f"{', '.join(SAID)}: docs/judge.md has an example of each.",
         )
         judge = of_class(label, found, made_by)
-        return Judged(label, _told(own, judge.phi), judge.costs, judge.sees, made_by)
+        return Judged(label, _guarded(place, judge.phi), judge.costs, judge.sees, made_by)
     require(
         callable(found),
-        f"{own} must be a function or a class, not {type(found).__name__}: name another.",
+        f"{place} must be a function or a class, not {type(found).__name__}: name another.",
     )
-    return of_arrays(label, found, own, made_by)
+    return of_arrays(label, found, place, made_by)
 
 
-def of_arrays(label: str, function: Callable[..., Any], own: str = "", made_by: str = "") -> Judged:
+def of_arrays(
+    label: str, function: Callable[..., Any], place: str = "", made_by: str = ""
+) -> Judged:
     """A function as a method: its parameters name the arrays that it is given.
 
     Args:
-        own: what the user calls it, for messages.
+        place: what the user calls it, for messages.
 
     Raises:
         InvalidSetting: a parameter that names no array.
     """
-    own = own or label
+    place = place or label
     names = []
     for name, one in inspect.signature(function).parameters.items():
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
             raise InvalidSetting(
-                f"{own} takes {one}, which names no array: name those that it needs, of "
+                f"{place} takes {one}, which names no array: name those that it needs, of "
                 f"{', '.join(ARRAYS)}."
             )
         if name in ARRAYS:
@@ -83,13 +85,13 @@ def of_arrays(label: str, function: Callable[..., Any], own: str = "", made_by: 
             close = nearest(name, ARRAYS)
             meant = f"did you mean {close[0]}?" if close else "give the parameter a default."
             raise InvalidSetting(
-                f"{own} asks for {name!r}, but there are {', '.join(ARRAYS)}: {meant}"
+                f"{place} asks for {name!r}, but there are {', '.join(ARRAYS)}: {meant}"
             )
 
     def phi(one: Trained) -> np.ndarray:
         return np.asarray(function(**arrays_of(one, names)))
 
-    return Judged(label, _told(own, phi), costs(names), sees(names), made_by)
+    return Judged(label, _guarded(place, phi), costs(names), sees(names), made_by)
 
 
 def _module(file: Path) -> Any:
@@ -111,18 +113,18 @@ def _module(file: Path) -> Any:
     return module
 
 
-def _told(own: str, phi: Callable[[Trained], np.ndarray]) -> Callable[[Trained], np.ndarray]:
-    """A method whose errors are told in one sentence."""
+def _guarded(place: str, phi: Callable[[Trained], np.ndarray]) -> Callable[[Trained], np.ndarray]:
+    """The same function of a run, any error of which becomes an InvalidSetting."""
 
-    def told(one: Trained) -> np.ndarray:
+    def guarded(one: Trained) -> np.ndarray:
         try:
             return phi(one)
         except InvalidSetting:
             raise
         except Exception as error:
-            raise InvalidSetting(f"{own} fails: {_where(error)}.") from error
+            raise InvalidSetting(f"{place} fails: {_where(error)}.") from error
 
-    return told
+    return guarded
 
 
 def _where(error: BaseException) -> str:

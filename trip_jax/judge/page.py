@@ -18,18 +18,18 @@ from trip_jax.protocol.methods.facts import Costs
 from trip_node.pages.document import WEB
 
 COLUMNS = ("method", "cell", "utility", *(name.replace(" ", "_") for name in JUDGED))
-"""Of the table: a row for each cell and utility."""
+"""The columns of table.csv, which has a row for each cell and utility."""
 
 CITATION = "@misc{trip_jax_judge"
-"""What a citation begins with."""
+"""The first line of the BibTeX entry."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """A verdict with what readers want beside it.
+class VerdictReport:
+    """A verdict with the costs and the comparison that its page and table show.
 
     Attributes:
-        track, seeds: what was asked for.
+        track, seeds: the track and the seeds that were asked for.
         costs, sees, spent: of the method; None where it was computed elsewhere.
     """
 
@@ -135,19 +135,19 @@ def _line(one: Comparison) -> list[str]:
     return [one.rival, one.utility, f"{one.difference:+.3f}", interval, one.outcome]
 
 
-def text(told: Told) -> str:
+def text(report: VerdictReport) -> str:
     """The verdict as it is printed."""
-    one = told.verdict
+    one = report.verdict
     ahead = (f"{a} of {n} nulls by {by}" for by in BY for a, n in (one.ahead_of_nulls(by),))
     parts = [
-        told.title,
-        told.about,
-        _in_columns(told.yardsticks()),
+        report.title,
+        report.about,
+        _in_columns(report.yardsticks()),
         f"Ahead of {' and '.join(ahead)}; {one.corrected(one.nulls)}:",
-        _in_columns(told.against_nulls()),
+        _in_columns(report.against_nulls()),
         f"Beside other methods; {one.corrected(one.rivals)}:",
-        "\n".join(told.against_methods()),
-        told.cost(),
+        "\n".join(report.against_methods()),
+        report.cost(),
     ]
     return "\n\n".join(parts)
 
@@ -161,23 +161,23 @@ def _in_columns(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"  {line}".rstrip() for line in padded)
 
 
-def page(told: Told) -> str:
+def page(report: VerdictReport) -> str:
     """The verdict as an HTML page that loads nothing from elsewhere."""
-    one, style = told.verdict, (WEB / "style.css").read_text(encoding="utf-8")
+    one, style = report.verdict, (WEB / "style.css").read_text(encoding="utf-8")
     ahead = (f"{a} of {n} nulls by {by}" for by in BY for a, n in (one.ahead_of_nulls(by),))
     body = [
         f"<h1>{escape(one.method)}</h1>",
-        *(f"<p>{escape(part)}</p>" for part in (f"{told.title}.", told.about)),
-        _table(told.yardsticks()),
+        *(f"<p>{escape(part)}</p>" for part in (f"{report.title}.", report.about)),
+        _table(report.yardsticks()),
         f"<h2>Ahead of {escape(' and '.join(ahead))}</h2>",
         f"<p>{escape(one.corrected(one.nulls))}. Below 0 it is nearer to the truth.</p>",
-        _table(told.against_nulls()),
+        _table(report.against_nulls()),
         "<h2>Beside other methods</h2>",
         f"<p>{escape(one.corrected(one.rivals))}.</p>",
-        *(f"<p>{escape(line)}</p>" for line in told.against_methods()),
-        _table(told.all_methods(), f"{one.method} (this)"),
+        *(f"<p>{escape(line)}</p>" for line in report.against_methods()),
+        _table(report.all_methods(), f"{one.method} (this)"),
         "<h2>What it costs</h2>",
-        f"<p>{escape(told.cost())}</p>",
+        f"<p>{escape(report.cost())}</p>",
         "<h2>Cite</h2>",
         f"<pre>{escape(bibtex())}</pre>",
     ]
@@ -205,14 +205,14 @@ def _table(lines: Sequence[Sequence[str]], marked: str = "") -> str:
     return f"<table><thead><tr>{columns}</tr></thead>\n<tbody>{chr(10).join(body)}</tbody></table>"
 
 
-def table(told: Told) -> str:
+def table(report: VerdictReport) -> str:
     """The yardsticks of every cell as CSV."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for cell, rows in zip(told.verdict.cells, told.own, strict=True):
+    for cell, rows in zip(report.verdict.cells, report.own, strict=True):
         for utility, row in zip(BY, rows, strict=True):
-            writer.writerow([told.verdict.method, cell.name, utility, *(f"{v:.6g}" for v in row)])
+            writer.writerow([report.verdict.method, cell.name, utility, *(f"{v:.6g}" for v in row)])
     return out.getvalue()
 
 

@@ -22,7 +22,7 @@ COLUMNS = ("cell", "client", "score")
 MODEL = "model"
 
 MOST_BYTES = 2**26
-"""Of a file; scores of all cells take a fraction of it."""
+"""The largest file of scores that is read; those of all cells take a fraction of it."""
 
 SUFFIXES = (".npz", ".csv")
 
@@ -56,15 +56,15 @@ def read_scores(path: Path, cells: Sequence[Cell]) -> list[np.ndarray]:
             f"--reports {path} lacks {len(lacking)} of {len(cells)} cells, {lacking[0]} first: add "
             "them, or choose others by --track and --seeds."
         )
-    told = [
+    arrays = [
         checked(found[one.name], len(one.values), f"Contributions of {one.name} in {path}")
         for one in cells
     ]
-    axes = {one.ndim for one in told}
+    axes = {one.ndim for one in arrays}
     require(
         len(axes) == 1, f"--reports {path} has scores of some cells and phi of others: give one."
     )
-    return told
+    return arrays
 
 
 def _of_npz(path: Path) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ class Spent:
 
 
 def spent(costs: Costs, members: Int[np.ndarray, "T n"], sizes: Sizes) -> Spent:
-    """What a method takes of a run.
+    """The evaluations, gradients and bytes that a method takes for a whole run.
 
     A run evaluates every next model anyhow: where that is all, it is no cost of the method.
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Float32
 
 from trip_jax.judge.cells import DATA, Cell, benchmark
-from trip_jax.judge.work import Said
+from trip_jax.judge.work import Answer
 from trip_jax.judge.yardsticks import JUDGED, judged
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.directory import whole
@@ -36,10 +36,10 @@ def measured(phi: np.ndarray, values: Float[np.ndarray, "n n 3"]) -> Float32[np.
     found = np.full((len(BY), len(LEVELS), len(JUDGED)), np.nan, np.float32)
     for u, utility in enumerate(BY):
         k = UTILITIES.index(utility)
-        own, truth = phi[..., k] if phi.ndim == 3 else phi, values[..., k]
-        if own.ndim == 2:
-            found[u, LEVELS.index(MATRIX)] = judged(own, truth)
-        scores = own.mean(axis=0) if own.ndim == 2 else own
+        of_utility, truth = phi[..., k] if phi.ndim == 3 else phi, values[..., k]
+        if of_utility.ndim == 2:
+            found[u, LEVELS.index(MATRIX)] = judged(of_utility, truth)
+        scores = of_utility.mean(axis=0) if of_utility.ndim == 2 else of_utility
         found[u, LEVELS.index(SCORES)] = judged(scores[None], truth.mean(axis=0)[None])
     return found
 
@@ -82,8 +82,8 @@ class Table:
         values = np.zeros((*shape, len(BY), len(LEVELS), len(JUDGED)), np.float32)
         return cls(benchmark().label, (), cells, values, np.zeros((*shape, 3)))
 
-    def having(self, method: str, cells: Sequence[Cell], said: Sequence[Said]) -> Self:
-        """This table with what a method said of some cells."""
+    def having(self, method: str, cells: Sequence[Cell], said: Sequence[Answer]) -> Self:
+        """This table with the yardsticks and costs of a method in some cells."""
         table = self
         if method not in self.methods:
             nothing = (

@@ -78,10 +78,12 @@ class Trained:
 
     @cached_property
     def simulation(self) -> Simulation:
+        """The federation, made ready at the first use."""
         return self.simulate()
 
     @property
     def learner(self) -> Learner:
+        """The learner of the federation, which trains and evaluates models."""
         return self.simulation.learner
 
     @property
@@ -94,7 +96,7 @@ class Trained:
 
     @cached_property
     def trajectory(self) -> Trajectory:
-        """All rounds of the run."""
+        """What clients had before and after learning in every round of the run."""
         return Trajectory.of(self.simulation)
 
     @property
@@ -104,7 +106,7 @@ class Trained:
 
     @property
     def mixing(self) -> Float[np.ndarray, "T n n"]:
-        """By which weights clients mix; what they report is not worked out for it."""
+        """The mixing matrices [T, n, n] of all rounds, without any report."""
         known = next(iter(self._journals.values()), None)
         return (known or self.journal_of(Silent())).mixing
 

@@ -30,7 +30,7 @@ class Trajectory:
 
     @classmethod
     def of(cls, simulation: Simulation) -> Self:
-        """All rounds of a federation.
+        """Train the federation through all rounds and keep what clients had in each.
 
         Raises:
             Diverged: a model is no longer finite.

@@ -67,32 +67,32 @@ class Verdict:
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds of its cells."""
+        """The seeds of the judged cells, in ascending order."""
         return sorted({one.seed for one in self.cells})
 
     def corrected(self, comparisons: Sequence[Comparison]) -> str:
-        """How intervals of these comparisons are made."""
+        """How the confidence intervals are corrected for several comparisons, in words."""
         given = {"level": LEVEL, "seeds": len(self.seeds), "comparisons": len(comparisons)}
         return CORRECTED.format(**given)
 
     def ahead_of_nulls(self, utility: str) -> tuple[int, int]:
-        """Of how many nulls it is ahead, and how many there are."""
+        """The number of nulls that the method is ahead of, and the number of all nulls."""
         found = [one.outcome == "ahead" for one in self.nulls if one.utility == utility]
         return sum(found), len(found)
 
     def behind(self, utility: str) -> list[str]:
-        """The methods that are nearer than it by more than chance."""
+        """The rivals that are nearer to the truth than the method by more than chance."""
         return [one.rival for one in self.of_outcome("behind", utility)]
 
     def of_outcome(self, outcome: str, utility: str) -> list[Comparison]:
-        """The comparisons with methods that came out so."""
+        """The comparisons with rivals that have this outcome: "ahead", "level" or "behind"."""
         every = (*self.nulls, *self.rivals)
         return [one for one in every if (one.outcome, one.utility) == (outcome, utility)]
 
 
 def verdict(
     method: str,
-    own: Float[np.ndarray, "C U Y"],
+    judged: Float[np.ndarray, "C U Y"],
     cells: Sequence[Cell],
     table: Table,
     level: str,
@@ -100,7 +100,7 @@ def verdict(
     """How near a method is to the truth, beside all methods that were judged in the same cells.
 
     Args:
-        own: its yardsticks in each cell.
+        judged: its yardsticks in each cell.
     """
     seeds = np.array([one.seed for one in cells])
     others = [one for one in table.judged(cells) if one != ALIASES.get(method, method)]
@@ -113,21 +113,21 @@ def verdict(
         count = len(group) * len(BY)
         compared.append(
             [
-                _compared(rival, utility, own[:, u, 0] - rows[:, u, 0], seeds, count)
+                _compared(rival, utility, judged[:, u, 0] - rows[:, u, 0], seeds, count)
                 for rival, rows in ((one, table.of(one, cells, level)) for one in group)
                 for u, utility in enumerate(BY)
             ]
         )
-    by_seed = np.stack([own[seeds == seed].mean(axis=0) for seed in np.unique(seeds)])
+    by_seed = np.stack([judged[seeds == seed].mean(axis=0) for seed in np.unique(seeds)])
     nothing = np.full(by_seed.shape[1:], np.nan)
     spread = by_seed.std(axis=0, ddof=1) if len(by_seed) > 1 else nothing
-    return Verdict(method, cells, level, own.mean(axis=0), spread, *compared)
+    return Verdict(method, cells, level, judged.mean(axis=0), spread, *compared)
 
 
 def _compared(
     rival: str, utility: str, apart: Float[np.ndarray, " C"], seeds: np.ndarray, count: int
 ) -> Comparison:
-    """One of `count` comparisons, by the means of differences over each seed's cells."""
+    """Compare a method with one of `count` rivals by its mean difference for each seed."""
     by_seed = np.array([apart[seeds == seed].mean() for seed in np.unique(seeds)], float)
     by_seed[abs(by_seed) < ROUNDING] = 0
     difference = float(by_seed.mean())

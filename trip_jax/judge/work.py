@@ -27,8 +27,8 @@ from trip_jax.settings.errors import InvalidSetting
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a method said of a cell, and what it took."""
+class Answer:
+    """The contributions that a method computed for a cell, and what that cost."""
 
     phi: np.ndarray  # [n, n, 3], [n, n] or scores [n]
     spent: np.ndarray  # [3], see `Spent`
@@ -42,8 +42,8 @@ def ask(
     fresh: bool = False,
     known: Callable[[Cell, str], np.ndarray | None] = lambda cell, name: None,
     on_cell: Callable[[int, Cell], None] | None = None,
-) -> dict[str, list[Said]]:
-    """What methods say of cells, now or as it was kept.
+) -> dict[str, list[Answer]]:
+    """The contributions by methods for cells, computed now or read from an earlier call.
 
     A cell's run is trained once for all methods that lack it.
 
@@ -58,7 +58,7 @@ def ask(
             truth.
         Interrupted: a signal asked for an end.
     """
-    found: dict[str, list[Said]] = {name: [] for name in methods}
+    found: dict[str, list[Answer]] = {name: [] for name in methods}
     with (
         _emptied(folder, methods),
         locked(folder),
@@ -124,32 +124,32 @@ def _emptied(folder: Path, names: Iterable[str]) -> Iterator[None]:
                 one.rmdir()
 
 
-def _asked(method: Judged, trained: Trained, cell: Cell, known: np.ndarray | None) -> Said:
+def _asked(method: Judged, trained: Trained, cell: Cell, known: np.ndarray | None) -> Answer:
     phi = method.phi(trained) if known is None else known
     phi = checked(phi, len(cell.values), f"Contributions of {cell.name} by {method.name}")
     taken = spent(method.costs, *trained.sizes)
-    return Said(phi, np.array(astuple(taken), np.float64))
+    return Answer(phi, np.array(astuple(taken), np.float64))
 
 
 def _made_by(method: Judged, cell: Cell) -> str:
     """What kept answers depend on, as a hash."""
-    told = [method.name, method.made_by, __version__, benchmark().version, cell.sha256]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    known = [method.name, method.made_by, __version__, benchmark().version, cell.sha256]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
 
-def _read(path: Path, by: str) -> Said | None:
-    """What was kept; None if there is nothing, or something else."""
+def _read(path: Path, by: str) -> Answer | None:
+    """The kept contributions of a cell; None if there are none, or they depend on other inputs."""
     refuse_links([path])
     try:
         with np.load(path, allow_pickle=False) as arrays:
             if str(arrays["by"]) == by:
-                return Said(arrays["phi"], arrays["spent"])
+                return Answer(arrays["phi"], arrays["spent"])
     except (OSError, KeyError, ValueError, EOFError, BadZipFile, zlib.error):
         pass
     return None
 
 
-def _write(path: Path, said: Said, by: str) -> None:
+def _write(path: Path, said: Answer, by: str) -> None:
     path.parent.mkdir(exist_ok=True)
     with whole(path) as unfinished, unfinished.open("wb") as file:
         np.savez(file, allow_pickle=False, by=np.array(by), **vars(said))

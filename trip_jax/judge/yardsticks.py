@@ -69,6 +69,6 @@ def judged(phi: np.ndarray, truth: np.ndarray) -> list[float]:
 
 
 def _over_rows(values: np.ndarray, statistic: Callable[..., Any] = np.mean) -> float:
-    """Over rows; those that are all zero have neither direction nor variation."""
+    """Means over rows of phi; rows of zeros have no direction and no variation."""
     defined = values[np.isfinite(values)]
     return float(statistic(defined)) if len(defined) else float("nan")

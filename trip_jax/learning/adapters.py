@@ -24,7 +24,7 @@ from jax.tree_util import GetAttrKey, keystr
 from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.model import Model, Params
 from trip_jax.settings import above_zero, require
-from trip_jax.settings.declared import integer, told
+from trip_jax.settings.declared import described, integer
 from trip_jax.settings.errors import InvalidSetting
 
 SHOWN = 4
@@ -69,7 +69,7 @@ def lora(
     require(base.frozen is None, "lora takes a model that has no frozen parameters yet.")
     rank = integer("rank", rank, 1)
     alpha = float(rank) if alpha is None else alpha
-    require(isinstance(alpha, int | float), f"alpha must be a number, not {told(alpha)}.")
+    require(isinstance(alpha, int | float), f"alpha must be a number, not {described(alpha)}.")
     above_zero("alpha", alpha)
     for name, value in (("pattern", pattern), ("head", head)):
         _require_pattern(name, value)
@@ -102,7 +102,9 @@ def _sized(
 
 
 def _require_pattern(name: str, value: Any) -> None:
-    require(value is None or isinstance(value, str), f"{name} must be a text, not {told(value)}.")
+    require(
+        value is None or isinstance(value, str), f"{name} must be a text, not {described(value)}."
+    )
     try:
         re.compile(value or "")
     except re.error as error:
@@ -120,7 +122,8 @@ def _dtype(given: Any) -> Any:
         found = None
     require(
         found is not None and jnp.issubdtype(found, jnp.floating),
-        f"dtype must be a type of floating-point numbers, such as bfloat16, not {told(given)}.",
+        "dtype must be a type of floating-point numbers, such as bfloat16, "
+        f"not {described(given)}.",
     )
     return found
 
@@ -301,13 +304,15 @@ def sides(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _is_of_linen(function: Callable[..., Array]) -> bool:
-    """Whether it applies a module of Flax and does nothing else."""
+    """Whether a function of a model was made by `from_flax`, and so only applies a Flax module."""
     return function.__module__ == from_flax.__module__
 
 
 def _is_kernel(path: str, leaf: Any) -> bool:
     """Whether a parameter is a matrix, or is taken for one."""
-    is_vector = leaf.ndim < 2 or path.rpartition("/")[2] == "bias"  # of several heads
+    is_vector = (
+        leaf.ndim < 2 or path.rpartition("/")[2] == "bias"
+    )  # a bias of several heads has two axes
     return not is_vector and jnp.issubdtype(leaf.dtype, jnp.floating)
 
 

@@ -47,7 +47,7 @@ def default_batches(
     they take the least.
 
     Args:
-        model: in shapes.
+        model: the model, of which only shapes are read.
         test_images: all that each model is evaluated on.
     """
     platform = jax.default_backend()

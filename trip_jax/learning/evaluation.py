@@ -42,7 +42,7 @@ def evaluate(
         images, labels: as `ClientData` has them.
         third_utility: see `columns`.
         batch: how many models one `vmap` holds.
-        real: which rows are examples; None: all.
+        real: which rows are examples and no padding; None: all.
     """
     x = as_seen(images)
 
@@ -174,7 +174,7 @@ def smooth_utilities(
     Args:
         batch: examples whose activations are held at once.
         third_utility: a mean over examples, see `columns`.
-        real: which rows are examples; None: all.
+        real: which rows are examples and no padding; None: all.
     """
     n = len(labels)
     if labels.dtype == jnp.float32:

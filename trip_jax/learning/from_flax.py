@@ -15,7 +15,7 @@ from jax import Array
 
 from trip_jax.learning.model import Model
 from trip_jax.settings import require
-from trip_jax.settings.declared import told
+from trip_jax.settings.declared import described
 from trip_jax.settings.errors import InvalidSetting
 
 
@@ -51,7 +51,7 @@ def from_flax(module: nn.Module | Callable[..., Any]) -> Model:
     require(
         callable(module) and not (isinstance(module, type) and issubclass(module, nn.Module)),  # type: ignore[redundant-expr]
         "from_flax takes a Linen module, or a function of nnx.Rngs that makes one of NNX, not "
-        f"{module.__name__ if isinstance(module, type) else told(module)}.",
+        f"{module.__name__ if isinstance(module, type) else described(module)}.",
     )
     return _same_for_equal(_from_nnx, module, _what_it_makes(module))
 
@@ -172,7 +172,7 @@ def _from_nnx(make: Callable[..., Any]) -> Model:
         module = make(nnx.Rngs(key))
         require(
             isinstance(module, nnx.Module),
-            f"from_flax was given a function that makes no module of NNX but {told(module)}.",
+            f"from_flax was given a function that makes no module of NNX but {described(module)}.",
         )
         return module
 

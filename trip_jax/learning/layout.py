@@ -13,7 +13,7 @@ from jax.tree_util import GetAttrKey, keystr, tree_flatten_with_path
 from jaxtyping import Float
 
 from trip_jax.settings import require
-from trip_jax.settings.declared import told
+from trip_jax.settings.declared import described
 from trip_jax.settings.errors import InvalidSetting
 
 MIXED, OWN = "mixed", "own"
@@ -100,7 +100,7 @@ def _listed(paths: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Ordered:
-    """Makes parameters of a vector in which those that are sent stand before those that stay.
+    """Orders a model's parameters in a vector: first those that are sent, then those that stay.
 
     Attributes:
         form: the structure of the parameters.
@@ -118,7 +118,7 @@ class Ordered:
 
     @classmethod
     def of(cls, params: Any, stays: Sequence[bool]) -> "Ordered":
-        """The order for parameters in shapes, of which those leaves stay."""
+        """The order for parameters of these shapes; `stays` says which leaves stay."""
         leaves, form = jax.tree.flatten(params)
         order = sorted(range(len(leaves)), key=lambda k: stays[k])
         n_leaves = len(leaves) - sum(stays)
@@ -132,13 +132,13 @@ class Ordered:
         return jax.tree.unflatten(self.form, [found[k] for k in range(len(found))])
 
     def ravel(self, params: Any) -> Float[Array, " P"]:
-        """The inverse of the call."""
+        """The vector [P] of parameters, from which calling this object makes them again."""
         leaves = jax.tree.leaves(params)
         return jnp.concatenate([leaves[k].ravel() for k in self.order])
 
 
 def unravelling(params: Any) -> Callable[[Array], Any]:
-    """The function that makes parameters of these shapes of a vector."""
+    """The function that turns a vector into parameters of these shapes."""
     found: list[Callable[[Array], Any]] = []
 
     def ravel(params: Any) -> Array:
@@ -164,7 +164,7 @@ def frozen_shapes(frozen: Any, key: Array, examples: Any, sharding: Any = None) 
         require(
             hasattr(leaf, "shape") and hasattr(leaf, "dtype"),
             f"Model.frozen must hold arrays, but frozen{jax.tree_util.keystr(path)} is "
-            f"{told(leaf)}.",
+            f"{described(leaf)}.",
         )
     return jax.tree.map(
         lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=sharding), found

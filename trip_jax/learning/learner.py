@@ -104,7 +104,7 @@ class Learner:
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        """What turns the gradients of a client's minibatches into steps."""
+        """The optimiser, which turns the gradients of a client's minibatches into steps."""
         return self.training.transformation(self.given)
 
     def optimizer_states(self, models: Float[Array, "n P"]) -> dict[str, Array] | None:
@@ -116,7 +116,7 @@ class Learner:
         return jax.vmap(begin)(models) or None if self.training.keeps_state else None
 
     def _trained(self, row: Float[Array, " P"]) -> Any:
-        """What of a model is trained."""
+        """The parameters of a model that are trained, without its statistics."""
         return self.model.model.divided(self.model.unravel(row))[0]
 
     def train(

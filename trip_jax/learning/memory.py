@@ -24,7 +24,7 @@ class PlannedMemory:
         rounds: what rounds take, on a CPU beyond what is held.
         held: on a CPU, what the process holds before its first round, earlier runs included.
         conclusion: likewise, what a method takes when the rounds are over.
-        disk: what it keeps on disk until then.
+        disk: the bytes that the run keeps on disk until then.
         records: what is noted of all rounds, in this process or, where it is large, on disk.
     """
 
@@ -36,6 +36,7 @@ class PlannedMemory:
 
     @property
     def total(self) -> int:
+        """The bytes that the run takes at its peak."""
         noted = self.records if self.held and not self.files_records else 0  # not on a device
         return max(self.rounds, self.conclusion) + self.held + noted
 
@@ -100,7 +101,7 @@ def planned_memory(
         programs: compiled, as `Simulation.compile` gives them.
         models, phi: of a state, which wait; shapes will do.
         records: bytes of what is noted of all rounds.
-        limit: as for `require_least`.
+        limit: the argument `limit` of `require_least`.
         beside: bytes of a state that wait beside models and phi.
         frozen: parameters that are held once, which programs are given; shapes will do.
 

@@ -11,7 +11,7 @@ from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from trip_jax.settings import require
-from trip_jax.settings.declared import told
+from trip_jax.settings.declared import described
 
 AXIS = "device"
 """The name of the axis of a mesh."""
@@ -29,7 +29,7 @@ def mesh_of(devices: Any) -> Mesh:
     listed = isinstance(devices, Sequence | np.ndarray) and len(devices) > 0
     require(
         listed and all(isinstance(device, jax.Device) for device in devices),
-        f"devices must be a list of devices, such as jax.devices()[:2], not {told(devices)}.",
+        f"devices must be a list of devices, such as jax.devices()[:2], not {described(devices)}.",
     )
     return Mesh(np.asarray(devices), (AXIS,))
 

@@ -64,8 +64,10 @@ def auc(log_p: Array, labels: Array, real: Array) -> Array:
         pairs = inside.sum().astype(jnp.float32) * outside.sum()
         return won / jnp.maximum(pairs, 1), pairs > 0
 
-    areas, told = jax.vmap(of_class)(log_p.T, jnp.arange(log_p.shape[1]))
-    return jnp.where(told.any(), jnp.where(told, areas, 0).sum() / jnp.maximum(told.sum(), 1), 0.5)
+    areas, defined = jax.vmap(of_class)(log_p.T, jnp.arange(log_p.shape[1]))
+    return jnp.where(
+        defined.any(), jnp.where(defined, areas, 0).sum() / jnp.maximum(defined.sum(), 1), 0.5
+    )
 
 
 @METRICS("perplexity")
@@ -90,8 +92,8 @@ class OwnMetric:
 
     def __call__(self, log_p: Array, labels: Array, real: Array) -> Array:
         """Raises InvalidSetting if the function gives no number."""
-        told = (real,) if self.takes_real else ()
-        found = jnp.asarray(self.function(log_p, labels, *told))
+        rows = (real,) if self.takes_real else ()
+        found = jnp.asarray(self.function(log_p, labels, *rows))
         require(
             found.shape == () and found.dtype.kind in "fiub",
             f"{self.called} must give one number, not {found.dtype}{list(found.shape)}: return "

@@ -96,7 +96,7 @@ class NormMLP(nn.Module):
 
 
 MODELS: Kinds[Callable[["ModelConfig", Sequence[int], int], Model]] = Kinds("model")
-"""From the settings, the shape of an example and the number of classes, a network."""
+"""Functions that build a network from settings, an example's shape and the number of classes."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,12 +17,12 @@ from trip_jax.learning.model import Params
 from trip_jax.settings import Kinds, Registry
 
 OPTIMIZERS: Kinds[Callable[[Any], optax.GradientTransformation]] = Kinds("training.optimizer")
-"""From the settings of `Training`, the optimiser at the full learning rate."""
+"""Functions that build an optimiser at the full learning rate from the settings `Training`."""
 
 Rate: TypeAlias = Callable[[Float[Array, ""]], Float[Array, ""]]
 
 LEARNING_RATES: Registry[Rate] = Registry("training.schedule")
-"""From the share of a run's local steps that is over, the factor of the learning rate."""
+"""Schedules: the factor of the learning rate, by the share of a run's local steps that is over."""
 
 
 def _penalised(settings: Any, optimizer: optax.GradientTransformation) -> Any:
@@ -34,7 +34,7 @@ def _penalised(settings: Any, optimizer: optax.GradientTransformation) -> Any:
 
 @OPTIMIZERS("sgd", reads=("momentum",))
 def sgd(settings: Any) -> optax.GradientTransformation:
-    """Stochastic gradient descent with momentum."""
+    """SGD: stochastic gradient descent with momentum `training.momentum`."""
     return _penalised(settings, optax.sgd(settings.learning_rate, settings.momentum))
 
 
@@ -58,7 +58,7 @@ def lion(settings: Any) -> optax.GradientTransformation:
 
 @OPTIMIZERS("rmsprop", reads=())
 def rmsprop(settings: Any) -> optax.GradientTransformation:
-    """RMSProp: Tieleman and Hinton, 2012."""
+    """RMSProp (Tieleman and Hinton, 2012), with the settings of `training`."""
     return _penalised(settings, optax.rmsprop(settings.learning_rate))
 
 

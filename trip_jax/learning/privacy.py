@@ -61,8 +61,10 @@ class Guarantee:
 
 @runtime_checkable
 class Mechanism(Protocol):
-    """What leaves clients of their training; a tree whose numbers are traced, so that federations
-    which differ in them alone share programs."""
+    """How clients alter models before they send them.
+
+    It is a tree whose numbers are traced: federations that differ in these alone share programs.
+    """
 
     def __call__(
         self, before: Float[Array, "R P"], trained: Float[Array, "R P"], keys: Key[Array, " R"]
@@ -126,7 +128,7 @@ class NoisyRecords(AsTrained):
     noise: Any  # [] sigma
 
     def record(self, said: Float[Array, "n Q2"], keys: Key[Array, " n"]) -> Float[Array, "n Q2"]:
-        """What clients tell of logits, of their two models in a round, row by row."""
+        """The noised logits that clients send of their two models in a round, row by row."""
 
         def one(said: Float[Array, " Q2"], key: Key[Array, ""]) -> Float[Array, " Q2"]:
             length = jnp.linalg.norm(said)
@@ -176,7 +178,7 @@ class Privacy(Brief):
     # L2 norm that an update, or a record of predictions, has at most
     clip: float = read_by_kind(1.0)
     # standard deviation of what every parameter, or logit, gets, in clips
-    noise: float = read_by_kind(1.0, lambda own: own._told_by_epsilon())
+    noise: float = read_by_kind(1.0, lambda settings: settings._found_by_epsilon())
     # or what all rounds spend, whatever the noise
     epsilon: float | None = read_by_kind(None)
     delta: float = read_by_kind(1e-5)
@@ -192,7 +194,7 @@ class Privacy(Brief):
             )
         require(0 < self.delta < 1, f"privacy.delta must be above 0 and below 1, not {self.delta}.")
 
-    def _told_by_epsilon(self) -> str | None:
+    def _found_by_epsilon(self) -> str | None:
         return f"privacy.epsilon={self.epsilon}, which finds it" if self.epsilon else None
 
     def releases(self, rounds: int, n: int) -> int:

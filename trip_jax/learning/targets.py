@@ -13,7 +13,7 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 from trip_jax.settings import require
-from trip_jax.settings.declared import told
+from trip_jax.settings.declared import described
 
 CLASSES, TOKENS, NUMBERS = "classes", "tokens", "numbers"
 
@@ -24,7 +24,7 @@ class Targets:
 
     Attributes:
         task: `CLASSES`, `TOKENS` or `NUMBERS`.
-        shape: of the label of one example.
+        shape: the shape of the label of one example.
     """
 
     task: str = CLASSES
@@ -32,7 +32,7 @@ class Targets:
 
     @classmethod
     def of(cls, labels: Any) -> "Targets":
-        """Those of labels [N, ...]."""
+        """The targets of a data set whose labels are an array [N, ...]."""
         task = NUMBERS if labels.dtype.kind == "f" else TOKENS if labels.ndim > 1 else CLASSES
         return cls(task, tuple(labels.shape[1:]))
 
@@ -48,7 +48,9 @@ class Targets:
         Returns:
             logits [B, C] or [B, T, C], or numbers in the shape of labels.
         """
-        given = f"{found.dtype}{list(found.shape)}" if isinstance(found, Array) else told(found)
+        given = (
+            f"{found.dtype}{list(found.shape)}" if isinstance(found, Array) else described(found)
+        )
         wanted, wide = self.shape, ""
         if self.task == NUMBERS:
             fits = isinstance(found, Array) and found.shape in (

@@ -41,7 +41,7 @@ class Training(Brief):
     """How clients train in each round."""
 
     rounds: int = 10
-    local_epochs: int = read_unless(1, lambda own: own._counts_steps())
+    local_epochs: int = read_unless(1, lambda settings: settings._counts_steps())
     batch_size: int = 32
     learning_rate: float = 0.01
     momentum: float = read_by_kind(0.9)
@@ -90,7 +90,7 @@ class Training(Brief):
 
     @property
     def stays(self) -> Stays:
-        """What of a model stays a client's own."""
+        """Which parameters of a model stay a client's own and are not sent."""
         return Stays(self.own, self.statistics)
 
     @property
@@ -123,7 +123,7 @@ class Training(Brief):
         return -(-np.asarray(sizes, int) // self.batch_size) * self.local_epochs
 
     def visits(self, sizes: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-        """How many examples they visit in a round."""
+        """How many examples clients with so many examples visit in a round."""
         sizes = np.asarray(sizes, int)
         if self.local_steps is None:
             return sizes * self.local_epochs

@@ -27,6 +27,7 @@ better; mean probability given to the true class, see `columns`."""
 
 
 def accuracy(log_p: Array, labels: Array, true: Array) -> Array:
+    """Whether the most probable class is the true one."""
     return jnp.argmax(log_p, axis=1) == labels
 
 
@@ -36,6 +37,7 @@ def loss(log_p: Array, labels: Array, true: Array) -> Array:
 
 
 def probability(log_p: Array, labels: Array, true: Array) -> Array:
+    """The probability of the true class."""
     return jnp.exp(true)
 
 
@@ -60,12 +62,12 @@ def r2(answers: Array, targets: Array, real: Array) -> Array:
 
 
 def mse(answers: Array, targets: Array, real: Array) -> Array:
-    """The *negative* mean squared error."""
+    """The *negative* mean squared error of each answer, so that more is better."""
     return -jnp.where(real, (answers - targets) ** 2, 0).sum() / real.sum() / targets.shape[1]
 
 
 def mae(answers: Array, targets: Array, real: Array) -> Array:
-    """The *negative* mean absolute error."""
+    """The *negative* mean absolute error of each answer, so that more is better."""
     return -jnp.where(real, jnp.abs(answers - targets), 0).sum() / real.sum() / targets.shape[1]
 
 
@@ -95,12 +97,12 @@ def shown(utility: str) -> str:
 
 
 def is_mean(utility: str) -> bool:
-    """Whether it is a mean over examples, so that it adds up over parts of a test set."""
+    """Whether a utility is a mean over examples, so that it adds up over parts of a test set."""
     return all(name in OF_EXAMPLES for name in terms(utility))
 
 
 def is_of_numbers(utility: str) -> bool:
-    """Whether it is of regression."""
+    """Whether a utility judges numbers (regression) and not classes."""
     return any(name in OF_NUMBERS for name in terms(utility))
 
 

@@ -27,7 +27,7 @@ from trip_jax.settings.idle import Effect, chosen_from, read_by_kind, read_unles
 from trip_jax.settings.names import number_of
 
 LIES: Kinds[Callable[["Adversary", float, bool], Lie]] = Kinds("adversary.kind")
-"""From the settings, C1's threshold, and whether contributions are divided by m."""
+"""Functions that build a lie from settings, C1's threshold, and whether psi is divided by m."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,9 +39,9 @@ class Adversary(Brief):
 
     kind: str = chosen_from(LIES, "none")
     # of the clients, drawn by seed
-    fraction: float = read_unless(0.2, lambda own: own._nobody() or own._listed())
+    fraction: float = read_unless(0.2, lambda settings: settings._nobody() or settings._listed())
     # or these clients, by number or name, whatever the fraction
-    clients: tuple[int | str, ...] = read_unless((), lambda own: own._nobody())
+    clients: tuple[int | str, ...] = read_unless((), lambda settings: settings._nobody())
     # D1: what the fake model is
     fake: str = chosen_from(FAKES, "reinitialised", Effect(by_kind=True))
     # D2: added to the liar's own entry (divided by m under "efficient")
@@ -162,15 +162,15 @@ class FalsePredictions(Honest):
 
     def say(self, true: Said, this_round: Round, learner: Learner, tolerance: float) -> Said:
         labels, lying = learner.data.test_labels, this_round.lying
-        told = self.logits, tolerance, self.victim
-        known = claims.known(this_round, labels, true.trained.shape[1] // len(labels), *told)
+        options = self.logits, tolerance, self.victim
+        known = claims.known(this_round, labels, true.trained.shape[1] // len(labels), *options)
         claimed = claims.of_liars(CLAIMS[self.claim](true, known), true, lying)
         return claims.confirmed(claimed, lying) if self.collude else claimed
 
 
 @dataclass(frozen=True)
 class Both(Lie):
-    """One lie about models, another about contributions."""
+    """Liars lie about models by one lie and about contributions by another."""
 
     models: Lie
     reports: Lie
@@ -188,7 +188,7 @@ class Both(Lie):
 
 @dataclass(frozen=True)
 class Garbage(Lie):
-    """All that liars send and report is no number, also in slots that no member has.
+    """Liars send and report NaN, also in slots that no member has.
 
     Their models after training are as they were; they are marked as unsent.
     """
@@ -286,7 +286,7 @@ def drawn_liars(
 
     Args:
         setting: the name of the share, for the message.
-        mend: what the message asks for.
+        mend: what the message asks the user to do.
 
     Raises:
         InvalidSetting: the share is above 0, but is less than one client.

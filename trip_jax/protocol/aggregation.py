@@ -43,7 +43,7 @@ class Rule(Protocol):
         A model of weight 0 has no part in a mixture.
         """
 
-    def traced(self, here: Neighbourhoods) -> Float[Array, "n M"]:
+    def traced(self, nearby: Neighbourhoods) -> Float[Array, "n M"]:
         """The weights by which contributions are inherited (Eq. 3)."""
 
 
@@ -56,8 +56,8 @@ class WeightedMean:
     ) -> Float[Array, "*K P"]:
         return matmul(weights, models)
 
-    def traced(self, here: Neighbourhoods) -> Float[Array, "n M"]:
-        return here.weights
+    def traced(self, nearby: Neighbourhoods) -> Float[Array, "n M"]:
+        return nearby.weights
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ AnyRule: TypeAlias = Rule | Robust
 """A rule whose weights are given, or one that finds its own."""
 
 AGGREGATIONS: Kinds[Callable[["Aggregation"], AnyRule]] = Kinds("aggregation.kind")
-"""From the settings, a rule."""
+"""Functions that build an aggregation rule from the settings."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -138,7 +138,7 @@ def mixed(
 def aggregate(
     mix: AnyRule,
     trained: Float[Array, "R P"],
-    here: Neighbourhoods,
+    nearby: Neighbourhoods,
     own: Float[Array, "n P"] | None = None,
 ) -> Float[Array, "n P"]:
     """theta_i^(t+1): every client's mixture of its neighbourhood's models (Eq. 2).
@@ -150,15 +150,15 @@ def aggregate(
 
     def mixture(client: tuple[Array, Array, Array]) -> Array:
         i, shares, rows = client
-        return mixed(mix, shares, members_models(i, rows, trained, own), rows == i, here.t)
+        return mixed(mix, shares, members_models(i, rows, trained, own), rows == i, nearby.t)
 
-    return lax.map(mixture, (jnp.arange(len(here.members)), here.shares, here.rows))
+    return lax.map(mixture, (jnp.arange(len(nearby.members)), nearby.shares, nearby.rows))
 
 
 def inherited_weights(
     mix: AnyRule,
     trained: Float[Array, "R P"],
-    here: Neighbourhoods,
+    nearby: Neighbourhoods,
     own: Float[Array, "n P"] | None = None,
 ) -> Float[Array, "n M"]:
     """The weights by which contributions are inherited (Eq. 3); arguments as for `aggregate`.
@@ -166,14 +166,14 @@ def inherited_weights(
     Those of a robust rule are the shares that models have in the mixture.
     """
     if not isinstance(mix, Robust):
-        return mix.traced(here)
+        return mix.traced(nearby)
 
     def shares_of(client: tuple[Array, Array, Array]) -> Array:
         i, shares, rows = client
-        near = Near(shares, members_models(i, rows, trained, own), rows == i, here.t)
+        near = Near(shares, members_models(i, rows, trained, own), rows == i, nearby.t)
         return mix.shares(near).mean(axis=1)
 
-    return lax.map(shares_of, (jnp.arange(len(here.members)), here.shares, here.rows))
+    return lax.map(shares_of, (jnp.arange(len(nearby.members)), nearby.shares, nearby.rows))
 
 
 def members_models(

@@ -43,8 +43,8 @@ class Attack(Lie):
 
         Args:
             before, trained: the models of all clients, theirs too.
-            honest: who sends and does not lie.
-            keys: of the round.
+            honest: the clients that send and do not lie.
+            keys: the random keys of the clients in the round.
         """
 
     def sent(

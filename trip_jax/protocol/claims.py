@@ -32,14 +32,14 @@ class Said:
 
 @struct.dataclass
 class Known:
-    """What liars know beside what all models say."""
+    """What liars know beside all clients' predictions."""
 
     right: Array  # [Q] the true classes, 1 each, centred
     mixing: Array  # [n, n] by which models are mixed
     lying: Array  # [n] bool
     victim: int  # whom they sabotage
-    size: float  # by how many logits they lie
-    tolerance: float  # of the check by receivers
+    size: float  # how many logits they add or take away
+    tolerance: float  # the tolerance of the check by receivers
 
 
 Claim = Callable[[Said, Known], Said]
@@ -51,7 +51,7 @@ CLAIMS: Kinds[Claim] = Kinds("adversary.claim")
 def known(
     here: Round, labels: Array, n_classes: int, size: float, tolerance: float, victim: int
 ) -> Known:
-    """What liars know in a round."""
+    """What liars know in a round, as the arrays that claims take."""
     nearby = here.neighbourhoods
     n, right = here.n_clients, labels[:, None] == jnp.arange(n_classes)
     mixing = jnp.zeros((n, n)).at[here.numbers[:, None], nearby.members].add(nearby.shares)
@@ -61,19 +61,19 @@ def known(
 
 @CLAIMS("praise", reads=("logits", "collude"))
 def praise(true: Said, known: Known) -> Said:
-    """Training taught the liar's model more: logits of true classes are higher after it."""
+    """Raises the logits of true classes of the liar's trained model."""
     return _with(true, trained=true.trained + known.size * known.right)
 
 
 @CLAIMS("modest", reads=("logits",))
 def modest(true: Said, known: Known) -> Said:
-    """The liar's next model knows less, so that its next training seems to teach it more."""
+    """Lowers the true classes' logits of the liar's next model, so that training adds more."""
     return _with(true, following=true.following - known.size * known.right)
 
 
 @CLAIMS("evasive", reads=("logits", "defence.tolerance"))
 def evasive(true: Said, known: Known) -> Said:
-    """As modest as the check by receivers lets pass, and by no more logits than `modest`."""
+    """Claims like `modest`, by as much as the check by receivers lets pass."""
     mixed, spread = mixture(true.trained, known.mixing)
     apart = true.following - mixed
     bound = known.tolerance**2 * spread
@@ -87,7 +87,7 @@ def evasive(true: Said, known: Known) -> Said:
 
 @CLAIMS("sabotage", reads=("logits", "victim"))
 def sabotage(true: Said, known: Known) -> Said:
-    """What liars received of a victim, and got by mixing it, knows less of the true classes."""
+    """Lowers the true classes' logits of a victim's model and of mixtures with it."""
     share = known.mixing[:, known.victim, None]
     harm = known.size * known.right
     return _with(
@@ -98,20 +98,20 @@ def sabotage(true: Said, known: Known) -> Said:
 
 
 def mixture(trained: Array, mixing: Array) -> tuple[Array, Array]:
-    """What mixed logits are [n, Q], and the spread of the mixed [n] around them."""
+    """Mixtures of logits [n, Q], and the variance of the mixed logits around each [n]."""
     mixed = matmul(mixing, trained)
     square = matmul(mixing, (trained**2).sum(axis=1))
     return mixed, (square - (mixed**2).sum(axis=1)).clip(0)
 
 
 def confirmed(claimed: Said, lying: Array) -> Said:
-    """Claims that liars, as receivers, confirm of each other."""
+    """The claims where liars, as receivers of each other's models, confirm them."""
     received = jnp.where(lying[:, None], claimed.trained, claimed.received)
     return _with(claimed, received=received)
 
 
 def of_liars(claimed: Said, true: Said, lying: Array) -> Said:
-    """The claims of liars beside the truth of all others."""
+    """The claims of liars, and the true predictions of all other clients."""
     rows = lying[:, None]
     return Said(
         jnp.where(rows, claimed.trained, true.trained),

@@ -53,6 +53,7 @@ class Compressed(Channel):
 
     @property
     def plain_learning(self) -> bool:
+        """Whether models after training are sent without compression."""
         return not self.learning
 
     @property
@@ -99,7 +100,7 @@ class Compressed(Channel):
 class TopK:
     """Sends the entries of largest absolute value, with their places."""
 
-    share: float  # of all entries, that is sent
+    share: float  # the share of all entries that is sent
 
     def __call__(self, vector, key, model):
         _, places = lax.top_k(jnp.abs(vector), _count(self.share, model))
@@ -117,7 +118,7 @@ class RandomK:
     to the share of itself on average. With it, what was left out is sent later.
     """
 
-    share: float  # of all entries, that is sent
+    share: float  # the share of all entries that is sent
 
     def __call__(self, vector, key, model):
         _, places = lax.top_k(jax.random.uniform(key, vector.shape), _count(self.share, model))
@@ -134,7 +135,7 @@ class Quantised:
     Entries are rounded up or down at random, without bias (Alistarh et al., QSGD, NeurIPS 2017).
     """
 
-    bits: int  # of an entry
+    bits: int  # bits of each entry
 
     def __call__(self, vector, key, model):
         levels = 2 ** (self.bits - 1) - 1
@@ -153,7 +154,7 @@ class Quantised:
 class LowRank:
     """Sends each kernel as the nearest matrix of low rank, unless plain it takes fewer bytes."""
 
-    rank: int  # of a kernel that is sent
+    rank: int  # the rank of the matrices that are sent
 
     def __call__(self, vector, key, model):
         def nearest(kernel: Array) -> Array:

@@ -1,4 +1,4 @@
-"""How clients tell what their neighbours brought them: the settings, and the registered methods."""
+"""The settings of `contribution`, and the registered methods that compute contributions."""
 
 from dataclasses import dataclass
 
@@ -68,7 +68,7 @@ class Contribution(Brief):
     semivalue: str = read_by_kind("shapley")
     estimator: str = read_by_kind("auto")
     # a neighbourhood and round; more coalitions than these are sampled
-    budget: int = read_by_kind(1024, lambda own: own._all_enumerated())
+    budget: int = read_by_kind(1024, lambda settings: settings._all_enumerated())
     method: str = chosen_from(METHODS, TRIP)
     max_coalitions: int = execution(2**20)  # a round, over all clients
     coalition_batch: int | None = execution(None)  # evaluated in one vmap; None: by backend

@@ -112,7 +112,7 @@ def trace(
         InvalidSetting: reports that are not those of n clients in every round.
     """
     n = integer("n", n, 1)
-    if not isinstance(reports, NodeReports):  # of a table, by `trip_jax.coordinate`
+    if not isinstance(reports, NodeReports):  # reports of a simulation, not of a table
         instance("reports", reports, Reports, "tj.Reports has a field [T, A] for each column")
     instance("defence", defence, Defence, "give tj.Defence(...), such as tj.Defence(c2=True)")
     return _trace(require_reports(reports, n), n, defence)

@@ -126,12 +126,12 @@ class Defence(Brief):
         """
         known = CALIBRATED.get((value, utility, normalization))
         unlike = "semivalue" if value in SEMIVALUES else "method", value
-        setting, told = ("utility", utility) if value == "shapley" else unlike
+        setting, value = ("utility", utility) if value == "shapley" else unlike
         require(
             not self.c2 or known is not None or None not in (self.penalty, self.distance),
             "defence.penalty and defence.distance are calibrated for Shapley values of accuracy, "
             "loss and probability: set both to use defence.c2 with "
-            f"contribution.{setting}={told}.",
+            f"contribution.{setting}={value}.",
         )
         penalty, distance = known or (None, None)
         return replace(

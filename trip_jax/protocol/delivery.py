@@ -48,7 +48,7 @@ class Delivery:
         return models if self.kept is None else self.kept.after(models)
 
     def inbox(self, accept: Filter, learner: Learner) -> Inbox:
-        """What clients can evaluate: messages that are finite and that the filter C1 accepts."""
+        """The models that clients can evaluate: finite ones that the filter C1 accepts."""
         sent, readable = self.sent.readable()
         unread = self.this_round.neighbourhoods.lost(~readable)
         filtered = unread | ~accept(self.own, sent, self.this_round, learner)

@@ -19,7 +19,7 @@ from trip_jax.settings.idle import chosen_from, read_by_kind
 from trip_jax.settings.renamed import renamed
 
 CHANNELS: Kinds[Callable[["ChannelConfig"], Channel]] = Kinds("channel.kind")
-"""From the settings, the channel that carries models."""
+"""Functions that build the channel, which carries models, from the settings."""
 
 OF_COMPRESSION = ("error_feedback", "learning")
 """What every channel reads that compresses models."""

@@ -104,9 +104,9 @@ def sent(
     No client sends a report back to its parent.
 
     Args:
-        hop, parent: of `flood`.
+        hop, parent: the results of `flood`.
         offered: the links over which a source that has a report would send it.
-        hops: as in `flood`.
+        hops: the argument `hops` of `flood`.
     """
     limit = NEVER if hops is None else hops
     back = parent[links.source] == links.target[:, None]

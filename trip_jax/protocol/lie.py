@@ -1,4 +1,4 @@
-"""What a kind of liar is."""
+"""The base class of lies, which say what liars send, report and train on."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -48,7 +48,7 @@ class Messages:
 
 @struct.dataclass
 class Kept:
-    """What of models stays their owners' and is neither sent nor mixed, see `FlatModel.own`.
+    """The parameters that clients keep: they are neither sent nor mixed (see `FlatModel.own`).
 
     In Eq. 5 it is of training if the owner belongs to the coalition, and else from before.
     """
@@ -58,7 +58,7 @@ class Kept:
 
     @staticmethod
     def of(model: FlatModel, before: Array, trained: Array) -> "Kept | None":
-        """That of models [n, P]; None where everything is sent."""
+        """The kept parameters of models [n, P]; None where all parameters are sent."""
         earlier, later = model.own(before), model.own(trained)
         return None if earlier is None or later is None else Kept(earlier, later)
 

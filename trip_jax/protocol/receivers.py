@@ -27,14 +27,14 @@ NUMBERS = 16
 """Projections that a receiver sends of a model."""
 
 ROUNDING = 2**-8
-"""By which part of their length projections of one record differ at most between machines."""
+"""The largest relative difference of one record's projections between machines."""
 
 PROJECTING = 3
 """The number of keys, as `Round.keys_beside` takes it, by which a round's projections are drawn."""
 
 
 class Check(ABC):
-    """What a coordinator takes for the predictions of a round; hashable.
+    """A check of clients' claims, which gives the predictions that the coordinator uses; hashable.
 
     Attributes:
         tolerance: of next models, see attribution/confirmed.py; liars know it, too.
@@ -50,12 +50,12 @@ class Check(ABC):
     def __call__(
         self, claimed: Said, trained: Float[Array, "n Q"], here: Round, unsent: Bool[Array, " n"]
     ) -> Float[Array, "n Q"]:
-        """The logits of models after training that are taken; NaN of a model that nobody received.
+        """The logits of trained models that are used; NaN where nobody received a model.
 
         Args:
             claimed: what clients say, and what liars say as receivers.
             trained: the logits of models as they were received.
-            unsent: whose models did not arrive.
+            unsent: the clients whose models did not arrive.
         """
 
 
@@ -111,12 +111,12 @@ class ByReceivers(Check):
 
 
 def alike(one: Float[Array, "n R"], other: Float[Array, "n R"]) -> Bool[Array, " n"]:
-    """Whether projections are those of one record, but for rounding."""
+    """Whether two sets of projections are of the same records, up to rounding."""
     apart = jnp.linalg.norm(one - other, axis=1)
     return apart <= ROUNDING * jnp.linalg.norm(other, axis=1)
 
 
 def in_float16(logits: Array) -> Array:
-    """Logits as records hold them."""
+    """Logits rounded to float16, as records of predictions hold them."""
     largest = jnp.finfo(jnp.float16).max
     return jnp.clip(logits, -largest, largest).astype(jnp.float16).astype(jnp.float32)

@@ -15,7 +15,7 @@ from trip_jax.settings.renamed import renamed
 from trip_jax.topology import Topology
 
 PROTOCOLS: Kinds[Callable[["ProtocolConfig"], Broadcast | None]] = Kinds("protocol.kind")
-"""From the settings, what clients find without a coordinator; None: there is one."""
+"""Functions that build the broadcast of reports from settings, or None for a coordinator."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,7 +31,7 @@ class ProtocolConfig(Brief):
     liars: float = read_by_kind(0.0)
     # of liars
     behaviour: str = chosen_from(
-        BEHAVIOURS, "withhold", Effect(by_kind=True, otherwise=lambda own: own._honest())
+        BEHAVIOURS, "withhold", Effect(by_kind=True, otherwise=lambda settings: settings._honest())
     )
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class ProtocolConfig(Brief):
         return None if self.liars else "protocol.liars=0"
 
     def build(self) -> Broadcast | None:
-        """How clients do without a coordinator; None: there is a coordinator."""
+        """The broadcast of reports that replaces the coordinator; None: there is a coordinator."""
         return PROTOCOLS[self.kind](self)
 
 

@@ -62,15 +62,15 @@ def divide(timetable: Timetable, n_devices: int) -> Shards:
     weights: Any = mask.astype(np.float32)
     lying: Any = np.zeros((n_devices, n_graphs, traffic.n_rows), bool)
     for d, numbers in enumerate(clients):
-        own = numbers[numbers < n]
+        held = numbers[numbers < n]
         for g in range(n_graphs):
             who, rows = traffic.messages(d, g)
             row_of = np.zeros(n, np.int32)
             row_of[who] = rows
             lying[d, g, rows] = lies[who]
-            members[d, g, : len(own)] = row_of[graphs.members[g, own]]
-            mask[d, g, : len(own)] = graphs.mask[g, own]
-            weights[d, g, : len(own)] = graphs.weights[g, own]
+            members[d, g, : len(held)] = row_of[graphs.members[g, held]]
+            mask[d, g, : len(held)] = graphs.mask[g, held]
+            weights[d, g, : len(held)] = graphs.weights[g, held]
 
     present = timetable.topology.present
     if present is not None:
@@ -145,8 +145,8 @@ class _Traffic:
         self, d: int, members: Int[np.ndarray, "n M"], owner: Int[np.ndarray, " n"]
     ) -> list[Int[np.ndarray, " H"]]:
         """The clients of each device whose messages device d needs."""
-        own = self.clients[d][self.clients[d] < self._n]
-        needed = np.unique(members[own])
+        clients = self.clients[d][self.clients[d] < self._n]
+        needed = np.unique(members[clients])
         return [
             needed[(owner[needed] == other) & (other != d)] for other in range(len(self.clients))
         ]

@@ -80,7 +80,7 @@ class Learned:
 
 @struct.dataclass
 class Contributions:
-    """What a method finds in a round, by slot."""
+    """The contributions that a method computes in a round, by slot, and the models' utility."""
 
     lcv: Array  # [n, M, 3] psi^(i,t) for every utility
     lcv_standard_error: Array  # [n, M, 3] 0 where lcv is exact

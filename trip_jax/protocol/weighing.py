@@ -71,7 +71,7 @@ class ByPhi(Weighing):
         """The round with weights that follow the credit c_ij of members."""
         nearby = scheduled.neighbourhoods
         largest = jnp.where(nearby.mask, credit, -jnp.inf).max(axis=1, keepdims=True)
-        known = largest > 0  # else nobody has contributed anything yet
+        known = largest > 0  # false while nobody has contributed anything
         relative = jnp.maximum(credit / jnp.where(known, largest, 1), self.floor)
         factor = jnp.where(known, relative, 1) ** self.beta
         weights = jnp.where(nearby.mask, nearby.weights * factor, 0)
@@ -83,7 +83,7 @@ class ByPhi(Weighing):
 
 @dataclass(frozen=True)
 class ByOwn(ByPhi):
-    """Weights follow the contributions of members that the client found itself."""
+    """Weights follow the contributions of members as the client itself computed them."""
 
     memory: float  # the part of the moving average that stays in a round
 
@@ -111,7 +111,7 @@ class ByOwn(ByPhi):
 
 
 WEIGHINGS: Kinds[Callable[["Trust"], Weighing]] = Kinds("trust.kind")
-"""From the settings, the rule that makes mixing weights of contributions."""
+"""Functions that build the rule for mixing weights from the settings."""
 
 
 @dataclass(frozen=True, repr=False)

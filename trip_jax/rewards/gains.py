@@ -24,6 +24,7 @@ class Gains:
 
     @property
     def each(self) -> Float[np.ndarray, " n"]:
+        """What collaboration adds to the accuracy of each client's model [n]."""
         return np.asarray(self.together - self.alone)
 
     @property

@@ -20,7 +20,7 @@ from trip_jax.protocol.methods.facts import GAIN
 from trip_jax.runs.checkpoints import Checkpoints
 from trip_jax.runs.directory import write_results
 from trip_jax.runs.executions import executed
-from trip_jax.runs.meaning import units
+from trip_jax.runs.meaning import unit_symbol
 from trip_jax.runs.provenance import json_hash
 from trip_jax.runs.reading import Run, load_run
 from trip_jax.runs.resume import depends_on
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import xarray
 
 TRUTH_FOLDERS = FINISHED, CHUNK = "truth", "truth.chunk"
-"""Where executions, and the chunk begun, are kept until all are finished."""
+"""The folders in which finished executions and the running chunk are kept."""
 
 WITHOUT_INFLUENCE = ("contribution.", "defence.", "protocol.", "keep_phi")
 """Settings, or how their names begin, that change what is told of a run and not what it learns."""
@@ -51,7 +51,7 @@ class HeldTruth:
 
     def added_to(self, data: "xarray.Dataset") -> "xarray.Dataset":
         """results.nc with the variables that `OfTruth` declares."""
-        unit = units(str(data.attrs["contribution_utility"]), GAIN)
+        unit = unit_symbol(str(data.attrs["contribution_utility"]), GAIN)
         declared = [one for one in VARIABLES if isinstance(one, OfTruth)]
         words = {"unit of gain": unit}
         return data.assign({one.name: one.named(one.of(self), words) for one in declared})
@@ -74,8 +74,8 @@ def hold_against_truth(
         for name, value in about["settings"].items()
         if name == "contribution.utility" or not name.startswith(WITHOUT_INFLUENCE)
     }
-    told = {name: value for name, value in asdict(config.truth).items() if value is not None}
-    about["settings"] |= {f"truth.{name}": value for name, value in told.items()}
+    settings = {name: value for name, value in asdict(config.truth).items() if value is not None}
+    about["settings"] |= {f"truth.{name}": value for name, value in settings.items()}
     key = json_hash([about, __version__])
     finished = Checkpoints(folder / FINISHED, about, keep=1)
     held = _of_another_job(folder, key)
@@ -94,7 +94,7 @@ def hold_against_truth(
             truth.values[..., at], truth.standard_error[..., at], len(truth.inside), seconds
         )
     data = held.added_to(run.data)
-    summary = run.summary | {"truth": told | _compared(data) | _kept_of(held) | {"key": key}}
+    summary = run.summary | {"truth": settings | _compared(data) | _kept_of(held) | {"key": key}}
     if "config" in summary:
         summary["config"] |= {"truth": asdict(config.truth)}
     write_results(folder, data, summary, config.drawing)
@@ -149,6 +149,6 @@ def _of_another_job(folder: Path, key: str) -> HeldTruth | None:
 
 
 def _read(run: Run) -> HeldTruth:
-    told = run.summary["truth"]
+    summary = run.summary["truth"]
     values, errors = (run.data[name].values for name in ("truth", "truth_error"))
-    return HeldTruth(values, errors, told["executions"], told["seconds"])
+    return HeldTruth(values, errors, summary["executions"], summary["seconds"])

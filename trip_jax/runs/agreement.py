@@ -1,4 +1,4 @@
-"""What clients found without a coordinator, as the terminal, and summary.json say it."""
+"""How far clients agree on phi without a coordinator, for the terminal and summary.json."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,10 +25,10 @@ def summarised(outcome: Outcome) -> dict[str, Any]:
 
 
 def in_words(summary: Mapping[str, Any]) -> str:
-    """What a run says at its end.
+    """The agreement of clients in a line of text, for the end of a run.
 
     Args:
-        summary: as `summarised`.
+        summary: the result of `summarised`.
     """
     return (
         f"without a coordinator {100 * summary['agree']:.0f} % of honest clients have the same "

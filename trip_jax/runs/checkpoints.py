@@ -72,7 +72,7 @@ class Checkpoints:
             with _on_disk(unfinished / _MANIFEST) as file:
                 manifest = _manifest(self._about, none, unfinished, {"schema": SCHEMA})
                 file.write(json.dumps(manifest).encode())
-            remove(path)  # of the same step, but damaged
+            remove(path)  # a damaged checkpoint of the same step
             unfinished.rename(path)
         except OSError as error:
             remove(unfinished)  # it takes space
@@ -88,7 +88,7 @@ class Checkpoints:
     def newest(
         self, fits: Callable[[Arrays], bool] = lambda _: True
     ) -> tuple[Arrays | None, list[int]]:
-        """The newest that is whole, and the steps of newer ones that are not.
+        """The newest undamaged checkpoint, and the steps of newer ones that are damaged.
 
         Args:
             fits: whether arrays are of the names, types and shapes that the computation has.
@@ -119,7 +119,7 @@ class Checkpoints:
         return None, damaged
 
     def remove(self) -> None:
-        """Remove all of them, and their directory if nothing else is in it."""
+        """Remove all checkpoints, and their directory if nothing else is in it."""
         remove_checkpoints(self.folder)
 
     def _steps(self) -> list[int]:
@@ -142,7 +142,7 @@ class Checkpoints:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether it is a folder as a checkpoint is: by its name, and by what is in it."""
+    """Whether a folder is a checkpoint, by its name and by the files in it."""
     if not _NAME.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
         return False
     return all(
@@ -214,7 +214,7 @@ def refuse_changes(folder: Path, then: dict[str, Any], now: dict[str, Any]) -> N
 def _manifest(
     about: dict[str, Any], none: list[str], path: Path, schema: dict[str, Any]
 ) -> dict[str, Any]:
-    """What a checkpoint is about, what in it is None, and the hashes of its arrays and of this.
+    """The manifest of a checkpoint: its subject, its fields that are None, and its hashes.
 
     Args:
         schema: its form, by the name "schema"; empty in checkpoints of version 0.1.0.

@@ -15,7 +15,7 @@ from trip_jax.topology import Topology
 
 
 def _sent(topology: Topology, rounds: int) -> int | None:
-    """Messages of schedule=events, mixed once, several times or never; None: rounds tell it.
+    """The number of messages sent under schedule=events; None under other schedules.
 
     A client sends to all who mix anything of it in the run.
     """
@@ -52,7 +52,7 @@ def costs(result: Result) -> dict[str, Any]:
     received = int((members - 1).sum()) if sent is None else sent
     method = result.contribution.build()
     before = received if method.sends_before else 0
-    told = before + (n * rounds if sees_models(method) else 0)
+    to_contribute = before + (n * rounds if sees_models(method) else 0)
     predictions = 0
     if isinstance(method, WholeRun) and method.keeps_updates and not sees_models(method):
         predictions = method.bytes_kept * math.prod(result.records.kept.shape)
@@ -64,10 +64,10 @@ def costs(result: Result) -> dict[str, Any]:
     evaluate = timing.evaluation / timing.coalitions
     evaluations = (before + timing.coalitions) / (n * rounds)
     return {
-        "models_sent": {"learning": received, "contributions": told},
+        "models_sent": {"learning": received, "contributions": to_contribute},
         "bytes_sent": {
             "learning": received * to_learn,
-            "contributions": told * to_tell + predictions,
+            "contributions": to_contribute * to_tell + predictions,
             "reports": 0 if silent else _of_reports(result, members),
         },
         "coalitions_evaluated": timing.coalitions,

@@ -7,8 +7,8 @@ import numpy as np
 
 from trip_jax.data.partition import Partition
 from trip_jax.learning.utilities import shown
-from trip_jax.runs.meaning import OWN, TEST, about, about_method, method, reported_by, units
-from trip_jax.runs.told_by import ToldBy
+from trip_jax.runs.meaning import OWN, TEST, about, about_method, method, reported_by, unit_symbol
+from trip_jax.runs.method_of_run import MethodOfRun
 from trip_jax.runs.variables import COORDINATES, VARIABLES
 from trip_jax.runs.view import ResultView, local
 from trip_jax.simulation.history import Result
@@ -27,18 +27,18 @@ def to_dataset(result: Result, federation: Partition, title: str) -> "xarray.Dat
     """A result as the labelled arrays that `VARIABLES` declares; slots follow `members`."""
     import xarray
 
-    told = ToldBy.of(result)
+    method = MethodOfRun.of(result)
     data = xarray.Dataset(
         attrs={
             "title": title,
             "contribution_utility": shown(result.contribution.utility),
-            "contribution_method": told.name,
-            "normalization": told.normalization,
-            "semivalue": told.semivalue,
+            "contribution_method": method.name,
+            "normalization": method.normalization,
+            "semivalue": method.semivalue,
             "version": version("trip-jax"),
             "schema": SCHEMA,
         }
-        | told.about.attributes(),
+        | method.about.attributes(),
     )
     view = ResultView(result, federation, data)
     for where, declared in ((data.coords, COORDINATES), (data, VARIABLES)):
@@ -68,8 +68,8 @@ def lcv_by_contributor(data: "xarray.Dataset", utility: str | None = None) -> "x
     import xarray
 
     utility = utility or str(data.attrs["contribution_utility"])
-    told_by = reported_by(data.attrs)
-    unit = about(data.attrs).unit if told_by == method(data.attrs) else about_method(told_by).unit
+    reporter = reported_by(data.attrs)
+    unit = about(data.attrs).unit if reporter == method(data.attrs) else about_method(reporter).unit
     lcv = data["lcv"].sel(utility=utility).values
     graphs = data["graph_of_round"].values
     t, i, slot = np.nonzero(data["mask"].values[graphs])
@@ -82,7 +82,7 @@ def lcv_by_contributor(data: "xarray.Dataset", utility: str | None = None) -> "x
         coords={name: data[name] for name in ("round", "client", "contributor")},
         name="lcv_by_contributor",
         attrs={
-            "long_name": f"{local(told_by)} in {utility}, before any lie",
-            "units": units(utility, unit),
+            "long_name": f"{local(reporter)} in {utility}, before any lie",
+            "units": unit_symbol(utility, unit),
         },
     )

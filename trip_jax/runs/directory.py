@@ -99,9 +99,9 @@ def save_run(
                 raise InvalidSetting(
                     f"{folder} holds {name} already: choose another directory, or remove it."
                 )
-        told = federation_settings(result) | {"seed": about["seed"]} | dict(settings or {})
-        about = {"settings": told, **about}
-        return _write(folder, result, federation, title, told, about, drawing)
+        settings = federation_settings(result) | {"seed": about["seed"]} | dict(settings or {})
+        about = {"settings": settings, **about}
+        return _write(folder, result, federation, title, settings, about, drawing)
 
 
 def write_run(
@@ -153,14 +153,14 @@ def write_results(
     """Write results.nc, summary.json, figures and report, over those of an earlier part of a run.
 
     Args:
-        data, summary: what the first two hold.
+        data, summary: the contents of results.nc and summary.json.
         drawing: how figures are written.
     """
     with whole(folder / "results.nc") as path:
         data.to_netcdf(path, engine="h5netcdf")
     with whole(folder / "summary.json") as path:
         path.write_text(json.dumps(summary, indent=2) + "\n")
-    remove_files(folder / "figures", FIGURES)  # of fewer rounds
+    remove_files(folder / "figures", FIGURES)  # figures of fewer rounds
     (folder / REPORT).unlink(missing_ok=True)
     draw_figures(folder, data, drawing)
     write_report(folder, data, summary)
@@ -201,7 +201,7 @@ def write_report(folder: Path, data: "xarray.Dataset", summary: Mapping[str, Any
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Another name to write to; the file or folder takes its own when it is complete.
+    """A temporary name to write to, which becomes the final name when writing is complete.
 
     What a failure leaves of a file is removed.
 

@@ -15,7 +15,7 @@ SECONDS_BETWEEN_CHECKPOINTS = 60.0
 
 
 class KeptChunk:
-    """Keeps the models of a chunk, which may take a hundred times the memory of one model.
+    """Keeps a chunk of executions on disk while it runs, so that an interruption loses little.
 
     Args:
         checkpoints: where.
@@ -27,7 +27,7 @@ class KeptChunk:
         self._saved, self._step = time.monotonic(), 0
 
     def begun(self) -> Begun | None:
-        """What an interrupted call left."""
+        """The chunk of executions that an interrupted call kept; None if there is none."""
         kept = self._checkpoints.newest()[0]
         if kept is None:
             return None
@@ -35,7 +35,7 @@ class KeptChunk:
         return Begun(kept["trains"], int(kept["rounds"]), kept["models"])
 
     def keep(self, begun: Begun) -> None:
-        """After a round: keep the chunk if it is time to, or if the work is to end."""
+        """Keep the chunk after a round if enough time has passed or the work is to end."""
         ends = self._interruption.asked
         if ends or time.monotonic() > self._saved + SECONDS_BETWEEN_CHECKPOINTS:
             self._step += 1
@@ -46,7 +46,7 @@ class KeptChunk:
         self._interruption.heed()
 
     def remove(self) -> None:
-        """Once all executions are finished."""
+        """Remove the kept chunk, once all executions are finished."""
         self._checkpoints.remove()
 
 
@@ -60,7 +60,7 @@ def executed(
         what: is executed, for the progress.
         finished: where the utilities of finished executions are kept; it is for the caller to
             remove.
-        chunk: where the chunk begun is kept.
+        chunk: the checkpoints of the chunk that is being executed.
 
     Raises:
         Interrupted: by SIGTERM or SIGINT, once what is done is kept.

@@ -91,7 +91,7 @@ def _state(simulation: Simulation) -> dict[str, Any]:
 
 
 def _outline(array: Any, exactly: bool) -> Any:
-    """Type and shape; None for none. Integers are numbers where the type need not be exact."""
+    """The type and shape of an array; unless types must be exact, integers and floats are alike."""
     if array is None:
         return None
     kind = {"f": "n", "i": "n"}.get(array.dtype.kind, array.dtype.kind)

@@ -73,7 +73,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _began(folder: Path, config: Config) -> bool:
-    """Whether a run of these settings began here, without a checkpoint.
+    """Whether a run of the same settings began in the directory and has no checkpoint yet.
 
     Raises:
         InvalidSetting: one of other settings ended here, but for its summary.

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a wish that work heeds when it has something whole to keep.
+"""SIGTERM and SIGINT end work as soon as it can keep its results.
 
 The wish is granted in bounded time even if the work hangs in compiled code, where Python handles no
 signal: a thread hears of signals from the operating system's own handler, through a socket.
@@ -25,7 +25,7 @@ PATIENCE = 60.0
 
 
 class Deadline:
-    """A moment by which work ends by itself while this is entered.
+    """A context in which work ends by itself before its time is up.
 
     Work that looks at an `Interruption` after each of its steps ends at the last step after which
     another one as long would pass the moment.
@@ -57,7 +57,7 @@ class Deadline:
 
 
 class Interruption:
-    """Notes the first signal while it is entered, and the end of the time that a `Deadline` gives.
+    """A context that notes the first signal, and the end of the time that a `Deadline` gives.
 
     A second one, or `PATIENCE` after the first, ends the process where it stands: what is on the
     disk is whole at any moment.
@@ -68,7 +68,7 @@ class Interruption:
 
     def __init__(self, until: str):
         self._until = until
-        self._told = False
+        self._asked = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Interruption":
@@ -94,15 +94,15 @@ class Interruption:
 
     @property
     def asked(self) -> bool:
-        """Whether to end here; to be looked at once a step."""
-        if Deadline.entered and not self._told:
+        """Whether work is to end now, by a signal or a deadline; to be asked once a step."""
+        if Deadline.entered and not self._asked:
             now = time.monotonic()
             took, self._looked = now - self._looked, now
-            if took > self._step / 100:  # else it is the same step, looked at twice
+            if took > self._step / 100:  # otherwise the same step asked twice
                 self._step = max(took, self._step / 2)  # the first may have compiled programs
             if 1.1 * self._step > Deadline.entered.left:
-                self._told = Deadline.entered.reached = True
-        return self._told
+                self._asked = Deadline.entered.reached = True
+        return self._asked
 
     def heed(self) -> None:
         """End here if asked to; raises Interrupted."""
@@ -110,10 +110,10 @@ class Interruption:
             raise Interrupted(KEPT)
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        self._told = True
+        self._asked = True
 
     def _listen(self, ear: socket.socket) -> None:
-        """Until the other end is closed: say that a signal came, and see to the end."""
+        """Print a line at the first signal; end the process at a second one or after `PATIENCE`."""
         until = None
         with ear:
             while True:

@@ -190,7 +190,7 @@ class _Reporting(Observer):
 
 
 def _over(config: Config, folder: Path) -> dict[str, Any] | None:
-    """What summary.json says of a run that is over, after figures and report are seen to."""
+    """The summary of a run that is over, after missing figures and report are made; else None."""
     if not is_over(folder):
         return None
     over = load_run(folder)
@@ -326,8 +326,8 @@ def _run_alone_or_first(
 
 def _say_results(folder: Path, config: Config, summary: dict[str, Any]) -> None:
     """What came out, at more length on a terminal."""
-    told = config.contribution
-    what = in_a_sentence(told.utility, told.scaling, told.method)
+    contribution = config.contribution
+    what = in_a_sentence(contribution.utility, contribution.scaling, contribution.method)
     broadcast = in_words(summary["broadcast"]) + "\n" if "broadcast" in summary else ""
     if not sys.stdout.isatty():
         print(what)

@@ -20,9 +20,9 @@ def drawn_round(run: xarray.Dataset) -> int:
 
 def arcs_of(run: xarray.Dataset, graph: int) -> Int[np.ndarray, "A 2"]:
     """Who sends to whom in one of a run's graphs, as (sender, receiver)."""
-    here = run.isel(graph=graph)
-    receiver, slot = np.nonzero(here["mask"].values)
-    arcs = np.stack([here.members.values[receiver, slot], receiver], axis=1)
+    in_graph = run.isel(graph=graph)
+    receiver, slot = np.nonzero(in_graph["mask"].values)
+    arcs = np.stack([in_graph.members.values[receiver, slot], receiver], axis=1)
     return arcs[arcs[:, 0] != arcs[:, 1]]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from trip_jax.protocol.methods.facts import GAIN, TRIP, About, Sees, Told, Unit
+from trip_jax.protocol.methods.facts import GAIN, TRIP, About, Sees, Unit, When
 
 GAINS = {
     "accuracy": "test accuracy",
@@ -84,7 +84,7 @@ def of_models(utility: str) -> str:
     return f"{utility} of the client's model on the test set"
 
 
-def units(utility: str, unit: Unit) -> str:
+def unit_symbol(utility: str, unit: Unit) -> str:
     """The unit of contributions by one utility, for arrays."""
     if unit.words != GAIN.words:
         return unit.symbol
@@ -97,12 +97,12 @@ def method(attributes: Mapping[str, Any]) -> str:
 
 
 def about(attributes: Mapping[str, Any]) -> About:
-    """What the method said of itself by which contributions were told, as results.nc has it."""
+    """The facts of the method that computed the contributions, from attributes of results.nc."""
     return About.read(attributes) or about_method(method(attributes))
 
 
 def about_method(name: str) -> About:
-    """What a registered method says of itself; of any other nothing is known, not even the unit."""
+    """The facts of a registered method; of any other nothing is known, not even the unit."""
     from trip_jax.protocol.contributions import (
         METHODS,
     )  # which takes a second that few readers need
@@ -123,8 +123,8 @@ def reported_by(attributes: Mapping[str, Any]) -> str:
 
 
 def at_the_end(attributes: Mapping[str, Any]) -> bool:
-    """Whether contributions were told when the run was over, and not in its rounds."""
-    return about(attributes).told == Told.AT_THE_END
+    """Whether contributions were computed when the run was over, and not in its rounds."""
+    return about(attributes).told == When.AT_THE_END
 
 
 def value(attributes: Mapping[str, Any]) -> str:
@@ -150,9 +150,9 @@ def _semivalue(attributes: Mapping[str, Any]) -> str:
     return SEMIVALUES.get(name, f"semivalue {name!r}")
 
 
-def in_a_sentence(utility: str, normalization: str, told_by: str = TRIP) -> str:
+def in_a_sentence(utility: str, normalization: str, method: str = TRIP) -> str:
     """What a client's score is, in one sentence for the end of a run."""
-    unit = about_method(told_by).unit
+    unit = about_method(method).unit
     times = "m times " * _has_factor(normalization, unit)
     size = ", m being the size of a neighbourhood (Eq. 4 as printed)" * bool(times)
     return (

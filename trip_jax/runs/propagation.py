@@ -19,13 +19,13 @@ def shares(run: "xarray.Dataset", t: int) -> Float[np.ndarray, "n M"]:
     """w_j / sum_j w_j in round t, from 0; models that did not arrive have none."""
     if "shares" in run:  # which runs of version 0.1.0 do not keep
         return run["shares"].values[t].astype(float)
-    here = run.isel(graph=int(run.graph_of_round[t]))
-    members, own = here.members.values, np.arange(run.sizes["client"])[:, None]
-    mask = here["mask"].values.astype(bool)
-    weights = np.where(mask, here.weights.values, 0).astype(float)
-    weights[run.unsent.values[t].astype(bool)[members] & (members != own)] = 0
+    in_graph = run.isel(graph=int(run.graph_of_round[t]))
+    members, itself = in_graph.members.values, np.arange(run.sizes["client"])[:, None]
+    mask = in_graph["mask"].values.astype(bool)
+    weights = np.where(mask, in_graph.weights.values, 0).astype(float)
+    weights[run.unsent.values[t].astype(bool)[members] & (members != itself)] = 0
     alone = ~weights.any(axis=1, keepdims=True)  # keeps its own model
-    weights[alone & mask & (members == own)] = 1
+    weights[alone & mask & (members == itself)] = 1
     return weights / weights.sum(axis=1, keepdims=True)
 
 
@@ -35,10 +35,10 @@ def mixing(run: "xarray.Dataset", t: int) -> list[csr_array]:
     Their sum is row-stochastic. The d-th is of what was sent d waves before, see
     protocol/mailbox.py; rounds without waves have one.
     """
-    here = run.isel(graph=int(run.graph_of_round[t]))
-    mask, lag = here["mask"].values.astype(bool), _lag(run)
+    in_graph = run.isel(graph=int(run.graph_of_round[t]))
+    mask, lag = in_graph["mask"].values.astype(bool), _lag(run)
     of_round = None if lag is None else lag[t]
-    return traced_back.by_lag(shares(run, t), here.members.values, mask, of_round)
+    return traced_back.by_lag(shares(run, t), in_graph.members.values, mask, of_round)
 
 
 def _lag(run: "xarray.Dataset") -> Int[np.ndarray, "T n M"] | None:

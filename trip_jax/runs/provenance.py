@@ -45,7 +45,7 @@ def result_settings(config: Any, prefix: str = "") -> dict[str, Any]:
 def federation_settings(result: Result) -> dict[str, Any]:
     """The settings of a run from Python by their names in a configuration, and what else differs.
 
-    Data and graphs are told by the first digits of their SHA-256, rules by their text.
+    Data and graphs are named by the first digits of their SHA-256, rules by their text.
     """
     federation = result.federation
     settings = replace(federation.settings, defence=federation.defence)

@@ -155,7 +155,7 @@ def _read(path: Path, read: Callable[[Path], Any], names: Sequence[str]) -> Any:
     """One file of a run; raises InvalidSetting if it is not as the run has left it.
 
     Args:
-        names: of what it must hold.
+        names: the names of variables or fields that the file must hold.
     """
     try:
         held = read(path)

@@ -64,13 +64,13 @@ def recorded_reports(run: "xarray.Dataset", utility: str, normalization: str) ->
         lcv = lcv / m if normalization == "efficient" else lcv * m
     fields = (run[name].values for name in ("members", "mask", "weights"))
     topology = Topology(Neighbourhoods(*map(jnp.asarray, fields)))
-    here, arcs = jax.tree.map(lambda field: field[graphs], (topology.graphs, topology.arcs()))
-    weights = here.weights
+    nearby, arcs = jax.tree.map(lambda field: field[graphs], (topology.graphs, topology.arcs()))
+    weights = nearby.weights
     if "shares" in run:  # which follow models and contributions under some rules
         given = run["shares"].values
         if not np.allclose(given, weights / weights.sum(axis=-1, keepdims=True), atol=1e-6):
             weights = jnp.asarray(given, jnp.float32)
-    return jax.vmap(Reports.of)(here, arcs, weights, jnp.asarray(lcv, jnp.float32))
+    return jax.vmap(Reports.of)(nearby, arcs, weights, jnp.asarray(lcv, jnp.float32))
 
 
 def _require_rounds(run: "xarray.Dataset") -> None:

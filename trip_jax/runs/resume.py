@@ -53,13 +53,13 @@ class RunCheckpoints:
         return time.monotonic() - self._saved >= SECONDS_BETWEEN
 
     def save(self, past: Snapshot) -> None:
-        """Keep a run as it is after its last round."""
+        """Save a checkpoint of the run after its last round."""
         whole = replace(past, state=self._collected(past.state))
         self._checkpoints.save(len(past.records), _to_arrays(whole))
         self._saved = time.monotonic()
 
     def newest(self) -> Snapshot | None:
-        """What can be gone on from; says so where that is not the newest."""
+        """The newest undamaged checkpoint of this run; prints a line for each newer damaged one."""
         arrays, damaged = self._checkpoints.newest(
             lambda arrays: fits(completed(arrays, self._simulation), self._simulation)
         )
@@ -116,7 +116,7 @@ def _from_arrays(arrays: Arrays, folder: Path) -> Snapshot:
 
 
 def shared(past: Snapshot | None, simulation: Simulation) -> Snapshot | None:
-    """What the first process goes on from, for all that share the run.
+    """The first process's checkpoint, sent to all processes that share the run.
 
     The others get no records of the rounds before, which the first alone writes.
     """
@@ -132,7 +132,7 @@ def shared(past: Snapshot | None, simulation: Simulation) -> Snapshot | None:
 
 
 def anyone(*asked: bool) -> tuple[bool, ...]:
-    """What any of the processes that share a run is asked for, told to all alike."""
+    """Whether any process that shares the run has each flag set; all processes get the same."""
     if jax.process_count() == 1:
         return asked
     from jax.experimental.multihost_utils import process_allgather

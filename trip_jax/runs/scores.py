@@ -84,7 +84,7 @@ def in_a_few_lines(
     Args:
         accuracy: [T, n] of the clients' models after each round.
         scores: [n]; None: they are left out.
-        measured: what stands in place of accuracy.
+        measured: the name of what is measured in place of accuracy.
     """
     rounds, n = accuracy.shape
     final = f"{measured} {accuracy[-1].mean():.3f} ± {accuracy[-1].std():.3f}"
@@ -148,7 +148,7 @@ def score_table(run: "xarray.Dataset") -> str:
         "score": [f"{score:.{digits}f}" for score in scores],
         "share": [percent(share) for share in shares(scores)],
     }
-    if "score_error" in run:  # of sampling
+    if "score_error" in run:  # standard errors, where coalitions are drawn
         columns["std. error"] = [f"{error:.2g}" for error in run.score_error.values]
     columns["examples"] = [f"{examples:,}" for examples in run.examples.values]
     if levels != "examples":

@@ -30,7 +30,7 @@ def standard_errors(
 ) -> tuple[Float[np.ndarray, "n n"] | None, Float[np.ndarray, " n"]] | None:
     """Standard errors of phi [i, j], if it was kept, and of the scores [j].
 
-    Reports that C2 replaced count as known, and so do lies: what is told is how far phi would move
+    Reports that C2 replaced count as known, and so do lies: the error is how far phi would move
     if coalitions were drawn anew.
 
     Args:
@@ -66,7 +66,7 @@ def _of_scores(run: "xarray.Dataset", error: Float[np.ndarray, "T n M"]) -> np.n
 def _backwards(
     run: "xarray.Dataset", error: Float[np.ndarray, "T n M"]
 ) -> Iterator[traced_back.RoundMatrices]:
-    """What is mixed in a round, and the variances of what is told in it, the last first."""
+    """The mixing matrices and the variances of reports of all rounds, the last round first."""
     for t in reversed(range(run.sizes["round"])):
         yield mixing(run, t), _variances(run, t, error[t])
 

@@ -12,7 +12,7 @@ import numpy as np
 from trip_jax.protocol.methods.facts import TRIP
 from trip_jax.runs.foreign import read_json, read_text
 from trip_jax.runs.labels import NAME
-from trip_jax.runs.meaning import NUMBER, about_method, units
+from trip_jax.runs.meaning import NUMBER, about_method, unit_symbol
 from trip_jax.runs.reading import SUMMARY, existing
 from trip_jax.runs.variables import DECLARED
 from trip_jax.settings.errors import InvalidSetting
@@ -210,8 +210,10 @@ def _unit_of_one(summary: Mapping[str, Any]) -> str:
     """What the scores of a run are measured in; older versions did not write it."""
     if "score_unit" in summary:
         return str(summary["score_unit"]["symbol"])
-    told = summary.get("config", {}).get("contribution", {})
-    return units(told.get("utility", ""), about_method(told.get("method", TRIP)).unit)
+    contribution = summary.get("config", {}).get("contribution", {})
+    return unit_symbol(
+        contribution.get("utility", ""), about_method(contribution.get("method", TRIP)).unit
+    )
 
 
 def _typed(values: Sequence[str]) -> np.ndarray:

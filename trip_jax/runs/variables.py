@@ -27,7 +27,7 @@ class Variable:
     Attributes:
         name: in results.nc. Words in braces, here as below, are `ResultView.words` of the run.
         dims: names of its axes.
-        long_name: what it is, in plain words.
+        long_name: what the variable is, in plain words.
         of: its values in a run; None where the run has none.
         units: its unit, NUMBER for a number without one, None for texts.
     """
@@ -60,7 +60,7 @@ class OfTruth(Variable):
     """A variable of runs that are held against the truth: `of` takes a `HeldTruth`."""
 
     def values(self, view: ResultView) -> None:
-        """Nothing: the truth is executed when the run is over (`runs/against_truth.py`)."""
+        """None: `runs/against_truth.py` adds the truth when the run is over."""
 
 
 def _of_outcome(of: Callable[[Outcome], np.ndarray]) -> Callable[[ResultView], np.ndarray | None]:
@@ -293,6 +293,6 @@ VARIABLES = (
         "{unit of gain}",
     ),
 )
-"""In the order of the file. Standard errors are made of variables before them."""
+"""The variables of results.nc in its order; standard errors are computed from those before them."""
 
 DECLARED = {one.name: one for one in (*COORDINATES, *VARIABLES)}

@@ -23,7 +23,7 @@ from trip_jax.simulation.observer import Observer
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verification:
     """What repeating a run found: whether its results are the same.
 
     Attributes:
@@ -49,7 +49,7 @@ class Verdict:
         return f"{give} other numbers: {found}{cause}."
 
 
-def verify(folder: Path) -> Verdict:
+def verify(folder: Path) -> Verification:
     """Run the rounds after a run's newest checkpoint again, all if it has none, and compare.
 
     Raises:
@@ -81,7 +81,7 @@ def verify(folder: Path) -> Verdict:
     }
     was = kept.summary["versions"] | {name: kept.summary[name] for name in ("revision", "device")}
     now = versions() | {"revision": git_revision(), "device": describe_device(result)}
-    return Verdict(
+    return Verification(
         first=len(past.records) + 1 if past else 1,
         last=last,
         differences={name: most for name, most in differences.items() if most},

@@ -18,10 +18,10 @@ from trip_jax.runs.meaning import (
     first_of_models,
     is_of_numbers,
     of_models,
-    units,
+    unit_symbol,
 )
+from trip_jax.runs.method_of_run import MethodOfRun
 from trip_jax.runs.standard_errors import standard_errors
-from trip_jax.runs.told_by import ToldBy
 from trip_jax.simulation.history import Result
 from trip_jax.topology import Topology
 
@@ -40,9 +40,9 @@ class ResultView:
     def __init__(self, result: Result, federation: Partition, data: "xarray.Dataset"):
         self.result, self.federation, self.data = result, federation, data
         self.n_rounds, self.n = result.records.train_loss.shape
-        utility, told = result.contribution.utility, ToldBy.of(result)
-        reporter = told.about.reports_as or told.name
-        reported = about_method(reporter).unit if told.about.reports_as else told.about.unit
+        utility, method = result.contribution.utility, MethodOfRun.of(result)
+        reporter = method.about.reports_as or method.name
+        reported = about_method(reporter).unit if method.about.reports_as else method.about.unit
         each = f"{NAT} for the loss, {NUMBER} for the others"
         third_utility = shown(columns(utility)[THIRD])
         self.words = {
@@ -52,8 +52,8 @@ class ResultView:
             "third utility": third_utility,
             "third utility of models": of_models(third_utility),
             "lcv": local(reporter),
-            "unit": units(utility, told.about.unit),
-            "unit of reports": units(utility, reported),
+            "unit": unit_symbol(utility, method.about.unit),
+            "unit of reports": unit_symbol(utility, reported),
             "unit of lcv": each if reported == GAIN else reported.symbol,
         }
 
@@ -88,7 +88,7 @@ class ResultView:
         return np.array(self.result.names, object) if self.result.names else None
 
     def liars(self) -> np.ndarray:
-        """Which clients lie [n]."""
+        """Whether each client is a liar, bool [n]."""
         return np.isin(self.clients(), self.result.liars)
 
     def graph_of_round(self) -> np.ndarray:
@@ -131,6 +131,6 @@ class ResultView:
         return tuple(None if error is None else error.astype(np.float32) for error in found)
 
 
-def local(told_by: str) -> str:
-    """What a method finds in a round, in plain words."""
-    return f"local contribution ({'Eq. 4' if told_by == TRIP else called(told_by)})"
+def local(method: str) -> str:
+    """What the contributions of a round by this method are called in tables."""
+    return f"local contribution ({'Eq. 4' if method == TRIP else called(method)})"

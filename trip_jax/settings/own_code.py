@@ -56,7 +56,7 @@ def refuse_own_code(folder: Path, settings: Mapping[str, Any]) -> None:
     """Refuse to run a user's own file because a run's directory names it.
 
     Args:
-        settings: by their names.
+        settings: the values of settings by name.
     """
     for name, value in settings.items():
         require(
@@ -68,7 +68,7 @@ def refuse_own_code(folder: Path, settings: Mapping[str, Any]) -> None:
 
 @cache
 def _run(where: str, path: Path) -> Mapping[str, Any]:
-    """What a Python file defines."""
+    """The names that a Python file defines, by running it."""
     name = f"{path.stem}_of_{abs(hash(path)):x}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader

@@ -12,7 +12,7 @@ LARGEST_FILE = 2**28
 
 
 def lines_of(setting: str, path: str) -> Iterator[tuple[str, str]]:
-    """The lines but for blank ones and those that begin with #, after where each stands.
+    """Pairs of a line's place, for messages, and the line, without blank lines and comments (#).
 
     Raises:
         InvalidSetting: the file can't be read, or is none whose reading would end soon.

@@ -53,7 +53,7 @@ def border_values(
     """Values, which sum to u(N) - u(empty), and standard errors.
 
     Args:
-        inside: as `border_coalitions` gives it.
+        inside: the coalitions that `border_coalitions` lists.
         utilities: u(S) of each row.
     """
     u = np.asarray(utilities, np.float64)

@@ -1,4 +1,4 @@
-"""What an estimator of Shapley values is."""
+"""The base class of estimators of Shapley values."""
 
 from typing import Protocol, runtime_checkable
 
@@ -24,7 +24,7 @@ class Estimator(Protocol):
         """Coalitions; those that can't be used are empty, or empty and full."""
 
     def estimate(self, masks: Coalitions, utilities: Utilities, m: Players) -> ValuesAndErrors:
-        """From the utilities of what was drawn."""
+        """Shapley values and standard errors from the utilities of the drawn coalitions."""
 
 
 ESTIMATORS: Registry[Estimator] = Registry("contribution.estimator")

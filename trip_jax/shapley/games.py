@@ -34,7 +34,7 @@ def sample_game(
     All 2^n coalitions are evaluated where the budget allows it.
 
     Args:
-        utility: of coalitions, called once.
+        utility: a function of coalitions, which is called once.
         estimator: one of `ESTIMATORS`.
 
     Raises:

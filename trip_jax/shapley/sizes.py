@@ -22,7 +22,7 @@ from trip_jax.shapley.shapes import Coalitions, Players
 MANY = np.iinfo(np.int32).max  # stands for this many coalitions or more
 
 BySize: TypeAlias = Int32[Array, " sizes"]
-"""By size up to half of the slots, 0 at size 0 and beyond m/2."""
+"""An array indexed by the size of coalitions, from 0 to half of the slots; 0 beyond m/2."""
 
 
 def plan(m: Players, pairs: int, *, slots: int, arcsine: bool) -> tuple[BySize, BySize]:

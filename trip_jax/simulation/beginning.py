@@ -87,17 +87,17 @@ def topology_of(federation: Federation) -> Topology:
 def rules_of(federation: Federation, learner: Learner) -> Rules:
     """The rules that the settings name, and those given in their place."""
     settings, defence = federation.settings, federation.defence
-    told = settings.contribution
+    contribution = settings.contribution
     adversary = settings.adversary.aimed(federation.n, settings.seed, federation.names)
-    lie = adversary.lie(settings.defence.v_threshold, told.scaling)
+    lie = adversary.lie(settings.defence.v_threshold, contribution.scaling)
     rules: dict[str, Any] = {
         "weigh": settings.trust.build(),
         "adversary": lie,
         "channel": settings.channel.build(),
         "filter": defence.filter(),
         "aggregate": aggregation_of(settings),
-        "contribute": told.build().facing(lie, defence.check()),
-        "utility": columns(told.utility).index(told.utility),
+        "contribute": contribution.build().facing(lie, defence.check()),
+        "utility": columns(contribution.utility).index(contribution.utility),
         "audit": defence.audit(),
     } | dict(settings.rules)
     given = learner.given or ()  # the functions of an optimiser

@@ -66,7 +66,7 @@ class Federation:
         topology: the graph of each round.
         settings: how they train, exchange, report and are attacked.
         levels: [n] what the distribution of data varies from client to client; None: examples.
-        level_name: what that is, in words.
+        level_name: what the levels are, in words.
 
     Raises:
         InvalidSetting: data and topology are of different n, or names.
@@ -116,7 +116,7 @@ class Federation:
 
     @property
     def n(self) -> int:
-        """The number of clients."""
+        """The number n of clients in the federation."""
         return len(self.data.sizes)
 
     @property
@@ -133,8 +133,10 @@ class Federation:
     @property
     def defence(self) -> Defence:
         """The defence, with C2's penalty and distance filled in where the setting is None."""
-        told = self.settings.contribution
-        return self.settings.defence.calibrated(told.utility, told.scaling, told.value)
+        contribution = self.settings.contribution
+        return self.settings.defence.calibrated(
+            contribution.utility, contribution.scaling, contribution.value
+        )
 
     def changed(self, **settings: Any) -> "Federation":
         """This federation with some settings changed."""

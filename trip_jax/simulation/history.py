@@ -43,10 +43,12 @@ class Timing:
 
     @property
     def seconds(self) -> float:
+        """The seconds of all phases together."""
         return self.training + self.evaluation + self.coordination
 
     @classmethod
     def total(cls, timings: Sequence["Timing"]) -> "Timing":
+        """The sum of the seconds and the work of several rounds."""
         return cls(*(sum(values) for values in zip(*map(astuple, timings), strict=True)))
 
 
@@ -102,8 +104,8 @@ class Result:
     timings: list[Timing]  # T
     compile_seconds: float
     n_devices: int  # that shared the work
-    planned_bytes: int | None  # of memory, see learning/memory.py
-    precision: str  # of products in training and evaluation
+    planned_bytes: int | None  # the planned memory, see learning/memory.py
+    precision: str  # the precision of matrix products
     message_bytes: tuple[int, int]  # of a model to learn from, and of what tells contributions
     guarantee: Guarantee | None  # of privacy, for the client that took part most often
     federation: Federation  # what was simulated, its settings and seed included

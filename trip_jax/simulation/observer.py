@@ -1,4 +1,4 @@
-"""What hears of a run while it goes on."""
+"""Observers: objects that are called while a run goes on."""
 
 import warnings
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Observer:
         """
 
     def on_part(self, share: float) -> None:
-        """A method that tells contributions when the rounds are over has told a share of them."""
+        """Called when a method that waits for the end has computed this share of its work."""
 
 
 class _Callbacks(Observer):

@@ -27,11 +27,11 @@ class Placement(ABC):
     """Which devices hold which models of a state, and the programs of a round for that.
 
     Attributes:
-        schedule: of all clients.
+        schedule: the timetable of all clients.
         coalitions: how many models a round evaluates, by graph.
-        programs: of a round.
+        programs: the programs of a round.
         learning, assessing: what they are given of the schedule.
-        models: where those of a state are.
+        models: the sharding of a state's models.
         n_rows: how many these are, n unless there is padding.
         n_held: how many of them a device has.
     """
@@ -51,7 +51,7 @@ class Placement(ABC):
 
     @abstractmethod
     def collected(self, state: State) -> State:
-        """The inverse of `placed`; on the host, unless every device has all models."""
+        """The state that `placed` put on devices; on the host if models were divided."""
 
 
 class Replicated(Placement):

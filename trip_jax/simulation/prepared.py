@@ -106,7 +106,7 @@ class Prepared:
 
     @property
     def n(self) -> int:
-        """The number of clients."""
+        """The number n of clients in the federation."""
         return self.federation.n
 
     @property
@@ -146,13 +146,13 @@ class Prepared:
 
     @property
     def root(self) -> Array:
-        """An old name of `base_key`."""
+        """The old name of `base_key`, which warns (DeprecationWarning)."""
         warn_of_old_name("Simulation.root", "Simulation.base_key")
         return self.base_key
 
     @property
     def depth(self) -> int:
-        """An old name of `n_earlier`."""
+        """The old name of `n_earlier`, which warns (DeprecationWarning)."""
         warn_of_old_name("Simulation.depth", "Simulation.n_earlier")
         return self.n_earlier
 
@@ -167,12 +167,12 @@ class Prepared:
         return keeps_updates(self.rules.contribute)
 
     def keeping_updates(self) -> Self:
-        """This federation, with every client's updates kept for a `Journal`."""
+        """The same federation, which keeps every client's updates for a `Journal`."""
         keeping = {"contribute": Keeping(self.rules.contribute)}
         return self._changed(rules={**self.federation.settings.rules, **keeping})
 
     def with_liars(self, adversary: Adversary | str, defence: Defence | str) -> Self:
-        """This federation with other liars and defences, which change no model.
+        """The same federation with other liars and defences, which leave models the same.
 
         Args: as for `Simulation`.
 
@@ -189,7 +189,7 @@ class Prepared:
         return other
 
     def with_contribution(self, contribution: Contribution | str) -> Self:
-        """This federation with contributions told in another way, which changes no model.
+        """The same federation with another contribution method; models stay the same.
 
         Args and raises: as for `Simulation`.
         """
@@ -202,10 +202,12 @@ class Prepared:
 
     @property
     def data(self) -> ClientData:
+        """The clients' data on the devices."""
         return self.learner.data
 
     @property
     def topology(self) -> Topology:
+        """The graphs of the run, with the names of clients and files."""
         files = self.federation.topology.files
         return replace(self.schedule.topology, names=self.names, files=files)
 
@@ -269,8 +271,8 @@ class Prepared:
         memory, frozen = shapes.memory, self.learner.model.frozen
         beside = memory.mailbox, memory.correction, shapes.earlier_phi, shapes.optimizer
         planned = planned_memory(programs, *waiting, records, mesh, limit, bytes_of(beside), frozen)
-        told = self.rules.contribute, self.training.rounds, self.n, self.learner
-        return programs, with_conclusion(planned, *told, limit)
+        run = self.rules.contribute, self.training.rounds, self.n, self.learner
+        return programs, with_conclusion(planned, *run, limit)
 
     def _record_bytes(self, programs: Programs, state: State) -> int:
         """The bytes of the records of all rounds, without updates."""

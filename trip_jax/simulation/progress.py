@@ -28,7 +28,7 @@ class RoundProgress:
     In regression R² stands in place of accuracy.
 
     Args:
-        rounds, n_clients: of the run.
+        rounds, n_clients: the numbers of rounds and clients of the run.
         done: rounds that an earlier part of the run brought.
         leaves: whether the bar stays when the run is over.
         stream: where lines go if there is no bar; standard output by default.
@@ -92,7 +92,7 @@ class RoundProgress:
         self._show(t + 1, news)
 
     def conclude(self, share: float) -> None:
-        """Say how much is done of what waited for the last round."""
+        """Show how much is done of the contributions that are computed after the last round."""
         now = time.perf_counter()
         began, before = self._concluding = self._concluding or (now, share)
         if share == before:
@@ -183,6 +183,7 @@ def _rate(per_second: float) -> str:
 
 
 def duration(seconds: float) -> str:
+    """Seconds as text: in seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -13,7 +13,7 @@ from trip_jax.protocol.attacks import Attack, LabelFlips
 from trip_jax.protocol.broadcast import Broadcast
 from trip_jax.protocol.defences import FilterByAccuracy
 from trip_jax.protocol.methods.facts import Sees
-from trip_jax.protocol.methods.whole_run import Beside, Keeping, WholeRun
+from trip_jax.protocol.methods.whole_run import Beside, WholeRun, without_keeping
 from trip_jax.protocol.reporting import require_for_broadcast
 from trip_jax.protocol.robust import Robust
 from trip_jax.protocol.rules import Rules, follows_the_graph, require_plain_exchange
@@ -31,13 +31,13 @@ def require_that_fits(
     shards_models: bool,
     model: FlatModel,
 ) -> None:
-    """Refuse rules that ask for what is not kept or not at hand, or that no method can follow.
+    """Refuse rules and contribution methods that can't work together in this federation.
 
     Args:
-        rules: of the federation.
+        rules: the rules of the federation.
         broadcast: how reports reach the clients; None: they go to a coordinator.
         shards_models: whether each of several devices holds a part of the models.
-        model: of the clients, as vectors.
+        model: the clients' model, whose parameters are a vector.
 
     Raises:
         InvalidSetting: with what to set instead.
@@ -63,18 +63,18 @@ def require_that_fits(
     pushes = isinstance(rules.aggregate, PushSum)
     if pushes or rules.tracks:
         _require_whole_exchange(federation, rules, shards_models, model)
-    told = rules.contribute
+    method = rules.contribute
     if (task := Targets.of(federation.data.labels).task) != CLASSES:
         _require_classes(federation, rules, task)
     if federation.data.tests is not None:
         _require_own_judges(federation, rules, shards_models)
     if settings.training.stays:
         _require_own_parts(federation, rules, shards_models)
-    method = f"contribution.method={settings.contribution.method}"
+    setting = f"contribution.method={settings.contribution.method}"
     if shards_models:
         plain = follows_the_graph(rules) and topology.wave is None
         require(
-            plain and not isinstance(told, Beside),
+            plain and not isinstance(method, Beside),
             "shard_models=true is for models that are exchanged as they are, by the weights of the "
             "graph, and contributions that are told in each round: set channel=none, trust=none, "
             "schedule=synchronous and contribution.method=trip, or shard_models=false.",
@@ -91,12 +91,12 @@ def require_that_fits(
         )
     kind, defence = settings.adversary.kind, federation.defence
     lies = isinstance(rules.adversary, FalsePredictions)
-    by_predictions = getattr(told, "sees", None) is Sees.PREDICTIONS
+    by_predictions = getattr(method, "sees", None) is Sees.PREDICTIONS
     for given, wanted in ((lies, f"adversary={kind}"), (defence.receivers, RECEIVERS)):
         require(
             not given or by_predictions,
             f"{wanted} is about what models say of the test set: set "
-            f"contribution.method=predictions, or leave it out with {method}.",
+            f"contribution.method=predictions, or leave it out with {setting}.",
         )
         require(
             not given or topology.wave is None,
@@ -109,53 +109,53 @@ def require_that_fits(
         f"privacy={RECORDS} noises what clients say of the test set, which receivers then can't "
         "check: set contribution.method=predictions and defence.receivers=false.",
     )
-    if not isinstance(told, Beside):
+    if not isinstance(method, Beside):
         return
-    if isinstance(told, WholeRun) and told.budget is not None:
-        samples(federation.n, told.budget, setting="contribution.budget")
-    require(keeps_phi, f"{method} tells phi as a whole: set keep_phi=true.")
-    require_plain_exchange(rules, f"Runs with {method}")
+    if isinstance(method, WholeRun) and method.budget is not None:
+        samples(federation.n, method.budget, setting="contribution.budget")
+    require(keeps_phi, f"{setting} tells phi as a whole: set keep_phi=true.")
+    require_plain_exchange(rules, f"Runs with {setting}")
     require(
         isinstance(rules.aggregate, WeightedMean),
-        f"{method} follows models that are mixed linearly: set aggregation=weighted_mean.",
+        f"{setting} follows models that are mixed linearly: set aggregation=weighted_mean.",
     )
-    alone = told.method if isinstance(told, Keeping) else told
+    alone = without_keeping(method)
     of_models = alone.sees is not Sees.PREDICTIONS
     training = settings.training
     require(
         not alone.same_training
         or (training.rate is None and not training.keeps_state and not pushes),
-        f"{method} takes what training changes in a model for the same function in every round: "
+        f"{setting} takes what training changes in a model for the same function in every round: "
         "set training.schedule=constant and training.optimizer_state=fresh, and another "
         "aggregation than push_sum.",
     )
     require(
-        of_models or told is alone,
-        f"{method} keeps what models say in the place of updates: choose another method, such as "
+        of_models or method is alone,
+        f"{setting} keeps what models say in the place of updates: choose another method, such as "
         "contribution.method=surrogate.",
     )
     require(
         topology.wave is None or topology.present is None or not of_models,
-        f"{method} follows clients from round to round: set schedule=synchronous.",
+        f"{setting} follows clients from round to round: set schedule=synchronous.",
     )
     honest = kind == "none" or lies
     require(
         honest and not (defence.c1 or defence.c2),
-        f"{method} meets no lies but those of adversary=d3 about predictions: leave out adversary "
+        f"{setting} meets no lies but those of adversary=d3 about predictions: leave out adversary "
         "and the defences C1 and C2."
         if by_predictions
-        else f"{method} is of honest federations: leave out adversary and defence.",
+        else f"{setting} is of honest federations: leave out adversary and defence.",
     )
-    require(jax.process_count() == 1, f"{method} concludes in one process: leave out distributed.")
+    require(jax.process_count() == 1, f"{setting} concludes in one process: leave out distributed.")
 
 
 def _require_whole_exchange(
     federation: Federation, rules: Rules, shards_models: bool, model: FlatModel
 ) -> None:
-    """Refuse what breaks the sums over all clients that push-sum and trackers keep."""
+    """Refuse settings that break the sums over all clients which push-sum and trackers keep."""
     settings, params = federation.settings, jax.eval_shape(model.unravel, model.theta)
     has_statistics = bool(jax.tree.leaves(model.model.divided(params)[1]))
-    for is_so, mend in (
+    for conflicts, mend in (
         (bool(settings.training.stays), "set training.own=null and training.statistics=mixed"),
         (rules.tracks and has_statistics, "choose a model without statistics"),
         (rules.weigh != AsScheduled(), "set trust=none"),
@@ -163,18 +163,18 @@ def _require_whole_exchange(
         (shards_models, "set shard_models=false"),
     ):
         require(
-            not is_so,
+            not conflicts,
             f"aggregation={settings.aggregation.kind} keeps sums over all clients, by the weights "
             f"of the graph and models as they were trained: {mend}.",
         )
 
 
 def _require_own_judges(federation: Federation, rules: Rules, shards_models: bool) -> None:
-    """Refuse what compares or tells utilities on one test set, where each client has its own."""
-    settings, told = federation.settings, rules.contribute
-    alone = told.method if isinstance(told, Keeping) else told
+    """Refuse settings that need one shared test set, where each client has its own."""
+    settings, method = federation.settings, rules.contribute
+    alone = without_keeping(method)
     of_models = isinstance(alone, WholeRun) and alone.sees is not Sees.REPORTS
-    for is_so, who, mend in (
+    for conflicts, who, mend in (
         (
             isinstance(rules.filter, FilterByAccuracy),
             "defence.c1 compares accuracies of several clients",
@@ -194,36 +194,36 @@ def _require_own_judges(federation: Federation, rules: Rules, shards_models: boo
         (shards_models, "shard_models=true keeps one test set", "set shard_models=false"),
     ):
         require(
-            not is_so,
+            not conflicts,
             f"{who}, and with dataset.test=own each client has a test set of its own: set "
             f"dataset.test=shared, or {mend}.",
         )
 
 
 def _require_classes(federation: Federation, rules: Rules, task: str) -> None:
-    """Refuse what is about the classes of examples, where labels are numbers or of tokens."""
-    settings, told = federation.settings, rules.contribute
-    alone = told.method if isinstance(told, Beside) else told
+    """Refuse settings that need classes of examples, where labels are numbers or of tokens."""
+    settings, method = federation.settings, rules.contribute
+    alone = method.method if isinstance(method, Beside) else method
     flips = isinstance(rules.adversary, LabelFlips)
-    method = settings.contribution.method
-    for is_so, who, mend in (
+    name = settings.contribution.method
+    for conflicts, who, mend in (
         (flips, "adversary=label_flips", "another adversary, such as sign_flips"),
         (
-            Sees.PREDICTIONS in (told.sees, alone.sees) or method == "shapfed",
-            f"contribution.method={method}",
+            Sees.PREDICTIONS in (method.sees, alone.sees) or name == "shapfed",
+            f"contribution.method={name}",
             "another method, such as trip",
         ),
     ):
         require(
-            not is_so,
+            not conflicts,
             f"{who} is about classes of examples, and labels are of {task}: choose {mend}.",
         )
 
 
 def _require_own_parts(federation: Federation, rules: Rules, shards_models: bool) -> None:
-    """Refuse what looks at whole models of others, where a part of each stays its owner's."""
-    settings, told = federation.settings, rules.contribute
-    for is_so, who, mend in (
+    """Refuse settings that need others' whole models, where clients keep a part of theirs."""
+    settings, method = federation.settings, rules.contribute
+    for conflicts, who, mend in (
         (
             isinstance(rules.filter, FilterByAccuracy),
             "defence.c1 evaluates the models of others",
@@ -235,14 +235,14 @@ def _require_own_parts(federation: Federation, rules: Rules, shards_models: bool
             "choose another fake",
         ),
         (
-            not told.personal,
+            not method.personal,
             f"contribution.method={settings.contribution.method} looks at whole models of others",
             "choose another method, such as trip",
         ),
         (shards_models, "shard_models=true divides whole models", "set shard_models=false"),
     ):
         require(
-            not is_so,
+            not conflicts,
             f"{who}, and a part of each stays its owner's: leave out training.own and "
             f"training.statistics, or {mend}.",
         )

@@ -71,7 +71,7 @@ class Simulation(Prepared):
         n_clients: how many clients `dataset` is divided among; None: 8.
         distribution: how `dataset` is divided; None: evenly.
         training: rounds, local epochs or steps, batch size, and the optimiser's settings.
-        contribution: how contributions are told, in which utility, or the name of a method.
+        contribution: the method and utility of contributions, or the name of a method.
         adversary: who lies and how, or its kind.
         defence: C1, C2 and their thresholds; or "none", "c1", "c2" or "both".
         aggregation: how models are mixed, or its kind.
@@ -261,7 +261,7 @@ class Simulation(Prepared):
         planned: PlannedMemory | None,
         kept: Updates | None,
     ) -> Result:
-        """The rounds up to a state, before a method that waits for the end has told anything."""
+        """The result of the rounds up to a state, without contributions that wait for the end."""
         of_rounds = stacked(records)
         return Result(
             phi=None if state.phi is None else np.asarray(state.phi),
@@ -282,17 +282,19 @@ class Simulation(Prepared):
         )
 
     def _concluded(self, result: Result, hears: Observer) -> Result:
-        """The result with what is told when the rounds are over."""
+        """The result with the contributions that a method computes when the rounds are over."""
         if self.broadcast:
             return replace(result, broadcast=self._without_coordinator(result.records))
         if (method := whole_run_of(self.rules.contribute)) is None:
             return result
-        if len(result.timings) < self.training.rounds:  # of a part, telling is not worth its time
+        if (
+            len(result.timings) < self.training.rounds
+        ):  # only a part of the run: phi is not computed
             return replace(result, phi=np.full((self.n, self.n), np.nan, np.float32))
         journal = Journal.of(result.records, self.topology, self.learner)
         # Training and the truths take the keys 0 to n.
         key = jax.random.fold_in(self.base_key, self.n + 1)
-        told = method.conclude(journal, self.learner, key, hears.on_part)
+        attribution = method.conclude(journal, self.learner, key, hears.on_part)
         column = self.rules.utility
 
         def of_utility(values: np.ndarray | None) -> np.ndarray | None:
@@ -300,9 +302,9 @@ class Simulation(Prepared):
 
         return replace(
             result,
-            phi=of_utility(told.phi),
-            phi_error=of_utility(told.phi_error),
-            score_error=of_utility(told.score_error),
+            phi=of_utility(attribution.phi),
+            phi_error=of_utility(attribution.phi_error),
+            score_error=of_utility(attribution.score_error),
         )
 
     def _guarantee(self, rounds: int) -> Guarantee | None:

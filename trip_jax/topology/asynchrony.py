@@ -25,7 +25,7 @@ LONGEST = 10**6
 """Units that a local round or a message may take."""
 
 BYTES_A_MESSAGE = 100
-"""That a message to a receiver takes while waves are found."""
+"""The bytes of memory that a message to a receiver takes while waves are found."""
 
 Durations = Callable[["Clocks", Int[np.ndarray, " n"], np.random.Generator], np.ndarray]
 Latencies = Callable[["Clocks", tuple[int, ...], np.ndarray, np.random.Generator], np.ndarray]
@@ -114,7 +114,7 @@ class Clocks(Brief):
 
     @property
     def unit(self) -> str:
-        """What an iteration of the run is."""
+        """What an iteration of the run is called: "round" or "wave"."""
         return SCHEDULES[self.kind].unit
 
     def over(
@@ -179,8 +179,8 @@ def by_events(
     )
     durations = settings.durations(sizes, seed)
     members = np.asarray(topology.graphs.members[0])
-    room = BYTES_A_MESSAGE * rounds * members.size
-    require_capacity(room, "lower training.rounds, n_clients or topology.degree")
+    needed = BYTES_A_MESSAGE * rounds * members.size
+    require_capacity(needed, "lower training.rounds, n_clients or topology.degree")
     rng = np.random.default_rng([seed, 7])
     # By a message's number, receiver and slot: more waves leave the first as they are.
     shape = rounds, *members.shape
@@ -198,6 +198,7 @@ SCHEDULES("events", reads=("duration", "spread", "latency", "delay", "file"))(
 
 @DURATIONS("equal", reads=())
 def equal(settings: Clocks, sizes: np.ndarray, rng: np.random.Generator) -> Float[np.ndarray, " n"]:
+    """All clients take the same time for a local round."""
     return np.ones(len(sizes))
 
 
@@ -229,6 +230,7 @@ def by_sizes(
 def constant(
     settings: Clocks, shape: tuple[int, ...], senders: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
+    """Every message takes the same time, `delay`."""
     return np.full(shape, settings.delay)
 
 

@@ -25,6 +25,7 @@ class Edges:
     directed: bool = False
 
     def is_directed(self) -> bool:
+        """Whether edges go one way, as NetworkX's graphs say it."""
         return self.directed
 
     def in_one_direction(self, rng: Generator) -> "Edges":
@@ -39,8 +40,8 @@ class Edges:
     def arcs(self) -> tuple[Int[np.ndarray, " A"], Int[np.ndarray, " A"]]:
         """(client, member) of all neighbourhoods, in ascending order; clients are their own."""
         sender, receiver = self.ends.astype(np.int64).T
-        own = np.arange(self.n)
-        arcs = [own * self.n + own, receiver * self.n + sender]
+        nodes = np.arange(self.n)
+        arcs = [nodes * self.n + nodes, receiver * self.n + sender]
         if not self.directed:
             arcs.append(sender * self.n + receiver)
         client, member = np.divmod(_distinct(np.concatenate(arcs)), self.n)
@@ -75,8 +76,10 @@ def small_world(n: int, degree: int, probability: float, rng: Generator) -> Edge
     An edge is drawn again while it joins a node to itself or two that are joined already; where
     nearly all are joined to a node, one that `TRIES` draws find no place for is left out.
     """
-    own = np.arange(n)[:, None]
-    ring = np.stack(np.broadcast_arrays(own, (own + np.arange(1, degree // 2 + 1)) % n), axis=-1)
+    nodes = np.arange(n)[:, None]
+    ring = np.stack(
+        np.broadcast_arrays(nodes, (nodes + np.arange(1, degree // 2 + 1)) % n), axis=-1
+    )
     ring = ring.reshape(-1, 2)
     rewired = rng.random(len(ring)) < probability
     start = ring[rewired, 0]

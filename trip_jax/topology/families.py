@@ -24,7 +24,7 @@ from trip_jax.topology.over_time import ONE_PEER_EXPONENTIAL, RANDOM_MATCHINGS, 
 from trip_jax.topology.weights import WEIGHTS
 
 BYTES_AN_ARC = 64
-"""That an arc takes while a graph is drawn and built."""
+"""The bytes of memory that an arc takes while a graph is drawn and built."""
 
 FAMILIES: Kinds[Callable[["TopologyConfig", int, int], nx.Graph | Edges]] = Kinds("topology")
 """`(config, n, seed)` -> a graph on the nodes 0..n-1, as NetworkX has it or as `Edges`; if
@@ -46,10 +46,10 @@ class TopologyConfig(Brief):
     # barabasi_albert: edges that a new client brings
     attachments: int = read_by_kind(2)
     # families: keep one direction of every edge; file: an edge a, b of a list is an arc a -> b
-    directed: bool = read_unless(False, lambda own: own._says_directions())
+    directed: bool = read_unless(False, lambda settings: settings._says_directions())
     weights: str = "data_size"
     # rounds until a new graph is drawn; None: static, or 1 where a family changes in time
-    redraw_every: int | None = read_unless(None, lambda own: own._always_alike())
+    redraw_every: int | None = read_unless(None, lambda settings: settings._always_alike())
     # kind=file: lists or GraphML; several take turns
     files: tuple[str, ...] = read_by_kind(())
     # kind=file: what the files hold; auto refuses what may be two of them
@@ -108,9 +108,10 @@ LARGE = 10_000
 
 @FAMILIES("regular", reads=("degree",))
 def regular(config: TopologyConfig, n: int, seed: int) -> Edges:
+    """A circle in which each client also has links to the `degree` nearest others."""
     _check_degree(config, n)
-    own, steps = np.arange(n)[:, None], np.arange(1, config.degree // 2 + 1)
-    return _between(own, (own + steps) % n, n, config.directed)
+    nodes, steps = np.arange(n)[:, None], np.arange(1, config.degree // 2 + 1)
+    return _between(nodes, (nodes + steps) % n, n, config.directed)
 
 
 FAMILIES("star", reads=())(lambda config, n, seed: _between(0, np.arange(1, n), n))
@@ -119,18 +120,21 @@ FAMILIES("line", reads=())(lambda config, n, seed: _line(config, n))
 
 @FAMILIES("ring", reads=())
 def ring(config: TopologyConfig, n: int, seed: int) -> Edges:
-    own = np.arange(n)
-    return _line(config, n) if n < 3 else _between(own, (own + 1) % n, n, config.directed)
+    """A circle, in which each client has links to the two beside it."""
+    nodes = np.arange(n)
+    return _line(config, n) if n < 3 else _between(nodes, (nodes + 1) % n, n, config.directed)
 
 
 @FAMILIES("complete", reads=())
 def complete(config: TopologyConfig, n: int, seed: int) -> Edges:
+    """A graph in which every client has a link to every other."""
     _require_room(n**2, config, n)
     return _between(*np.triu_indices(n, 1), n)
 
 
 @FAMILIES("watts_strogatz", reads=("degree", "probability"))
 def watts_strogatz(config: TopologyConfig, n: int, seed: int) -> nx.Graph | Edges:
+    """A small world: a circle of `degree` neighbours, some of whose links are rewired."""
     _check_degree(config, n)
     degree, p = config.degree, config.probability
     if n > LARGE:
@@ -159,6 +163,7 @@ def _none_connected(config: TopologyConfig) -> str:
 
 @FAMILIES("erdos_renyi", reads=("probability",))
 def erdos_renyi(config: TopologyConfig, n: int, seed: int) -> nx.Graph | Edges:
+    """A random graph in which each link exists with the same `probability`."""
     if n <= LARGE:
         return nx.gnp_random_graph(n, config.probability, seed=seed)
     _require_room(config.probability * n**2, config, n)
@@ -167,6 +172,7 @@ def erdos_renyi(config: TopologyConfig, n: int, seed: int) -> nx.Graph | Edges:
 
 @FAMILIES("barabasi_albert", reads=("attachments",))
 def barabasi_albert(config: TopologyConfig, n: int, seed: int) -> nx.Graph:
+    """A scale-free graph: each new client links to `attachments` others by their degree."""
     require(
         n > config.attachments,
         f"topology=barabasi_albert needs more clients than topology.attachments="

@@ -27,7 +27,7 @@ from trip_jax.topology.lists import (
 
 GRAPHML = "graphml"
 FORMATS = ("auto", EDGES, ADJACENCY, GRAPHML)
-"""What `topology.format` may be."""
+"""The values of the setting `topology.format`."""
 
 DEEPEST = 16
 """Levels of elements in a GraphML file; those of nodes, edges and their data are four."""
@@ -38,7 +38,7 @@ FILE = "file"
 
 @dataclass(frozen=True)
 class GraphFile:
-    """What a graph file was taken for."""
+    """The format and direction that a graph file was read as."""
 
     file: str  # its name, without directories
     format: str  # one of FORMATS but "auto"
@@ -180,7 +180,7 @@ def _named(graph: nx.Graph, path: Path, n: int) -> nx.Graph:
 def _of_graphml(path: Path) -> nx.Graph:
     """The graph of a GraphML file, without parallel edges, whose nodes are texts."""
     _refuse_bombs(path)
-    with path.open("rb") as file:  # by its name NetworkX would unpack it
+    with path.open("rb") as file:  # given a name, NetworkX would decompress the file
         read = nx.read_graphml(file)
     graph = nx.DiGraph() if read.is_directed() else nx.Graph()
     graph.add_nodes_from(read)

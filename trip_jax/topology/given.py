@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from trip_jax.settings import require
-from trip_jax.settings.declared import told
+from trip_jax.settings.declared import described
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.names import as_name, names_of_nodes, require_alike
 from trip_jax.topology.edges import Edges
@@ -18,7 +18,7 @@ Graph: TypeAlias = nx.Graph | Edges | np.ndarray
 KINDS = "a NetworkX graph, an array [n, n] of weights, or a list of edges (i, j)"
 
 
-def listed(graphs: Any, n: int) -> list[Graph]:
+def as_graphs(graphs: Any, n: int) -> list[Graph]:
     """The graphs among n clients that an argument stands for, matrices in float64.
 
     Args:
@@ -32,7 +32,7 @@ def listed(graphs: Any, n: int) -> list[Graph]:
         return [_graph(graphs, n)]
     if not isinstance(graphs, Iterable) or isinstance(graphs, str | bytes | dict):
         raise InvalidSetting(
-            f"A topology is made of {KINDS}, not {told(graphs)}: families have names in "
+            f"A topology is made of {KINDS}, not {described(graphs)}: families have names in "
             "tj.topology.from_config(tj.TopologyConfig(...), sizes, rounds=..., seed=...)."
         )
     given = list(graphs)
@@ -91,7 +91,7 @@ def _graph(given: Any, n: int) -> Graph:
         return given
     rows = given if _is_whole(given) or not isinstance(given, Iterable) else list(given)
     if not _is_whole(rows) and not (isinstance(rows, list) and rows and all(map(_is_row, rows))):
-        raise InvalidSetting(f"A graph is {KINDS}, not {told(given)}.")
+        raise InvalidSetting(f"A graph is {KINDS}, not {described(given)}.")
     try:
         numbers = np.asarray(rows).astype(float, casting="same_kind")
     except (TypeError, ValueError) as error:

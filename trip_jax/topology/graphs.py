@@ -24,14 +24,14 @@ from trip_jax.settings.names import several
 from trip_jax.settings.plurals import counted
 from trip_jax.topology.edges import edges_of
 from trip_jax.topology.files import GraphFile
-from trip_jax.topology.given import Graph, listed, numbered
+from trip_jax.topology.given import Graph, as_graphs, numbered
 from trip_jax.topology.weights import WEIGHTS, Weigh, WeightRule, has_weights
 
 ALONE = "No edge joins"
 """How the warning of clients without neighbours begins."""
 
 BYTES_A_SLOT = 32
-"""That a slot of a graph takes while it is built."""
+"""The bytes of memory that a slot of a graph takes while it is built."""
 
 
 @struct.dataclass(repr=False)
@@ -64,7 +64,7 @@ class Neighbourhoods(Brief):
         return self.mask & (self.members == jnp.arange(len(self.members))[:, None])
 
     def lost(self, unsent: Bool[Array, " R"]) -> Bool[Array, "n M"]:
-        """Which slots stand for a message, by its row, that was not sent."""
+        """Which slots [n, M] hold a message that was not sent; `unsent` is by row of messages."""
         return self.mask & unsent[self.rows] & ~self.itself
 
     def with_lost(self, lost: Bool[Array, "n M"]) -> "Neighbourhoods":
@@ -135,6 +135,7 @@ class Topology:
 
     @property
     def n_clients(self) -> int:
+        """The number n of clients."""
         return self.graphs.members.shape[1]
 
     @property
@@ -148,13 +149,13 @@ class Topology:
 
     def at(self, t: Any) -> Neighbourhoods:
         """The neighbourhoods of the graph by which models are exchanged in round t."""
-        here: Neighbourhoods = jax.tree.map(lambda graphs: graphs[self.graph_of(t)], self.graphs)
+        nearby: Neighbourhoods = jax.tree.map(lambda graphs: graphs[self.graph_of(t)], self.graphs)
         if self.pushed is None:
-            return here
-        return replace(here, weights=here.weights * self.pushed.weights[t][here.members])
+            return nearby
+        return replace(nearby, weights=nearby.weights * self.pushed.weights[t][nearby.members])
 
     def factors_at(self, t: Any) -> Float[Array, " n"] | None:
-        """What multiplies that which training changes in round t; None: 1."""
+        """The factors [n] of clients' updates in round t; None: all are 1."""
         return None if self.pushed is None else self.pushed.factors[t]
 
     def masks(self, n_rounds: int) -> Bool[np.ndarray, "T n M"]:
@@ -271,7 +272,7 @@ def build(
         "examples.",
     )
     sizes, n = np.asarray(sizes), len(sizes)
-    given, names = numbered(listed(graphs, n), n)
+    given, names = numbered(as_graphs(graphs, n), n)
     arcs = [_arcs(graph, n) for graph in given]
     drawn = [graph for graph in given if not isinstance(graph, np.ndarray)]
     require(
@@ -286,8 +287,8 @@ def build(
         "choose a topology with smaller neighbourhoods",
     )
     mask = np.arange(most) < counts[..., None]  # [G, n, M]
-    own = np.arange(n, dtype=np.int32)[:, None]
-    members = np.broadcast_to(own, mask.shape).copy()
+    itself = np.arange(n, dtype=np.int32)[:, None]
+    members = np.broadcast_to(itself, mask.shape).copy()
     members[mask] = np.concatenate([member for _, member in arcs])
     _say_who_is_alone(arcs, n, names)
     if not rule.of_edges and any(map(has_weights, drawn)):
@@ -295,15 +296,15 @@ def build(
         warnings.warn(said, Notice, stacklevel=2)
     # Of an array's weights only ratios matter: scaled, tiny and huge ones survive float32.
     values = [
-        rule.weigh(who, real, real & (who == own), graph if rule.of_edges else sizes)
+        rule.weigh(who, real, real & (who == itself), graph if rule.of_edges else sizes)
         if not isinstance(graph, np.ndarray)
         else np.take_along_axis(graph / graph.max(axis=1, keepdims=True), who, axis=1)
         for graph, who, real in zip(given, members, mask, strict=True)
     ]
     stacked = members, mask, np.where(mask, values, 0).astype(np.float32)
     reweigh = rule.reweigh if len(drawn) == len(given) else WeightRule.reweigh
-    here = Neighbourhoods(*jax.device_put(stacked))
-    return Topology(here, redraw_every, reweigh, names=names)
+    nearby = Neighbourhoods(*jax.device_put(stacked))
+    return Topology(nearby, redraw_every, reweigh, names=names)
 
 
 def _say_who_is_alone(arcs: Any, n: int, names: tuple[str, ...] | None) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import networkx as nx
 
 Edge: TypeAlias = tuple[str, str, float | None]
-"""From, to and weight."""
+"""An edge of a list: its source, its target and its weight, if any."""
 
 EDGES, ADJACENCY = "edges", "adjacency"
 
@@ -80,9 +80,9 @@ class Table:
         if not all(word.isascii() and word.isdigit() for row in self.rows for word in row.words):
             return False
         n, m = map(int, head.words[:2])
-        told = [int(word) for row in rest for word in row.words]
+        numbers = [int(word) for row in rest for word in row.words]
         a_pair = 2 if len(head.words) == 2 else 4  # with weights
-        return len(told) == a_pair * m and len(rest) <= max(n, m) and max(told) <= n
+        return len(numbers) == a_pair * m and len(rest) <= max(n, m) and max(numbers) <= n
 
     def looks_like_matrix(self, n: int) -> bool:
         """Whether the lines may be a matrix of n rows: of 0 and 1, or symmetric."""

@@ -43,8 +43,8 @@ class OverTime:
 
 def _one_peer(n: int, k: int, rng: np.random.Generator) -> Edges:
     """Client i sends to client i + 2^k, modulo n."""
-    own = np.arange(n if n > 1 else 0)
-    return Edges(np.stack([own, (own + 2**k) % n], axis=1), n, directed=True)
+    senders = np.arange(n if n > 1 else 0)
+    return Edges(np.stack([senders, (senders + 2**k) % n], axis=1), n, directed=True)
 
 
 def _matching(n: int, k: int, rng: np.random.Generator) -> Edges:

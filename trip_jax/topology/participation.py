@@ -79,6 +79,7 @@ class Participation(Brief):
 
 @PARTICIPATIONS("always", reads=())
 def always(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray:
+    """All clients take part in all rounds."""
     return np.ones((rounds, n), bool)
 
 
@@ -165,25 +166,25 @@ def with_events(
 def _of_round(
     topology: Topology, t: int, present: Bool[np.ndarray, "T n"] | None, drop: float, seed: int
 ) -> Neighbourhoods:
-    here = topology.at(t)
+    nearby = topology.at(t)
     away = np.zeros(topology.n_clients, bool) if present is None else ~present[t]
-    lost = np.random.default_rng([seed, 10, t]).random(here.mask.shape) < drop
-    return left_over(topology, here, here.mask & ~(away[:, None] | away[here.members] | lost))
+    lost = np.random.default_rng([seed, 10, t]).random(nearby.mask.shape) < drop
+    return left_over(topology, nearby, nearby.mask & ~(away[:, None] | away[nearby.members] | lost))
 
 
-def left_over(topology: Topology, here: Neighbourhoods, left: Bool[Any, "n M"]) -> Neighbourhoods:
+def left_over(topology: Topology, nearby: Neighbourhoods, left: Bool[Any, "n M"]) -> Neighbourhoods:
     """Neighbourhoods of the members that are left, and of each client itself."""
-    left = left | here.itself
-    rest = here.with_lost(here.mask & ~left)
-    weights = topology.reweigh(here.members, left, here.itself, rest.weights)
+    left = left | nearby.itself
+    rest = nearby.with_lost(nearby.mask & ~left)
+    weights = topology.reweigh(nearby.members, left, nearby.itself, rest.weights)
     # Members that are left stand first, as everywhere; the others become padding.
     order = jnp.argsort(~left, axis=1, stable=True)
     in_order = partial(jnp.take_along_axis, indices=order, axis=1)
-    members, mask, weights = map(in_order, (here.members, left, weights))
-    own = jnp.arange(topology.n_clients)[:, None]
+    members, mask, weights = map(in_order, (nearby.members, left, weights))
+    itself = jnp.arange(topology.n_clients)[:, None]
     return Neighbourhoods(
-        members=jnp.where(mask, members, own),
+        members=jnp.where(mask, members, itself),
         mask=mask,
         weights=jnp.where(mask, weights, 0),
-        age=None if here.age is None else jnp.where(mask, in_order(here.age), 0),
+        age=None if nearby.age is None else jnp.where(mask, in_order(nearby.age), 0),
     )

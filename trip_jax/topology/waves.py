@@ -53,7 +53,7 @@ def waves(
     present = sent[1:] > sent[:-1]
     number, too_late = np.arange(1, n_waves + 1)[:, None, None], ends[-1] + 1
     arrival = np.minimum(number * durations[members] + latency, too_late)
-    # The newest that is there by some time: the last whose earliest successor, or itself, is.
+    # The newest message there at a time is the last one that, or a later one, has arrived by then.
     earliest = np.minimum.accumulate(arrival[::-1])[::-1]  # ascending
     at = np.where(present, sent[1:] * durations, 0)  # [T, n] when who finishes does
     # One search for all slots: the times of each lie beyond those of the slot before.
@@ -71,13 +71,13 @@ def of_waves(
     wave: float,
 ) -> Topology:
     """The topology of waves, as `waves` gives them; the one that is given where they are rounds."""
-    here = topology.at(0)
-    mask, itself = np.asarray(here.mask), np.asarray(here.itself)
+    nearby = topology.at(0)
+    mask, itself = np.asarray(nearby.mask), np.asarray(nearby.itself)
     if present.all() and not age[:, mask & ~itself].any():
         return replace(topology, wave=wave)
     graphs = []
     for there, ages in zip(present, age, strict=True):
-        dated = replace(here, age=jnp.asarray(np.where(itself | (ages < 0), 0, ages), jnp.int32))
+        dated = replace(nearby, age=jnp.asarray(np.where(itself | (ages < 0), 0, ages), jnp.int32))
         graphs.append(left_over(topology, dated, mask & there[:, None] & (ages >= 0)))
     return replace(
         topology,

@@ -53,7 +53,7 @@ def _of_edges(members: Any, mask: Any, _: Any, graph: Any) -> Any:
         weights[i, slot] = _number(graph, j, i) if graph.has_edge(j, i) else 1
     none = ~weights.any(axis=1)
     require(not none.any(), f"All weights of client {int(np.argmax(none))} are zero: raise one.")
-    return weights / weights.max(axis=1, keepdims=True)  # of any size in float32
+    return weights / weights.max(axis=1, keepdims=True)  # so that sums stay within float32
 
 
 def _number(graph: nx.Graph, j: int, i: int) -> float:

@@ -1,4 +1,4 @@
-"""A run that a tracker hears of, whatever becomes of the tracker."""
+"""A tracker whose failures do not end the run."""
 
 import textwrap
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ class Tracked:
     """A tracker that may fail without harm to the run; a context manager, which ends it.
 
     Args:
-        name: of the tracker, for messages.
+        name: the name of the tracker, for messages.
 
     Attributes:
         summary: what the run came to; to be set before the context is left.
@@ -33,8 +33,8 @@ class Tracked:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         summary = self.summary or {"status": "failed", "message": str(error or "")}
-        if told := self._tell(self._tracker.end, summary):
-            say(told)
+        if news := self._tell(self._tracker.end, summary):
+            say(news)
 
     def start(self, title: str, settings: Mapping[str, Any], done: int) -> None:
         self._works = True
@@ -49,7 +49,7 @@ class Tracked:
             return None
         try:
             return method(*news)
-        except Exception as error:  # of any package, of any network
+        except Exception as error:  # whatever a tracker or its network raises
             self._works = False
             said = masked(str(error))  # addresses of trackers may hold a password
             cause = textwrap.shorten(said, 200, placeholder=" ...") or type(error).__name__

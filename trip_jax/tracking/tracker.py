@@ -30,7 +30,7 @@ from trip_jax.settings.errors import InvalidSetting
 
 
 class Tracker(Protocol):
-    """What hears of a run while it goes on; made with the run's directory before any work is done.
+    """A tracker, which records a run while it goes on; it is made before any work is done.
 
     Where a method fails, the run goes on without the tracker, whose method `close()`, if it has
     one, is then called to let go of what is open, and may fail, too. Of several processes that
@@ -93,8 +93,8 @@ def package(name: str, extra: str) -> Any:
     """Import the package of a tracker, or say how to install it.
 
     Args:
-        name: of the module to import.
-        extra: of trip_jax, which installs it.
+        name: the name of the module to import.
+        extra: the extra of trip-jax that installs it.
 
     Raises:
         InvalidSetting: it is not installed, or damaged.

@@ -1,4 +1,4 @@
-"""How the models of a repeated execution go from round to round.
+"""The rules by which models change from round to round in a repeated execution.
 
 Letters: h models of an execution (n in DFL, one with a server), H that it carries.
 """
@@ -23,7 +23,7 @@ from trip_jax.topology import Neighbourhoods, Topology
 
 
 class Process(ABC):
-    """How the models of an execution go from round to round; programs of equal ones are shared.
+    """The rule by which an execution's models change in a round; equal ones share programs.
 
     Attributes:
         with_a_server: whether all clients train the model of a server (h = 1), not their own.
@@ -43,7 +43,7 @@ class Process(ABC):
         return self.n_models(n) + self.n_earlier * n
 
     def corrections(self, models: Float[Array, "k H P"]) -> Float[Array, "k n P"] | None:
-        """What is added to clients' gradients, of executions with these models; None: nothing."""
+        """The corrections of clients' gradients in executions with these models; None: none."""
         return None
 
     @abstractmethod
@@ -118,7 +118,7 @@ class Attacked:
 def train_now(
     trains: Bool[Array, " n"], t: Int[Array, ""] | int, topology: Topology
 ) -> Bool[Array, " n"]:
-    """Who of those that train is there in round t."""
+    """Which of the clients that train are present in round t."""
     present = topology.present_at(t)
     return trains if present is None else trains & present
 
@@ -128,7 +128,7 @@ def exchanged(
     models: Float[Array, "H P"],
     trained: Float[Array, "n P"],
     trains: Bool[Array, " n"],
-    here: Neighbourhoods,
+    nearby: Neighbourhoods,
     present: Bool[Array, " n"] | None,
     attacked: Attacked | None = None,
     n_own: int = 0,
@@ -136,23 +136,23 @@ def exchanged(
     """Everyone's next models, and the messages that are kept, once those who train have.
 
     Args:
-        present: who sends; None: everyone.
+        present: the clients that send; None: all.
         attacked: who of those that train sends something else; None: nobody.
         n_own: how many of the last numbers of a model stay its owner's.
     """
     n, own = len(trains), None
     if n_own:
         parts = models[:, :-n_own], trained[:, :-n_own]
-        mixed = exchanged(rule, *parts, trains, here, present, attacked)
+        mixed = exchanged(rule, *parts, trains, nearby, present, attacked)
         kept = jnp.where(trains[:, None], trained[:, -n_own:], models[:n, -n_own:])
         kept = jnp.concatenate([kept, models[n:, -n_own:]])
         return jnp.concatenate([mixed, kept], axis=1)
     now, earlier = jnp.where(trains[:, None], trained, models[:n]), models[n:]
     if attacked:
         own = now
-        now = attacked.sent(models[:n], now, trains, present, here.t)
+        now = attacked.sent(models[:n], now, trains, present, nearby.t)
     sent = jnp.concatenate([now, earlier]) if len(earlier) else now
-    mixed = aggregate(rule, sent, here, own)
+    mixed = aggregate(rule, sent, nearby, own)
     if not len(earlier):
         return mixed
     # Each client's newest message first; who is away keeps what it has.

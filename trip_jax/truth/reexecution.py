@@ -203,9 +203,9 @@ def _next_round(
 ) -> Float[Array, "k H P"]:
     def work(executions, shared):
         models, trains = executions
-        base_key, t, data, topology, *own = shared
-        here = learner.on(data, *own)
-        trained, row_of = _train_all(here, process, base_key, models, trains, t)
+        base_key, t, data, topology, *parts = shared
+        on_device = learner.on(data, *parts)
+        trained, row_of = _train_all(on_device, process, base_key, models, trains, t)
 
         def mix(execution):
             models, rows, trains = execution
@@ -223,8 +223,8 @@ def _evaluate(learner: Learner, models: Float[Array, "k h P"]) -> Float[Array, "
     def work(models, given):
         rows = models.reshape(-1, models.shape[-1])
         whose = jnp.tile(jnp.arange(models.shape[1]), len(models)) if learner.own_tests else None
-        here = learner.on(given[0], frozen=given[1])
-        return here.evaluate_rows(rows, whose).reshape(*models.shape[:2], -1)
+        on_device = learner.on(given[0], frozen=given[1])
+        return on_device.evaluate_rows(rows, whose).reshape(*models.shape[:2], -1)
 
     return sharded_map(learner.mesh, work, models, (learner.data, learner.model.frozen))
 

@@ -19,5 +19,5 @@ class Removal(Process):
 
     def mix(self, models, trained, trains, t, data, topology):
         train, present = train_now(trains, t, topology), topology.present_at(t)
-        here = replace(topology.without(topology.at(t), ~trains), t=t)
-        return exchanged(self.rule, models, trained, train, here, present)
+        nearby = replace(topology.without(topology.at(t), ~trains), t=t)
+        return exchanged(self.rule, models, trained, train, nearby, present)

@@ -1,4 +1,4 @@
-"""What a replay says of coalitions, so that executions need only tell what it errs by.
+"""Truths by a replay of coalitions and its errors, which executions of a few of them measure.
 
 Shapley values are linear in the game. For the utilities u of executions and v of a replay,
 

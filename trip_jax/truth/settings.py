@@ -74,7 +74,7 @@ class TruthConfig(Brief):
 
     @property
     def coalitions(self) -> dict[str, Any]:
-        """Which coalitions are executed."""
+        """The settings `samples` and `borders`, which choose the coalitions to execute."""
         return {"samples": self.samples, "borders": self.borders}
 
     def require(self, n: int) -> None:

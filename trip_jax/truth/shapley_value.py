@@ -117,20 +117,20 @@ class Decentralised(Process):
         if isinstance(rule, GradientTracking):
             # Else it would not share programs.
             alike = replace(training, rounds=1, client_batch=None)
-            return Tracked(rule, 1, attacked, training=alike)
+            return DecentralisedTracking(rule, 1, attacked, training=alike)
         return cls(rule, simulation.n_earlier, attacked, n_own)
 
     def mix(self, models, trained, trains, t, data, topology):
         train, present = train_now(trains, t, topology), topology.present_at(t)
-        here = replace(topology.at(t), t=t)
+        nearby = replace(topology.at(t), t=t)
         trained = moved(topology.factors_at(t), models[: len(trained)], trained)
-        given = self.rule, models, trained, train, here, present
+        given = self.rule, models, trained, train, nearby, present
         return exchanged(*given, self.attacked, self.n_own)
 
 
 @dataclass(frozen=True)
-class Tracked(Decentralised):
-    """The same with trackers of gradients (protocol/tracking.py).
+class DecentralisedTracking(Decentralised):
+    """The process `Decentralised` with gradient tracking (protocol/tracking.py).
 
     An execution carries n corrections beside n models. The tracker of a client outside S is 0.
     """
@@ -141,7 +141,7 @@ class Tracked(Decentralised):
         return models[:, models.shape[1] // 2 :]
 
     def mix(self, models, trained, trains, t, data, topology):
-        n, here = len(trains), replace(topology.at(t), t=t)
+        n, nearby = len(trains), replace(topology.at(t), t=t)
         before, correction = models[:n], jnp.where(t == 0, 0, models[n:])
         train, present = train_now(trains, t, topology), topology.present_at(t)
         sent, own = jnp.where(train[:, None], trained, before), None
@@ -152,8 +152,8 @@ class Tracked(Decentralised):
             own, own_z = sent, z
             sent = self.attacked.sent(before, own, train, present, t)
             z = trackers(before, sent, far)
-        correction += aggregate(self.rule, z, here, own_z)
-        return jnp.concatenate([aggregate(self.rule, sent, here, own), correction])
+        correction += aggregate(self.rule, z, nearby, own_z)
+        return jnp.concatenate([aggregate(self.rule, sent, nearby, own), correction])
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What is known of repeated executions before they are finished."""
+"""The progress of repeated executions, and chunks of them that are not finished."""
 
 from dataclasses import dataclass
 

@@ -1,9 +1,11 @@
-"""What a way to tell contributions says of itself: unit, timing, who sees what, and costs."""
+"""What a method says of itself: the unit of contributions, when they are known, and costs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeAlias
+
+from trip_jax.settings.renamed import renamed
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,14 @@ Words and symbol are then those of the utility: "decrease of test loss in nats" 
 """
 
 
-class Told(StrEnum):
+class When(StrEnum):
     """When a method knows contributions: in each round, or when the run is over."""
 
-    EACH_ROUND = "in each round"  # by every client, and traced by Eq. 3
+    EACH_ROUND = "in each round"  # each client reports its LCV, and Eq. 3 traces these
     AT_THE_END = "when the run is over"
+
+
+__getattr__ = renamed(__name__, Told="trip_jax.protocol.methods.facts.When")
 
 
 TRIP = "trip"
@@ -41,7 +46,7 @@ PAGE = "What that is, the page Methods of the documentation says."
 
 
 class Sees(StrEnum):
-    """What whoever tells contributions must see beside the models that it learns from."""
+    """What whoever computes contributions must see beside the models that it learns from."""
 
     WEIGHTS = "mixing weights alone"
     NEIGHBOURS = "the models of neighbours"
@@ -79,18 +84,18 @@ Number: TypeAlias = Amount | int
 
 @dataclass(frozen=True)
 class About:
-    """What readers of a run's numbers need to know of the method that told them.
+    """What readers of a run's contributions need to know of the method that computed them.
 
     Attributes:
         unit: what contributions are measured in.
-        told: when they were told.
-        sees: what whoever told them saw.
+        told: when they were known.
+        sees: what whoever computed them saw.
         reports_as: the method by which clients reported in each round, if that was another.
         explained: a sentence on what contributions are, or "".
     """
 
     unit: Unit
-    told: str = Told.EACH_ROUND
+    told: str = When.EACH_ROUND
     sees: str = Sees.NEIGHBOURS
     reports_as: str = ""
     explained: str = ""
@@ -109,17 +114,17 @@ class About:
 
     @classmethod
     def read(cls, attributes: Mapping[str, Any]) -> "About | None":
-        """What attributes of results.nc say; None if an older version wrote them."""
-        told = {
+        """The facts that attributes of results.nc hold; None if an older version wrote them."""
+        said = {
             name.removeprefix(PREFIX): str(value)
             for name, value in attributes.items()
             if name.startswith(PREFIX)
         }
-        if "unit" not in told:
+        if "unit" not in said:
             return None
-        unit = Unit(told["unit"], told.get("unit_symbol", "1"))
+        unit = Unit(said["unit"], said.get("unit_symbol", "1"))
         others = ("told", "sees", "reports_as", "explained")
-        return cls(unit, **{name: told[name] for name in others if name in told})
+        return cls(unit, **{name: said[name] for name in others if name in said})
 
 
 PREFIX = "contribution_"

@@ -1,13 +1,13 @@
 """Methods that wait for the reports of all rounds, which clients make as by `trip`.
 
 Nobody sees a model, and the methods cost nothing beside `trip`. Their equations stand in
-trip_jax/attribution/units.py.
+trip_jax/attribution/unit_vectors.py.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from trip_jax.attribution import Attribution, Journal, units, with_weights
+from trip_jax.attribution import Attribution, Journal, unit_vectors, with_weights
 from trip_jax.protocol.methods.facts import (
     COALITIONS,
     MODELS_AND_REPORT,
@@ -40,4 +40,4 @@ class TripAndWeights(WholeRun):
         return with_weights(journal, learner)
 
     def planned_bytes(self, shape: tuple[int, ...]) -> int:
-        return units.planned_bytes(shape)
+        return unit_vectors.planned_bytes(shape)

@@ -1,4 +1,4 @@
-"""What a way to tell contributions is, and the registry of all of them."""
+"""The base class of methods, which compute contributions, and the registry of all of them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from jaxtyping import Int
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.aggregation import AnyRule
 from trip_jax.protocol.messages import Inbox
-from trip_jax.protocol.methods.facts import PAGE, About, Costs, Sees, Told, Unit
+from trip_jax.protocol.methods.facts import PAGE, About, Costs, Sees, Unit, When
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import Contributions
 from trip_jax.settings import Kinds, of_this_package, require
@@ -21,7 +21,7 @@ SAID = ("unit", "reads", "costs")
 
 
 class Method(ABC):
-    """A way to tell contributions; hashable, as frozen dataclasses are.
+    """A method that computes contributions; hashable, as frozen dataclasses are.
 
     Its class says what the settings' checks, results.nc, pages and tables need to know.
 
@@ -29,13 +29,13 @@ class Method(ABC):
         unit: what contributions are measured in; `GAIN` for gains in utility.
         reads: the settings of `contribution` that it reads beside utility, max_coalitions and
             coalition_batch; all others are refused beside it.
-        costs: what it costs a client.
-        told: when contributions are told.
-        sees: what whoever tells them must see.
+        costs: what the method costs a client.
+        told: when contributions are known.
+        sees: what whoever computes them must see.
         reports_as: the method by which clients report in each round, if that is another.
         same_training: whether it takes what training changes in a model for the same function of
             that model in every round.
-        personal: whether it can tell contributions where a part of every model stays its owner's.
+        personal: whether it can compute contributions where clients keep a part of their models.
         explained: sentences on what contributions are, for the page of a run. If it is empty, the
             page refers to the documentation, or quotes the first line of the class's docstring if
             the class is from outside the package.
@@ -44,7 +44,7 @@ class Method(ABC):
     unit: ClassVar[Unit]
     reads: ClassVar[Sequence[str]]
     costs: ClassVar[Costs]
-    told: ClassVar[Told] = Told.EACH_ROUND
+    told: ClassVar[When] = When.EACH_ROUND
     sees: ClassVar[Sees] = Sees.NEIGHBOURS
     reports_as: ClassVar[str | None] = None
     same_training: ClassVar[bool] = False
@@ -64,7 +64,7 @@ class Method(ABC):
         return cls(**{name: getattr(settings, name) for name in names})
 
     def facing(self, lie: Any, check: Any) -> "Method":
-        """The method where liars lie so about predictions, and these are checked so.
+        """The method in a federation with this lie and this check of predictions.
 
         Args:
             lie: a `Lie`.
@@ -81,8 +81,8 @@ class Method(ABC):
     @classmethod
     def in_words(cls) -> str:
         """The method in two sentences, for the command line's help."""
-        told = f"Told {cls.told}, from {cls.sees}; measured in {cls.unit.words}."
-        return f"{cls._first_line()} {told}".strip()
+        facts = f"Told {cls.told}, from {cls.sees}; measured in {cls.unit.words}."
+        return f"{cls._first_line()} {facts}".strip()
 
     @classmethod
     def _first_line(cls) -> str:

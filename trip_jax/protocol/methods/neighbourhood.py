@@ -1,4 +1,4 @@
-"""What methods share that look at a neighbourhood as a whole, and at no coalition of it."""
+"""The base class of methods that look at a neighbourhood as a whole, without coalitions."""
 
 from abc import abstractmethod
 from dataclasses import dataclass

@@ -37,11 +37,11 @@ NOISING = 4
 
 @dataclass(frozen=True)
 class Predictions(Replay):
-    """In the replay of a coalition the logits of models are mixed and trained, and no model is.
+    """Coalitions are replayed with the logits of models in place of models.
 
     Attributes:
         lie: what clients say, if not what their models do.
-        check: what is taken of it.
+        check: the check of clients' claims.
     """
 
     lie: Lie = Honest()
@@ -68,11 +68,11 @@ class Predictions(Replay):
         models = aggregate(mix, sent.trained, nearby, inbox.own_trained)
         now = own.trained[: here.n_clients]  # beside which messages of earlier waves may stand
         trained, following = (learner.logits(one) for one in (now, models))
-        kept = self.taken(centred(trained), centred(following), here, learner, sent.unsent)
+        kept = self.kept_of_round(centred(trained), centred(following), here, learner, sent.unsent)
         nothing = jnp.zeros((*nearby.mask.shape, N_UTILITIES))
         return Contributions(nothing, nothing, learner.judged(following), kept)
 
-    def taken(
+    def kept_of_round(
         self,
         trained: Float[Array, "n Q"],
         following: Float[Array, "n Q"],
@@ -80,7 +80,7 @@ class Predictions(Replay):
         learner: Learner,
         unsent: Bool[Array, " R"],
     ) -> Float[Array, "n Q2"]:
-        """What the coordinator keeps of a round, of clients whose models say this in truth."""
+        """What the coordinator keeps of a round, given the true logits of all models."""
         if isinstance(noisy := learner.mechanism, NoisyRecords):
             said = jnp.concatenate([trained, following], axis=1)
             said = noisy.record(said, here.keys_beside(NOISING))

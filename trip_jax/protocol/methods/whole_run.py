@@ -1,4 +1,4 @@
-"""Methods that tell contributions when the run is over, from its reports or from its models.
+"""Methods that compute contributions when the run is over, from its reports or from its models.
 
 What looks at models keeps every client's update, 4 n P bytes a round: **whoever concludes then sees
 all models**. In a round clients report as another method does, or nothing: evaluated is then the
@@ -21,7 +21,7 @@ from trip_jax.learning.learner import Learner
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.protocol.aggregation import AnyRule, aggregate
 from trip_jax.protocol.messages import Inbox
-from trip_jax.protocol.methods.facts import Sees, Told
+from trip_jax.protocol.methods.facts import Sees, When
 from trip_jax.protocol.methods.method import Method
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import Contributions
@@ -30,7 +30,7 @@ from trip_jax.settings.capacity import GIB, Capacity, require_capacity
 
 @dataclass(frozen=True)
 class Silent(Method):
-    """The method of clients that report nothing in a round and evaluate their next model alone."""
+    """The method of clients that report nothing: in a round they only evaluate their next model."""
 
     sends_before = False
 
@@ -49,10 +49,10 @@ class Silent(Method):
 
 @dataclass(frozen=True)
 class Beside(Method):
-    """A method whose clients report in a round as another method says.
+    """A method whose clients report by another method in each round.
 
     Attributes:
-        method: what clients report in a round.
+        method: by which clients report in a round.
     """
 
     method: Method
@@ -71,14 +71,13 @@ class Beside(Method):
 
 @dataclass(frozen=True)
 class WholeRun(Beside):
-    """A method that tells contributions when the run is over; its class says what it `sees`.
+    """A method that computes contributions when the run is over; its class says what it `sees`.
 
     Attributes:
-        budget: coalitions of all clients that it may look at, as its `budget`, drawn by its `key`;
-            None if it looks at none.
+        budget: how many coalitions of all clients it evaluates at most; None if it evaluates none.
     """
 
-    told = Told.AT_THE_END
+    told = When.AT_THE_END
     bytes_kept: ClassVar[int] = 4  # of each number that is kept
 
     method: Method = Silent()
@@ -98,7 +97,7 @@ class WholeRun(Beside):
 
     @abstractmethod
     def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
-        """Contributions from what the run has left.
+        """Contributions from the journal of a finished run.
 
         Args:
             options: with a budget, those of `attributed`.
@@ -142,7 +141,7 @@ class WholeRun(Beside):
 
 @dataclass(frozen=True)
 class Keeping(Beside):
-    """Another method, and every client's update kept beside what it tells."""
+    """Another method, with every client's update of every round kept on disk beside it."""
 
     def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         return replace(self.method(inbox, here, mix, learner), kept=updates_of(inbox))
@@ -156,21 +155,21 @@ def with_conclusion(
     learner: Learner,
     limit: float | None,
 ) -> PlannedMemory | None:
-    """What a run takes whose method may wait for the end, and keep on disk what clients send it.
+    """The memory and disk of a run, with what its method keeps and computes when the run is over.
 
     Args:
         limit: GiB that may be taken, whatever there is; None: what there is.
 
     Raises:
-        InvalidSetting: telling takes more memory than there is.
+        InvalidSetting: computing contributions takes more memory than there is.
     """
     if planned is None:
         return None
     waiting = whole_run_of(method)
-    own = method if isinstance(method, WholeRun) else None
-    size = own.kept_size(learner) if own else learner.model.theta.size
+    concluding = method if isinstance(method, WholeRun) else None
+    size = concluding.kept_size(learner) if concluding else learner.model.theta.size
     if keeps_updates(method):
-        number = own.bytes_kept if own else WholeRun.bytes_kept
+        number = concluding.bytes_kept if concluding else WholeRun.bytes_kept
         planned = replace(planned, disk=number * rounds * n * size)
     if waiting is None:
         return planned
@@ -183,13 +182,18 @@ def with_conclusion(
 
 
 def whole_run_of(method: Any) -> WholeRun | None:
-    """The method that waits for the end, if updates are kept beside it, too; None if none does."""
-    told = method.method if isinstance(method, Keeping) else method
-    return told if isinstance(told, WholeRun) else None
+    """The method if it computes contributions when the run is over, with or without `Keeping`."""
+    method = without_keeping(method)
+    return method if isinstance(method, WholeRun) else None
+
+
+def without_keeping(method: Any) -> Any:
+    """The method itself where `Keeping` keeps clients' updates beside it."""
+    return method.method if isinstance(method, Keeping) else method
 
 
 def keeps_updates(method: Any) -> bool:
-    """Whether every client's update of every round, or what it says in its place, is kept."""
+    """Whether clients' updates, or their predictions in place of these, are kept on disk."""
     return isinstance(method, Keeping) or (isinstance(method, WholeRun) and method.keeps_updates)
 
 

@@ -82,8 +82,8 @@ class Comparison:
         if len(set(values.get("training.rounds", ()))) > 1:
             del values["rounds"]  # says the same
         idle = set.intersection(*(without_effect(run.summary) for run in self.runs))
-        told = {name: those for name, those in values.items() if name not in idle}
-        return {name: those for name, those in told.items() if len(set(those)) > 1}
+        values = {name: those for name, those in values.items() if name not in idle}
+        return {name: those for name, those in values.items() if len(set(those)) > 1}
 
     @cached_property
     def groups(self) -> dict[str, list[int]]:
@@ -92,8 +92,8 @@ class Comparison:
         found: dict[str, list[int]] = {}
         for k in range(len(self.runs)):
             values = [self.settings[name][k] for name in names]
-            told = values if len(names) == 1 else map("=".join, zip(names, values, strict=True))
-            found.setdefault(", ".join(told), []).append(k)
+            words = values if len(names) == 1 else map("=".join, zip(names, values, strict=True))
+            found.setdefault(", ".join(words), []).append(k)
         return found
 
     @property
@@ -206,13 +206,15 @@ class Comparison:
 
     def _meaning(self) -> list[str]:
         """What the numbers mean, a paragraph each; one that is not of all runs names its own."""
-        told = [explain(run.data.attrs) for run in self.runs]
+        explanations = [explain(run.data.attrs) for run in self.runs]
         of: dict[str, list[int]] = {}
-        for text, k in ((one[at], k) for at in range(len(told[0])) for k, one in enumerate(told)):
+        for text, k in (
+            (one[at], k) for at in range(len(explanations[0])) for k, one in enumerate(explanations)
+        ):
             of.setdefault(text, []).append(k + 1)
         return [
             text
-            if len(those) == len(told)
+            if len(those) == len(explanations)
             else f"{'Run' if len(those) == 1 else 'Runs'} {', '.join(map(str, those))}: {text}"
             for text, those in of.items()
         ]

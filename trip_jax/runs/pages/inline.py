@@ -8,7 +8,7 @@ class InlinePage:
 
     Args:
         html: the whole page.
-        height: of the frame, in pixels.
+        height: the height of the frame in pixels.
     """
 
     def __init__(self, html: str, height: int = 900):

@@ -145,8 +145,8 @@ def _detail(run: xarray.Dataset, needed: Mapping[str, float], left: float) -> tu
     """How much of phi the page holds, and why not more.
 
     Args:
-        needed: what each choice takes.
-        left: what there is room for.
+        needed: how many numbers each choice takes.
+        left: how many numbers the page can still hold.
     """
     n = run.sizes["client"]
     if n > MAX_CLIENTS:

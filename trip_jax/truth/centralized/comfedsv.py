@@ -28,7 +28,7 @@ from trip_jax.shapley import game_values
 from trip_jax.truth.centralized.games import Attribution, Game
 
 SWEEPS = 200
-"""Alternations at most."""
+"""The largest number of alternations of the matrix completion."""
 
 SETTLED = 1e-10
 """The change of the completed matrix, in units of its root mean square, at which they end."""
@@ -45,8 +45,8 @@ def comfedsv(
 
     Args:
         rounds: one game a round, as for `mr`; only coalitions of who took part are looked up.
-        took_part: who took part in each round.
-        rank: of the completed matrix.
+        took_part: the clients that took part in each round.
+        rank: the rank of the completed matrix.
         ridge: weight of the squared factors, above 0.
 
     Raises:
@@ -68,10 +68,10 @@ def comfedsv(
     away = ~present @ (1 << np.arange(n))
     known = (np.arange(2**n) & away[:, None]) == 0
     gain, calls = np.zeros(known.shape), 0
-    for game, here, row in zip(rounds, known, gain, strict=True):
-        own = game.fresh()
-        row[here] = own(np.flatnonzero(here)) - own(0)
-        calls += own.calls
+    for game, known_here, row in zip(rounds, known, gain, strict=True):
+        fresh = game.fresh()
+        row[known_here] = fresh(np.flatnonzero(known_here)) - fresh(0)
+        calls += fresh.calls
     return Attribution(game_values(completed(gain, known, rank, ridge).sum(axis=0)), calls)
 
 
@@ -103,7 +103,7 @@ def _solved(
     known: Bool[np.ndarray, "N M"],
     ridge: float,
 ) -> Float64[np.ndarray, "N r"]:
-    """The other factor, by ridge regression of each row."""
+    """One factor of the matrix from the other, by ridge regression of each row."""
     square = np.einsum("nm,mr,ms->nrs", known, factor, factor, optimize=True)
     square += ridge * np.eye(factor.shape[1])
     return np.linalg.solve(square, (seen @ factor)[..., None])[..., 0]

@@ -98,9 +98,9 @@ def fedavg_round(
 
 MAX_AT_ONCE = 32  # coalition models
 Evaluate = Callable[[Float[Array, "K P"]], Float[Array | np.ndarray, "K ..."]]
-"""Utilities of models."""
+"""A function that gives the utilities of K models [K, P]."""
 Models = Callable[[Bool[Array, "K n"]], Float[Array, "K P"]]
-"""Models of coalitions."""
+"""A function that gives the models [K, P] of K coalitions."""
 
 
 def round_games(history: History, evaluate: Evaluate) -> list[Game]:

@@ -35,14 +35,14 @@ def gtg_shapley(
     n = rounds[0].n
     values, calls, skipped, permutations = np.zeros(n), 0, 0, 0
     for t, game in enumerate(rounds):
-        own = game.fresh()
-        if abs(own.gain()) <= eps_between * (1 + SLACK):
+        fresh = game.fresh()
+        if abs(fresh.gain()) <= eps_between * (1 + SLACK):
             skipped += 1
         else:
             rng = np.random.default_rng([seed, 11, t])
             marginals = np.zeros((0, n))
             while True:
-                swept = walk(own, sweep(n, rng), eps_within)
+                swept = walk(fresh, sweep(n, rng), eps_within)
                 marginals = np.concatenate([marginals, swept])
                 k = len(marginals)
                 if k + n > max_permutations or (
@@ -51,7 +51,7 @@ def gtg_shapley(
                     break
             values += marginals.mean(axis=0)
             permutations += k
-        calls += own.calls
+        calls += fresh.calls
     return Attribution(values, calls, skipped, permutations)
 
 

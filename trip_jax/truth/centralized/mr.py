@@ -25,13 +25,13 @@ def mr(rounds: Sequence[Game], *, mode: str = "plain", decay: float = 0.8) -> At
         raise InvalidSetting(f"The mode of MR must be plain or song, not {mode!r}.")
     values, calls, skipped = np.zeros(rounds[0].n), 0, 0
     for t, game in enumerate(rounds, start=1):
-        own = game.fresh()
-        phi = game_values(own.table())
-        calls += own.calls
+        fresh = game.fresh()
+        phi = game_values(fresh.table())
+        calls += fresh.calls
         if mode == "plain":
             values += phi
         elif phi.min() < -ROUNDING:
-            values += decay**t / own.n
+            values += decay**t / fresh.n
         elif phi.sum() > ROUNDING:
             values += decay**t * phi / phi.sum()
         else:

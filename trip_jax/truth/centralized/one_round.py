@@ -6,5 +6,5 @@ from trip_jax.truth.centralized.games import Attribution, Game
 
 def one_round(game: Game) -> Attribution:
     """The exact values of the game of M_0 + sum over t and i in S of (d_i / d_S) Delta_i^t."""
-    own = game.fresh()
-    return Attribution(game_values(own.table()), own.calls)
+    fresh = game.fresh()
+    return Attribution(game_values(fresh.table()), fresh.calls)

@@ -34,15 +34,15 @@ def tmr(
         raise InvalidSetting(f"The mode of TMR must be gtg or wei, not {mode!r}.")
     values, calls, skipped = np.zeros(rounds[0].n), 0, 0
     for t, game in enumerate(rounds, start=1):
-        own, weight = game.fresh(), 0.0
+        fresh, weight = game.fresh(), 0.0
         if mode == "gtg":
-            weight = float(abs(own.gain()) > threshold * (1 + SLACK))
+            weight = float(abs(fresh.gain()) > threshold * (1 + SLACK))
         elif decay**t >= delta:
-            total = own.gain()  # the sum of phi^t
+            total = fresh.gain()  # the sum of phi^t
             weight = decay**t / total if abs(total) > ROUNDING else 0.0
         if weight:
-            values += weight * game_values(own.table())
+            values += weight * game_values(fresh.table())
         else:
             skipped += 1
-        calls += own.calls
+        calls += fresh.calls
     return Attribution(values, calls, skipped)

@@ -12,7 +12,7 @@ MAX_PLAYERS = 20
 
 
 def mask(players: Iterable[int]) -> int:
-    """The number of a coalition."""
+    """The bit mask of a coalition: bit j is set if player j belongs to it."""
     return sum(1 << int(player) for player in players)
 
 

@@ -39,7 +39,7 @@ def solved(truth: Executions, solution: Callable[[Game], Attribution]) -> Solved
     """A solution of the games of all final models and utilities.
 
     Args:
-        truth: whose executions are looked up.
+        truth: the truth whose executions are looked up.
         solution: one of this package, its settings bound by `functools.partial`, or your own.
 
     Raises:

@@ -38,7 +38,7 @@ def ipss(game: Game, budget: int, *, seed: int = 0) -> Attribution:
     Raises:
         InvalidSetting: a budget below n + 1, or a seed that does not fit into 32 bits.
     """
-    n, own = game.n, game.fresh()
+    n, fresh = game.n, game.fresh()
     require(
         integer("budget", budget) > n,
         f"budget={budget} leaves IPSS without single clients: set it to at least n + 1 = {n + 1}.",
@@ -50,7 +50,7 @@ def ipss(game: Game, budget: int, *, seed: int = 0) -> Attribution:
     if k < n:
         known += balanced(n, k + 1, budget - len(known), seed).tolist()
     coalitions = np.array(known)
-    utility, size = own(coalitions), sizes(coalitions)
+    utility, size = fresh(coalitions), sizes(coalitions)
     row_of = {number: row for row, number in enumerate(known)}
     values = np.zeros(n)
     for i in range(n):
@@ -58,7 +58,7 @@ def ipss(game: Game, budget: int, *, seed: int = 0) -> Attribution:
         without = [row_of[number ^ 1 << i] for number in coalitions[joined].tolist()]
         added = np.bincount(size[joined], utility[joined] - utility[without], n + 1)
         values[i] = (added / np.maximum(np.bincount(size[joined], minlength=n + 1), 1)).sum() / n
-    return Attribution(values, own.calls)
+    return Attribution(values, fresh.calls)
 
 
 def balanced(n: int, size: int, count: int, seed: int) -> Int[np.ndarray, " K"]:

@@ -25,12 +25,12 @@ from trip_jax.truth.centralized.games import Attribution, Game
 from trip_jax.truth.solutions.coalitions import require_few
 
 TOLERANCE = 1e-9
-"""By how much of the largest gain a coalition may fall short, beside e."""
+"""The deficit beyond e that a coalition may have, relative to the largest gain."""
 
 
 @dataclass(frozen=True)
 class LeastCore(Attribution):
-    """Payments, and e, what the unhappiest coalition lacks."""
+    """The payments of the least core, and the deficit e of the unhappiest coalition."""
 
     deficit: float = 0.0
 
@@ -42,23 +42,23 @@ def least_core(game: Game) -> LeastCore:
         InvalidSetting: more than 20 players.
     """
     require_few(game.n, "The least core")
-    own = game.fresh()
-    utility, n = own.table(), game.n
+    fresh = game.fresh()
+    utility, n = fresh.table(), game.n
     gain = utility - utility[0]
     scale = abs(gain).max()
     if n == 1 or scale == 0:
-        return LeastCore(np.full(n, gain[-1] / n), own.calls)
+        return LeastCore(np.full(n, gain[-1] / n), fresh.calls)
     inside = (np.arange(1, 2**n - 1)[:, None] >> np.arange(n) & 1).astype(bool)
     worth, total = gain[1:-1] / scale, gain[-1] / scale
     deficit = _deficit(inside, worth, total)
     payments = _shortest(inside, worth - deficit - TOLERANCE, total)
-    return LeastCore(scale * payments, own.calls, deficit=float(scale * deficit))
+    return LeastCore(scale * payments, fresh.calls, deficit=float(scale * deficit))
 
 
 def _deficit(
     inside: Bool[np.ndarray, "K n"], worth: Float64[np.ndarray, " K"], total: float
 ) -> float:
-    """The least e."""
+    """The least deficit e: the most by which some coalition falls short, at best payments."""
     n = inside.shape[1]
     cost = np.append(np.zeros(n), 1)
     rows = -np.column_stack([inside, np.ones(len(inside))])
@@ -70,7 +70,7 @@ def _deficit(
 def _shortest(
     inside: Bool[np.ndarray, "K n"], least: Float64[np.ndarray, " K"], total: float
 ) -> Float64[np.ndarray, " n"]:
-    """The shortest x of a sum whose coalitions get at least so much.
+    """The shortest payments x of a given sum that give every coalition its least amount.
 
     x is the equal split plus a vector that sums to 0; that vector is the residual of a non-negative
     least-squares problem.

@@ -37,7 +37,7 @@ def myerson(game: Game, graph: nx.Graph | np.ndarray) -> Attribution:
         InvalidSetting: a directed graph, one of other players, or more than 20 players.
     """
     require_few(game.n, "The Myerson value")
-    matrix, own = _matrix(graph, game.n), game.fresh()
+    matrix, fresh = _matrix(graph, game.n), game.fresh()
     neighbours = [mask(np.flatnonzero(row).tolist()) for row in matrix]
     coalitions = np.arange(2**game.n)
     component = coalitions & -coalitions  # of the first member; it grows until nobody is added
@@ -48,12 +48,12 @@ def myerson(game: Game, graph: nx.Graph | np.ndarray) -> Attribution:
         component = reached & coalitions
     utility = np.zeros(2**game.n)
     connected = np.unique(component)
-    utility[connected] = own(connected)
+    utility[connected] = fresh(connected)
     worth, left = np.zeros(2**game.n), coalitions
     while left.any():
         worth += np.where(left > 0, utility[component[left]] - utility[0], 0)
         left = left & ~component[left]
-    return Attribution(game_values(worth), own.calls)
+    return Attribution(game_values(worth), fresh.calls)
 
 
 def links(topology: Topology) -> Bool[np.ndarray, "n n"]:

@@ -41,7 +41,7 @@ def owen(game: Game, unions: Iterable[Iterable[int]]) -> Attribution:
         all(blocks) and sorted(chain(*blocks)) == list(range(game.n)),
         f"The unions must hold each of the players 0 to {game.n - 1} once, not {blocks}.",
     )
-    own, values, m = game.fresh(), np.zeros(game.n), len(blocks)
+    fresh, values, m = game.fresh(), np.zeros(game.n), len(blocks)
     for block in blocks:
         b = len(block)
         require_few(m - 1 + b, "The Owen value of so many unions, or of one so large,")
@@ -53,5 +53,5 @@ def owen(game: Game, unions: Iterable[Iterable[int]]) -> Attribution:
             inside = subsets(1 << other for other in block if other != i)
             inner = np.array([1 / (b * comb(b - 1, t)) for t in range(b)])[sizes(inside)]
             before = joined | inside
-            values[i] = (of_joined * inner * (own(before | 1 << i) - own(before))).sum()
-    return Attribution(values, own.calls)
+            values[i] = (of_joined * inner * (fresh(before | 1 << i) - fresh(before))).sum()
+    return Attribution(values, fresh.calls)

@@ -35,11 +35,11 @@ def owen_sampling(game: Game, *, levels: int = 10, draws: int = 2, seed: int = 0
         InvalidSetting: levels or draws below 1, or a seed that does not fit into 32 bits.
     """
     levels, draws = integer("levels", levels, 1), integer("draws", draws, 1)
-    own, n = game.fresh(), game.n
+    fresh, n = game.fresh(), game.n
     rng = np.random.default_rng([seed_of(seed), 19])
     share = np.linspace(0, 1, levels + 1)
     inside = rng.random((levels + 1, draws, n)) < share[:, None, None]
     drawn = (inside @ (1 << np.arange(n))).reshape(-1, 1)
     player = 1 << np.arange(n)
-    marginals = own(drawn | player) - own(drawn & ~player)
-    return Attribution(marginals.mean(axis=0), own.calls)
+    marginals = fresh(drawn | player) - fresh(drawn & ~player)
+    return Attribution(marginals.mean(axis=0), fresh.calls)

@@ -32,7 +32,7 @@ from trip_node.shapley import orders
 from trip_node.shapley.tables import game_values
 
 BYTES = 2**24
-"""Of what coalitions would have said that a thread replays at a time; at least that of one."""
+"""The bytes of replayed predictions that a thread holds at a time, of one coalition at least."""
 
 MOST_THREADS = 8
 
@@ -72,8 +72,8 @@ class Recorded:
             "Recorded.mixing must be [T, n, n], .present [T, n] and .steps [n], not "
             f"{self.mixing.shape}, {self.present.shape} and {self.steps.shape}.",
         )
-        told = (self.start, self.trained, self.following, self.mixing, self.steps)
-        require(all(bool(np.isfinite(one).all()) for one in told), "Recorded must be finite.")
+        arrays = (self.start, self.trained, self.following, self.mixing, self.steps)
+        require(all(bool(np.isfinite(one).all()) for one in arrays), "Recorded must be finite.")
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def by_predictions(
         utility: one of `utilities.py`, or your own.
         budget: coalitions that are replayed: all 2^n if they are no more, else as many are drawn,
             in orders of the clients and their reverses, the same for all models.
-        seed: of that draw.
+        seed: the seed by which coalitions are drawn.
 
     Raises:
         InvalidSetting: labels of other examples, or a budget that is too small.
@@ -195,7 +195,7 @@ def _squares(vectors: np.ndarray) -> np.ndarray:
 
 
 def _utilities(run: _Run, inside: np.ndarray, labels: np.ndarray, utility: Utility) -> np.ndarray:
-    """Of what coalitions, bool [K, n], would have said in the end, [K, n]."""
+    """The utilities [K, n] of the final predictions of coalitions, bool [K, n]."""
     n, size = run.kept.shape
     chunk = max(1, BYTES // (4 * n * size))
     parts = [inside[first : first + chunk] for first in range(0, len(inside), chunk)]

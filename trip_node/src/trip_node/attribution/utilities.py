@@ -62,7 +62,7 @@ def utility_of(name: str) -> Utility:
 
 
 def _of_labels(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Those of the true classes [..., D] of values [..., D, C]."""
+    """The values of the true classes, [..., D], out of values of all classes, [..., D, C]."""
     return np.asarray(values[..., np.arange(len(labels)), labels])
 
 

@@ -26,7 +26,7 @@ def telling(
 
     def decorate(main: Main) -> Callable[..., int]:
         @wraps(main)
-        def told(*arguments: Any) -> int:
+        def main_as_command(*arguments: Any) -> int:
             settled()
             try:
                 code = main(*arguments) or 0
@@ -41,7 +41,7 @@ def telling(
                     raise
                 return refuse(sentence)
 
-        return told
+        return main_as_command
 
     return decorate
 

@@ -74,8 +74,8 @@ def _left_out(verdict: Verdict, reported: Reported) -> Iterator[str]:
         yield f"left out, as one end alone states them: {which}, see disputed.csv\n"
     alone = np.argwhere(False if verdict.unconfirmed is None else verdict.unconfirmed)
     if len(alone):
-        told = [f"{_plain(reported.names[i])} in round {reported.rounds[t]}" for t, i in alone]
-        which = ", ".join(told[:MOST] + ["..."] * (len(told) > MOST))
+        names = [f"{_plain(reported.names[i])} in round {reported.rounds[t]}" for t, i in alone]
+        which = ", ".join(names[:MOST] + ["..."] * (len(names) > MOST))
         yield f"left out, what these say of themselves and nobody else reports on: {which}\n"
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from trip_node.attribution.predictions import Attribution, by_predictions
 from trip_node.attribution.utilities import UTILITIES, Utility, utility_of
 from trip_node.deployment.exchanges import dispute_lines
-from trip_node.deployment.of_predictions import Replay
+from trip_node.deployment.from_predictions import ReplaySettings
 from trip_node.deployment.predictions_folder import SUFFIX, read_predictions
-from trip_node.deployment.recorded import Told
+from trip_node.deployment.recorded import RecordedRun
 from trip_node.deployment.result_tables import (
     DISPUTED,
     FILES,
@@ -75,7 +75,7 @@ def is_served(args: Namespace) -> bool:
     return args.predictions is SERVED and args.listen is not None
 
 
-def replay_of(args: Namespace) -> Replay | None:
+def replay_of(args: Namespace) -> ReplaySettings | None:
     """How the service replays records; None where it takes reports.
 
     Raises:
@@ -88,7 +88,7 @@ def replay_of(args: Namespace) -> Replay | None:
     require(not args.c2, "--c2 replaces reports, and the service takes records: remove it.")
     require(args.labels is not None, "--listen with --predictions needs --labels FILE.")
     utility = args.utility or UTILITY
-    return Replay(read_labels(args.labels), *_how(args), UNITS.get(utility, utility))
+    return ReplaySettings(read_labels(args.labels), *_how(args), UNITS.get(utility, utility))
 
 
 def _how(args: Namespace) -> tuple[Utility, int]:
@@ -130,15 +130,15 @@ def from_predictions(args: Namespace) -> str:
     refuse_other_files(out)
     federation = None if args.keys is None else Federation.read(args.keys)
     labels = read_labels(args.labels)
-    told = read_predictions(args.predictions, federation=federation, missing=args.missing)
+    run = read_predictions(args.predictions, federation=federation, missing=args.missing)
     require(
-        len(labels) == told.test_set,
+        len(labels) == run.test_set,
         f"{args.labels} has {counted(len(labels), 'label')}, but records tell of a test set of "
-        f"{counted(told.test_set, 'example')}: give the labels of all of it.",
+        f"{counted(run.test_set, 'example')}: give the labels of all of it.",
     )
-    found = by_predictions(told.recorded, labels[told.places], utility, budget=budget)
-    _write(out, found, told.names)
-    return _described(out, found, told, args.utility or UTILITY, budget)
+    found = by_predictions(run.recorded, labels[run.places], utility, budget=budget)
+    _write(out, found, run.names)
+    return _described(out, found, run, args.utility or UTILITY, budget)
 
 
 def read_labels(path: Path) -> np.ndarray:
@@ -181,20 +181,20 @@ def _write(out: Path, found: Attribution, names: list[str]) -> None:
     write_tables(out, tables)
 
 
-def _described(out: Path, found: Attribution, told: Told, utility: str, budget: int) -> str:
+def _described(out: Path, found: Attribution, run: RecordedRun, utility: str, budget: int) -> str:
     values = scores(found.phi)
     share, highest = shares(values), np.argsort(-values, kind="stable")[:MOST]
 
     def one(i: int) -> str:
-        name = told.names[i] if told.names[i].isprintable() else repr(told.names[i])
+        name = run.names[i] if run.names[i].isprintable() else repr(run.names[i])
         error = "" if found.score_error is None else f" ± {found.score_error[i]:.2g}"
         return f"{name} {values[i]:.4g}{error} ({percent(share[i])})"
 
-    clients, rounds = counted(len(values), "client"), counted(len(told.rounds), "round")
+    clients, rounds = counted(len(values), "client"), counted(len(run.rounds), "round")
     replayed = "all coalitions" if found.phi_error is None else f"{budget:,} drawn coalitions"
     return (
         f"phi.csv, scores.csv and flagged.csv of {clients} over {rounds} in {out}; {replayed} "
-        f"replayed on {counted(len(told.places), 'example')}\n"
+        f"replayed on {counted(len(run.places), 'example')}\n"
         "A score is what a client contributed to all clients' models on average, in "
         f"{UNITS.get(utility, utility)}.\n"
         f"highest scores, with their share of all: {', '.join(map(one, highest))}"

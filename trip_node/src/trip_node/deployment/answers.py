@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trip_node.deployment.tasks import told
+from trip_node.deployment.tasks import one_line
 from trip_node.node.admission import MOST_BYTES, Refused
 
 log = logging.getLogger("trip_node.service")
@@ -25,7 +25,7 @@ HEADERS = {
 }
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PATIENCE = 30.0  # seconds in which a message must have arrived
-SMALL_BYTES = 2**16  # of a message that need not wait for others
+SMALL_BYTES = 2**16  # messages up to this size need not wait for others
 LARGE_MESSAGES = 32  # that are in memory at once
 LARGE_BYTES = 2**26  # that these have at most, together
 SLICE = 2**16  # bytes of a long answer that are under way at once
@@ -63,14 +63,14 @@ class Guarded:
         try:
             await app(scope, receive, guarded)
         except Exception as error:
-            log.error("%s %.100r failed: %s", scope["method"], scope["path"], told(error))
+            log.error("%s %.100r failed: %s", scope["method"], scope["path"], one_line(error))
             if not started:
                 await failure("The service failed to answer.", 500)(scope, receive, guarded)
 
     def _is_known(self, scope: Scope) -> bool:
         host = _host(Headers(scope=scope).get("host", ""))
-        here = scope.get("server") or ("",)
-        return bool(host) and (host in self._hosts or host == _plain(here[0]))
+        server = scope.get("server") or ("",)
+        return bool(host) and (host in self._hosts or host == _plain(server[0]))
 
 
 def room_for(most: int) -> asyncio.Semaphore:

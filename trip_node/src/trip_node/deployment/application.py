@@ -16,7 +16,7 @@ from starlette.routing import Route
 from trip_node.deployment.answers import Guarded, body, failure, room_for, sliced, streamed
 from trip_node.deployment.ledger_file import LedgerGone
 from trip_node.deployment.service import Service
-from trip_node.deployment.tasks import told
+from trip_node.deployment.tasks import one_line
 from trip_node.deployment.tracing import Traced
 from trip_node.node.admission import Refused
 from trip_node.node.sending import SIGNATURE
@@ -30,10 +30,10 @@ AGAIN = "2"  # seconds after which tables that are behind may be asked for again
 def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
     """The routes, for who asks for one of `hosts`; `web/openapi.json` describes them."""
     description = (files("trip_node.deployment") / "web" / "openapi.json").read_bytes()
-    live = page(service.federation.name, service.way.unit)
+    live = page(service.federation.name, service.attributor.unit)
 
     async def hand_in(request: Request) -> Response:
-        async with body(request, service.way.most_bytes) as message:
+        async with body(request, service.attributor.most_bytes) as message:
             received = await service.hand_in(message, request.headers.get(SIGNATURE))
         receipt = {"stored": True, "round": received.report.round, "client": received.report.client}
         return JSONResponse(receipt, 201)
@@ -44,9 +44,9 @@ def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
         async def elsewhere(request: Request) -> Response:
             if request.method == "POST" and not request.headers.get(SIGNATURE):
                 raise Refused("unsigned", f"The header {SIGNATURE} is missing.")
-            raise Refused("elsewhere", f"This service takes {service.way.name}, not {name}.")
+            raise Refused("elsewhere", f"This service takes {service.attributor.name}, not {name}.")
 
-        return answer if service.way.name == name else elsewhere
+        return answer if service.attributor.name == name else elsewhere
 
     async def close(request: Request) -> Response:
         async with body(request) as message:
@@ -60,7 +60,7 @@ def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
         return JSONResponse({"refused": error.reason, "why": error.why}, error.status)
 
     async def fail(request: Request, error: Exception) -> Response:
-        log.error("%s %.100r failed: %s", request.method, request.url.path, told(error))
+        log.error("%s %.100r failed: %s", request.method, request.url.path, one_line(error))
         return failure("The service could not read or write its ledger: send it again.")
 
     async def gone(_: Request, error: Exception) -> Response:
@@ -136,7 +136,7 @@ def application(service: Service, hosts: Sequence[str] = ()) -> Starlette:
         exception_handlers=handlers,
         middleware=[Middleware(Guarded, hosts=hosts)],
     )
-    app.state.large = room_for(service.way.most_bytes)
+    app.state.large = room_for(service.attributor.most_bytes)
     return app
 
 
@@ -144,7 +144,7 @@ def page(federation: str, unit: str) -> str:
     """The page that shows the state; it fetches nothing but that.
 
     Args:
-        unit: of scores.
+        unit: the unit of scores.
     """
     scripts = ("base.js", "saving.js", "charts.js")
     return assemble(

@@ -8,7 +8,7 @@ from trip_node.deployment.ledger import Ledger
 
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
-"""What ends an archive."""
+"""The two empty blocks that end a tar archive."""
 
 
 def entries(ledger: Ledger, round: int) -> Iterator[bytes]:

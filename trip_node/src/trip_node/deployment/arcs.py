@@ -92,5 +92,5 @@ def without(arcs: Arcs, disputed: np.ndarray, n: int) -> Arcs:
     t, client, member, _ = disputed[disputed[:, 3] == 1].T
     code = (arcs.t.astype(np.int64) * n + arcs.client) * n + arcs.member
     arcs = arcs.take(~np.isin(code, (t * n + client) * n + member))
-    own = (arcs.client == arcs.member).astype(float)
-    return replace(arcs, weight=np.where(arcs.largest_weight() > 0, arcs.weight, own))
+    of_itself = (arcs.client == arcs.member).astype(float)
+    return replace(arcs, weight=np.where(arcs.largest_weight() > 0, arcs.weight, of_itself))

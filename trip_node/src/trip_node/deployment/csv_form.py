@@ -23,7 +23,7 @@ DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*")
 
 
 @dataclass(frozen=True)
-class Form:
+class CsvForm:
     """The encoding and the separator of a table in a CSV file."""
 
     encoding: str
@@ -31,7 +31,7 @@ class Form:
     skipped: int  # lines before the header
 
 
-def form_of(path: Path) -> Form:
+def form_of(path: Path) -> CsvForm:
     """The form of a CSV file: by its byte order mark, and by its header.
 
     A line `sep=;`, as Excel writes it, names the separator. Otherwise it is the one of comma,
@@ -52,9 +52,9 @@ def form_of(path: Path) -> Form:
         raise ValueError("it looks like UTF-16 without its mark: save it as UTF-8")
     if not header.strip():
         raise ValueError("its first line is empty: write the names of the columns there")
-    if told := SEPARATOR_LINE.fullmatch(header):
-        return Form(encoding, told[1], 1)
-    return Form(encoding, max(SEPARATORS, key=lambda one: _width(header, one)), 0)
+    if separated := SEPARATOR_LINE.fullmatch(header):
+        return CsvForm(encoding, separated[1], 1)
+    return CsvForm(encoding, max(SEPARATORS, key=lambda one: _width(header, one)), 0)
 
 
 def _width(header: str, separator: str) -> int:
@@ -68,7 +68,7 @@ def without_decimal_commas(table: Table, columns: Sequence[str]) -> Table:
     They may where numbers have points, too, and where all numbers with a comma look like 1,000.
 
     Args:
-        table: of texts.
+        table: the table, whose cells are texts.
         columns: those of numbers; they may be absent.
     """
     there = [k for k, name in enumerate(table.names) if name in columns]

@@ -15,8 +15,8 @@ STATED_BY = ("member", "client")
 
 def dispute_lines(disputed: np.ndarray, names: Sequence[str]) -> str:
     """disputed.csv; [k, 4] is as `arcs.stated_by_one` gives it, with numbers of rounds for t."""
-    told = (
+    lines = (
         (round, names[client], names[member], STATED_BY[by])
         for round, client, member, by in disputed.tolist()
     )
-    return csv_lines([COLUMNS, *told])
+    return csv_lines([COLUMNS, *lines])

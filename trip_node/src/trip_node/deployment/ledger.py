@@ -1,4 +1,4 @@
-"""What the service has accepted, in SQLite: what is answered for is on disk.
+"""The messages that the service has accepted, in SQLite; they are on disk before the answer.
 
 Each batch of messages is one transaction, in a write-ahead log that is synchronised before any of
 them is answered. A round closes when all clients have reported, when its deadline is over or when
@@ -35,8 +35,8 @@ LOST = "lost in a full disk, repaired"
 log = logging.getLogger("trip_node.service")
 
 
-class Known(NamedTuple):
-    """What the file says of its rounds."""
+class OpenRound(NamedTuple):
+    """The open round, and how many clients have reported in it, as the file on disk has them."""
 
     open_round: int  # the first that is not closed
     reported: int  # clients that have reported in it
@@ -59,13 +59,13 @@ class Ledger:
     when something was asked for, by the monotonic clock; now by default.
 
     Attributes:
-        known: of what is on disk.
+        known: the open round and its reports as they are on disk.
         open_round: the first that is not closed, within a transaction.
         reported: clients that have reported in it, within a transaction.
-        file: where it is.
+        file: the files of the database.
     """
 
-    known: Known
+    known: OpenRound
     open_round: int
     reported: int
     file: LedgerFile
@@ -101,7 +101,7 @@ class Ledger:
             raise InvalidSetting(f"{file} cannot be used ({error}).") from error
 
     def add(self, batch: Sequence[Received]) -> list[Refused | None]:
-        """Keep what can be kept; for each report None, or why it was refused.
+        """Store reports; the answer has None for each stored report, or why it was refused.
 
         Raises:
             LedgerGone: the file is no longer there.
@@ -259,7 +259,7 @@ class Ledger:
             yield db
 
     def _publish(self) -> None:
-        known = Known(self.open_round, self.reported)
+        known = OpenRound(self.open_round, self.reported)
         if known.open_round != self.known.open_round:
             self._clock.start()
             self._noted, self._idle = 0.0, False
@@ -303,7 +303,7 @@ class Ledger:
         found = self._db.execute("SELECT round, open FROM clock").fetchone()
         before = found[1] if found and found[0] == self.open_round else 0.0
         self._clock, self._noted, self._idle = RoundClock(before), before, False
-        self.known = Known(self.open_round, self.reported)
+        self.known = OpenRound(self.open_round, self.reported)
         self.file = LedgerFile(file, self._holds)
         self._repair()
 

@@ -17,7 +17,7 @@ class LedgerFile:
     """The database with its write-ahead log and shared memory, as they were when it was opened.
 
     Args:
-        path: of the database, which is open.
+        path: the path of the database, which is open.
         holds: whether a connection finds what the service has stored; asked when another program
             has written to the files.
     """
@@ -66,7 +66,7 @@ class LedgerFile:
         self._written = now
 
     def connected(self, *, alone: bool = False) -> sqlite3.Connection:
-        """Another connection, which can only read; any thread may use it.
+        """A further connection to the database, which can only read; any thread may use it.
 
         Args:
             alone: read the database without its write-ahead log.

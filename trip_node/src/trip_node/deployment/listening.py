@@ -11,11 +11,11 @@ from filelock import FileLock, Timeout
 from starlette.applications import Starlette
 
 from trip_node.deployment.application import application
+from trip_node.deployment.attributors import Attributor, FromReports
 from trip_node.deployment.connections import BACKLOG, PatientProtocol, most_connections
+from trip_node.deployment.from_predictions import FromPredictions, ReplaySettings
 from trip_node.deployment.ledger import Ledger
-from trip_node.deployment.of_predictions import OfPredictions, Replay
 from trip_node.deployment.service import Service
-from trip_node.deployment.ways import OfReports, Way
 from trip_node.node.admission import Federation
 from trip_node.protocol.defences import C2Settings
 from trip_node.settings import above_zero
@@ -33,7 +33,7 @@ def serve(
     defence: C2Settings,
     deadline: float | None = None,
     hosts: Sequence[str] = (),
-    replay: Replay | None = None,
+    replay: ReplaySettings | None = None,
 ) -> None:
     """Take reports, or records of predictions, until SIGTERM or Ctrl-C.
 
@@ -59,9 +59,9 @@ def serve(
     federation = Federation.read(keys)
     n = len(federation.clients)
     require_capacity(4 * 4 * n * n, f"phi of {n:,} clients is too large; register fewer")
-    way: Way = OfReports(federation, defence)
+    attributor: Attributor = FromReports(federation, defence)
     if replay is not None:
-        way = OfPredictions(federation, replay)
+        attributor = FromPredictions(federation, replay)
     state.mkdir(parents=True, exist_ok=True)
     lock = FileLock(state / "lock")
     try:
@@ -69,8 +69,8 @@ def serve(
     except Timeout as error:
         raise InvalidSetting(f"{state} is in use by another process: end it first.") from error
     with lock, _log_on_stderr(), _bound(address) as server:
-        ledger = Ledger(state / LEDGER, federation, way.units)
-        service = Service(federation, ledger, way, deadline)
+        ledger = Ledger(state / LEDGER, federation, attributor.units)
+        service = Service(federation, ledger, attributor, deadline)
         host, port = server.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         about = f"{federation.name}: {n:,} clients, round {ledger.open_round} is open"
@@ -80,7 +80,7 @@ def serve(
 
 
 def server_of(app: Starlette) -> uvicorn.Server:
-    """What serves the application, with limits on time and connections."""
+    """The HTTP server of the application, with limits on time and connections."""
     config = uvicorn.Config(
         app,
         http=PatientProtocol,

@@ -1,4 +1,4 @@
-"""How long what the service is asked for waits while another program locks the ledger."""
+"""How long a request waits while another program locks the ledger."""
 
 import time
 
@@ -11,7 +11,7 @@ LAST_PATIENCE = 1.0
 
 
 def left(asked: float | None = None) -> float:
-    """Seconds of PATIENCE that are left to what was asked for then.
+    """The seconds of PATIENCE that are left to a request that came at this time.
 
     Args:
         asked: in seconds of the monotonic clock; now by default.

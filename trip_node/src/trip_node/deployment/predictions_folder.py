@@ -9,7 +9,7 @@ import os
 import stat
 from pathlib import Path
 
-from trip_node.deployment.recorded import FEWER, Files, Told, told_of
+from trip_node.deployment.recorded import FEWER, Files, RecordedRun, run_of_records
 from trip_node.node.admission import Federation, Refused
 from trip_node.node.predictions import MOST_BYTES, MOST_HEADER, Predictions, separated
 from trip_node.settings import require
@@ -23,7 +23,7 @@ ALIKE = ("federation", "test_set", "examples", "classes")
 
 def read_predictions(
     folder: Path, *, federation: Federation | None = None, missing: str = "refuse"
-) -> Told:
+) -> RecordedRun:
     """The run that the records in a folder tell of.
 
     Args:
@@ -53,7 +53,7 @@ def read_predictions(
         )
         _require_alike(*next(iter(files.values())), path, record)
     clients = () if federation is None else federation.clients
-    return told_of(files, clients=clients, missing=missing)
+    return run_of_records(files, clients=clients, missing=missing)
 
 
 def _read(path: Path, federation: Federation | None) -> Predictions:
@@ -86,10 +86,11 @@ def _content(path: Path) -> bytes:
 
 def _require_alike(one: str, first: Predictions, other: Path, record: Predictions) -> None:
     for name in ALIKE:
-        here, there = getattr(first, name), getattr(record, name)
+        expected, stated = getattr(first, name), getattr(record, name)
         require(
-            here == there,
-            f"{one} has {name} {here!r} and {other} {there!r}: all clients tell of one test set.",
+            expected == stated,
+            f"{one} has {name} {expected!r} and {other} {stated!r}: "
+            "all clients tell of one test set.",
         )
     require(
         bool((first.places == record.places).all()),

@@ -1,4 +1,4 @@
-"""Records of predictions of a run, in the form of attribution/predictions.py."""
+"""Clients' records of predictions put together to one run, which can be replayed."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -15,33 +15,43 @@ from trip_node.settings.capacity import require_capacity
 from trip_node.settings.names import order_of
 
 APART = 0.01
-"""Of the size of logits: how far a client's start may be from the middle of all clients'."""
+"""How far a client's first logits may be from the median of all clients', as a part of its size."""
 
 FEWER = "tell of fewer examples, or give records of fewer clients or rounds"
 
 
 @dataclass(frozen=True)
-class Told:
-    """What records tell of a run."""
+class RecordedRun:
+    """A run that clients' records of predictions describe.
+
+    Attributes:
+        recorded: the predictions of all clients in all rounds.
+        names: of the n clients: integers by value, then strings.
+        rounds: the numbers of the T rounds.
+        test_set: how many examples the shared test set has.
+        places: which of these examples the records predict, by their place in it [D].
+    """
 
     recorded: Recorded
-    names: list[str]  # of the n clients: integers by value, then strings
-    rounds: list[int]  # their T numbers
-    test_set: int  # examples in the shared test set
-    places: np.ndarray  # of those that are told [D]
+    names: list[str]
+    rounds: list[int]
+    test_set: int
+    places: np.ndarray
 
 
 Files = dict[tuple[int, str], tuple[str, Predictions]]
 """Records by round and client, with the names by which messages call them."""
 
 
-def told_of(files: Files, *, clients: Collection[str] = (), missing: str = "refuse") -> Told:
-    """The run that records tell of, whatever their order.
+def run_of_records(
+    files: Files, *, clients: Collection[str] = (), missing: str = "refuse"
+) -> RecordedRun:
+    """The run that records describe, whatever their order.
 
     Args:
         files: at least one, all of the same examples.
         clients: who takes part, beside those that records name.
-        missing: as of `read_predictions`.
+        missing: the argument `missing` of `read_predictions`.
 
     Raises:
         InvalidSetting: records contradict one another, lack one, or are too many for the memory.
@@ -52,7 +62,7 @@ def told_of(files: Files, *, clients: Collection[str] = (), missing: str = "refu
     _require_all(files, names, rounds, missing)
     size = first.examples * first.classes
     require_capacity(planned_bytes(len(rounds), len(names), size), FEWER)
-    return Told(_recorded(files, names, rounds), names, rounds, first.test_set, first.places)
+    return RecordedRun(_recorded(files, names, rounds), names, rounds, first.test_set, first.places)
 
 
 def _members(files: Files) -> set[str]:
@@ -100,21 +110,21 @@ def _recorded(files: Files, names: list[str], rounds: list[int]) -> Recorded:
 
 
 def _start(files: Files) -> np.ndarray:
-    """F^0, in the middle of what clients say of it, on which most of them must agree."""
-    told: dict[str, np.ndarray] = {}
+    """F^0: the median of the first logits that clients state, on which most of them must agree."""
+    stated: dict[str, np.ndarray] = {}
     for round, name in sorted(files):
         _, record = files[round, name]
         if record.begins:
-            told.setdefault(name, record.start)  # the first that a client tells
+            stated.setdefault(name, record.start)  # the first that a client states
     require(
-        bool(told),
+        bool(stated),
         "No record tells of the model from which all begin: give it as start= in each client's "
         "first round.",
     )
-    every = np.stack(list(told.values()))
+    every = np.stack(list(stated.values()))
     middle = np.asarray(np.median(every, axis=0))
     near = abs(every - middle).max(axis=(1, 2)) <= APART * max(abs(middle).max(), 1.0)
-    strange = next((name for name, same in zip(told, near, strict=True) if not same), "")
+    strange = next((name for name, same in zip(stated, near, strict=True) if not same), "")
     require(
         2 * near.sum() > len(every),
         f"Clients begin from different models, {strange!r} among them: all must begin from one.",

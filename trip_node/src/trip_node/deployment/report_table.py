@@ -166,8 +166,8 @@ def _refuse_wrong_reports(table: Table, arcs: Arcs, names: list[str], rounds: np
     clash = (low != high)[cell]
     refuse(clash, "has duplicate lines of a member whose weights disagree; keep one")
     refuse(twice, "has duplicate lines of a member; keep one")
-    own = arcs.mixed & (arcs.client == arcs.member)
-    has_own = np.logical_or.reduceat(own, arcs.starts())[arcs.report()]
+    of_itself = arcs.mixed & (arcs.client == arcs.member)
+    has_own = np.logical_or.reduceat(of_itself, arcs.starts())[arcs.report()]
     refuse(~has_own, "lacks the client's own line; add it")
     all_zero = arcs.largest_weight() == 0
     refuse(all_zero, "has weights that are all zero; raise at least one")
@@ -178,11 +178,11 @@ def _left_out(table: Table, arcs: Arcs, names: list[str], rounds: np.ndarray) ->
     foul = np.isnan(arcs.lcv)
     reports, first = np.unique(arcs.report()[foul], return_index=True)
     at = np.flatnonzero(foul)[first]
-    told = [
+    named = [
         _report_of(table, arcs, names, rounds, arcs.t[one], arcs.client[one], foul)
         for one in at[:SHOWN]
     ]
-    return told + ["..."] * (len(reports) > SHOWN)
+    return named + ["..."] * (len(reports) > SHOWN)
 
 
 def _complete(arcs: Arcs, names: list[str], rounds: np.ndarray, missing: str) -> Arcs:
@@ -192,13 +192,13 @@ def _complete(arcs: Arcs, names: list[str], rounds: np.ndarray, missing: str) ->
         InvalidSetting: one is missing and to be refused, or there is no room for what is added.
     """
     n = len(names)
-    told = np.unique(arcs.t * n + arcs.client)  # reports, by round and client
-    if len(told) == len(rounds) * n and not (np.diff(rounds) > 1).any():
+    known = np.unique(arcs.t * n + arcs.client)  # reports, by round and client
+    if len(known) == len(rounds) * n and not (np.diff(rounds) > 1).any():
         return arcs
     if missing == "refuse":
-        _refuse_missing(rounds, names, told)
+        _refuse_missing(rounds, names, known)
     require_capacity(3 * BYTES_A_CELL * len(rounds) * n, FEWER)
-    t, i = np.divmod(np.setdiff1d(np.arange(len(rounds) * n), told), n)
+    t, i = np.divmod(np.setdiff1d(np.arange(len(rounds) * n), known), n)
     one, yes = np.ones(len(t)), np.ones(len(t), bool)
     added = (t, i, i, one, np.zeros(len(t)), yes, yes, t)
     columns = (arcs.t, arcs.client, arcs.member, arcs.weight, arcs.lcv, arcs.mixed, arcs.sent)
@@ -206,11 +206,11 @@ def _complete(arcs: Arcs, names: list[str], rounds: np.ndarray, missing: str) ->
     return Arcs.sorted(*joined)
 
 
-def _refuse_missing(rounds: np.ndarray, names: list[str], told: np.ndarray) -> None:
-    """Name the first report that is not there."""
+def _refuse_missing(rounds: np.ndarray, names: list[str], known: np.ndarray) -> None:
+    """Refuse a table in which reports are missing, and name the first of these."""
     n = len(names)
-    gone = np.flatnonzero(told != np.arange(len(told)))
-    t, i = divmod(int(gone[0]) if len(gone) else len(told), n)
+    gone = np.flatnonzero(known != np.arange(len(known)))
+    t, i = divmod(int(gone[0]) if len(gone) else len(known), n)
     lacking = [(int(rounds[t]), names[i])] if t < len(rounds) else []
     lacking += [(int(rounds[t]) + 1, names[0]) for t in np.flatnonzero(np.diff(rounds) > 1)[:1]]
     number, name = min(lacking, key=lambda one: one[0])
@@ -258,6 +258,6 @@ def _refuse(table: Table, column: str, bad: np.ndarray, complaint: str) -> None:
 
 
 def _at(lines: np.ndarray, unit: str) -> str:
-    """Which lines, five of them at most: "line 3", "lines 3, 7"."""
+    """The lines' numbers for messages, five at most: "line 3", "lines 3, 7"."""
     shown = ", ".join(map(str, sorted(lines.tolist())[:SHOWN])) + ", ..." * (len(lines) > SHOWN)
     return f"{unit}{'s' * (len(lines) > 1)} {shown}"

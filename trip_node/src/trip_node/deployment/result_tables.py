@@ -120,7 +120,7 @@ def flag_lines(rounds: Any, clients: Any, distance: Any) -> str:
 
 
 def left_out(reported: Reported) -> np.ndarray:
-    """Whose reports [T, n] hold what is no number, so that they have no distance."""
+    """The reports [T, n] that hold NaN or infinity, so that they have no distance."""
     out = np.zeros((len(reported.rounds), len(reported.names)), bool)
     t, a = np.nonzero(np.isnan(reported.reports.lcv))
     out[t, reported.reports.client[t, a]] = True

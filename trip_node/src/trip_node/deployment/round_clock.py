@@ -14,7 +14,7 @@ class RoundClock:
         self._before, self._since = seconds, time.monotonic()
 
     def leave_out(self, seconds: float) -> None:
-        """Do not count the last so many seconds."""
+        """Leave out the last so many seconds, in which no process served the round."""
         self._since = min(self._since + seconds, time.monotonic())
 
     def seconds(self) -> float:

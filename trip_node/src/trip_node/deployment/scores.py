@@ -12,7 +12,7 @@ def shares(scores: Sequence[float] | np.ndarray) -> np.ndarray:
     """Scores [n] in per cent of their sum; NaN where that is not above zero, but for rounding."""
     values = np.asarray(scores, float)
     total = values.sum()
-    some = total > 1e-6 * np.abs(values).sum()  # of float32
+    some = total > 1e-6 * np.abs(values).sum()  # otherwise the sum is rounding of float32
     return 100 * values / total if some else np.full(len(values), np.nan)
 
 

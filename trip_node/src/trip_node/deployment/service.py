@@ -21,12 +21,12 @@ from starlette.applications import Starlette
 
 from trip_node.deployment.answers import SMALL_BYTES
 from trip_node.deployment.archive import END, entries
+from trip_node.deployment.attributors import Attributor, FromReports
 from trip_node.deployment.exchanges import COLUMNS as OF_DISPUTES
 from trip_node.deployment.ledger import Ledger, Received
 from trip_node.deployment.ledger_file import LedgerGone
 from trip_node.deployment.tasks import Task
 from trip_node.deployment.tracing import EVENTS, disputed_csv, round_csv
-from trip_node.deployment.ways import OfReports, Way
 from trip_node.node.admission import Federation
 from trip_node.node.report import COLUMNS
 
@@ -41,13 +41,20 @@ class Service:
     """The service's federation, ledger and contributions, which the routes read and change.
 
     Args:
-        way: to tell contributions from what clients hand in.
+        attributor: computes contributions from what clients send.
         deadline: None, or seconds after a round's opening in which it closes.
     """
 
-    def __init__(self, federation: Federation, ledger: Ledger, way: Way, deadline: float | None):
-        self.federation, self._ledger, self.way, self._deadline = federation, ledger, way, deadline
-        self.traced = self.way.nothing_yet()
+    def __init__(
+        self, federation: Federation, ledger: Ledger, attributor: Attributor, deadline: float | None
+    ):
+        self.federation, self._ledger, self.attributor, self._deadline = (
+            federation,
+            ledger,
+            attributor,
+            deadline,
+        )
+        self.traced = self.attributor.nothing_yet()
         self.refused: Counter[str] = Counter()
         self._waiting: asyncio.Queue[tuple[Received, asyncio.Future[None]]] = asyncio.Queue(
             4 * BATCH
@@ -73,7 +80,7 @@ class Service:
             await asyncio.gather(*tasks, return_exceptions=True)
             end = partial(self._ledger.end, note_time=self._deadline is not None)
             await self._on(self._writer, end)
-            self.way.stop()
+            self.attributor.stop()
             for thread in self._threads:
                 thread.shutdown(cancel_futures=True)
 
@@ -83,7 +90,7 @@ class Service:
         Raises:
             Refused: with the reason.
         """
-        admit = partial(self.way.admit, message, signature)
+        admit = partial(self.attributor.admit, message, signature)
         report = admit() if len(message) <= SMALL_BYTES else await self._on(self._door, admit)
         received = Received(report, message, str(signature))
         stored = asyncio.get_running_loop().create_future()
@@ -117,9 +124,9 @@ class Service:
     def disputed_csv(self) -> AsyncIterator[str]:
         """The table of all disputed exchanges of traced rounds, in pieces."""
         names, end = self.traced.names, self.federation.first_round
-        if isinstance(self.way, OfReports):
+        if isinstance(self.attributor, FromReports):
             end += self.traced.n_rounds
-        return self._by_round(OF_DISPUTES, end, lambda told, round: disputed_csv(told, names))
+        return self._by_round(OF_DISPUTES, end, lambda reports, round: disputed_csv(reports, names))
 
     async def records_tar(self) -> AsyncIterator[bytes]:
         """The archive of all records of closed rounds, one at a time.
@@ -135,7 +142,7 @@ class Service:
         yield END
 
     async def read(self, work: Callable[[], Any]) -> Any:
-        """What `work` finds, one request after another, beside the thread that writes."""
+        """The result of `work`, which runs in the thread that reads, one request after another."""
         return await self._on(self._reader, work)
 
     def progress(self) -> tuple[int, int]:
@@ -153,8 +160,8 @@ class Service:
             "reported": reported,
             "closed": open_round - self.federation.first_round,
             "traced": traced.n_rounds,
-            "told": self.way.name,
-            "replay": self.way.progress(),
+            "told": self.attributor.name,
+            "replay": self.attributor.progress(),
             "tasks": {task.name: task.state() for task in self._tasks},
             "refused": dict(self.refused),
             "scores": traced.scores,
@@ -177,8 +184,8 @@ class Service:
         await self.read(self._ledger.file.require_same)
         yield ",".join(columns) + "\n"
         for t in range(self.federation.first_round, end):
-            told = await self.read(partial(self._ledger.reports, t))
-            yield await self.read(partial(lines, told, round=t))
+            reports = await self.read(partial(self._ledger.reports, t))
+            yield await self.read(partial(lines, reports, round=t))
 
     async def _write(self) -> None:
         batch = [await self._waiting.get()]
@@ -219,7 +226,7 @@ class Service:
         try:
             while self.progress()[0] < self.progress()[1]:
                 closed, of_round = self.progress()[1], self._ledger.reports
-                step = partial(self.way.trace, self.traced, closed, of_round)
+                step = partial(self.attributor.trace, self.traced, closed, of_round)
                 self.traced = await self._on(self._tracer, step)
         except BaseException:
             self._closed.set()

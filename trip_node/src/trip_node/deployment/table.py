@@ -12,7 +12,7 @@ import numpy as np
 
 from trip_node.node.texts import nfc
 from trip_node.settings import require
-from trip_node.settings.declared import told
+from trip_node.settings.declared import described
 
 FARTHEST = 2**62
 """Integers are less than this far from 0, so that the distance of two is an int64."""
@@ -53,7 +53,7 @@ def table_of(given: Any) -> Table:
         return Table(tuple(map(str, given)), columns, np.arange(max(lengths, default=0)))
     require(
         hasattr(given, "iloc"),
-        f"reports must be a table, a DataFrame or a mapping of columns, not {told(given)}.",
+        f"reports must be a table, a DataFrame or a mapping of columns, not {described(given)}.",
     )
     columns = tuple(_of_series(given.iloc[:, k]) for k in range(given.shape[1]))
     unit = str(given.index.name or "row")
@@ -67,7 +67,7 @@ def _of_series(series: Any) -> np.ndarray:
 
 
 def cells_of(values: list[Any]) -> np.ndarray:
-    """A column of objects, whatever these are."""
+    """A column of cells from any Python objects."""
     cells = np.empty(len(values), object)
     cells[:] = values
     return cells
@@ -92,7 +92,7 @@ def _is_null(value: Any) -> bool:
         return bool(value != value)
     except TypeError:  # of pandas' NA, which is neither equal to itself nor different
         return True
-    except ValueError:  # of an array, which is something
+    except ValueError:  # the cell holds an array, so it is not empty
         return False
 
 

@@ -43,10 +43,10 @@ def read_table(path: Path) -> Table:
     except InvalidSetting:
         raise
     except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
-        told: BaseException = error
+        failure: BaseException = error
         if isinstance(error, UnicodeError):
-            told = ValueError("it is neither UTF-8 nor UTF-16 with its mark: save it as UTF-8")
-        cause = " ".join((getattr(told, "strerror", None) or str(told)).split())
+            failure = ValueError("it is neither UTF-8 nor UTF-16 with its mark: save it as UTF-8")
+        cause = " ".join((getattr(failure, "strerror", None) or str(failure)).split())
         raise InvalidSetting(f"cannot be read ({cause}); give a {suffix} file: {LAYOUT}.") from None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 log = logging.getLogger("trip_node.service")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 4.0  # seconds before work that failed is tried again
-MOST_LETTERS = 300  # of an error in a line of the log
+MOST_LETTERS = 300  # the longest error in a line of the log
 
 
 class Task:
@@ -42,7 +42,7 @@ class Task:
     def failed(self, error: BaseException) -> None:
         """Count a failure, and write a line to the log at the 1st, 2nd, 4th, 8th and so on."""
         self._failures += 1
-        self._why = told(error)
+        self._why = one_line(error)
         self._since = self._since or datetime.now(UTC).isoformat(timespec="seconds")
         if self._failures & (self._failures - 1) == 0:
             times = "" if self._failures == 1 else f" {self._failures} times since {self._since}"
@@ -61,7 +61,7 @@ class Task:
         return {"state": "failing", "since": self._since, "why": self._why}
 
 
-def told(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """The type and the message of an error in one line, cut where it is long."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]} ..."

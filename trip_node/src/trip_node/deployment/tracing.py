@@ -31,7 +31,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Unconfirmed:
-    """What a client said of itself, and nobody else could confirm, so that it counts as 0 in C2."""
+    """A client's contribution to itself that no other report confirms; it counts as 0 in C2."""
 
     round: int
     client: str
@@ -39,7 +39,7 @@ class Unconfirmed:
 
 @dataclass(frozen=True)
 class Traced:
-    """What is known after some rounds; another is a new object."""
+    """Contributions after some rounds; further rounds make a new object."""
 
     names: list[str]  # of the n clients, in the order of phi
     phi: np.ndarray  # [n, n]
@@ -53,14 +53,17 @@ class Traced:
 
     @cached_property
     def phi_csv(self) -> bytes:
+        """The contributions as phi.csv."""
         return "".join(phi_lines(self.phi, self.names, self.phi_error)).encode()
 
     @cached_property
     def scores_csv(self) -> bytes:
+        """The scores as scores.csv."""
         return score_lines(self.phi, self.names, self.score_error).encode()
 
     @cached_property
     def flagged_csv(self) -> bytes:
+        """The reports that C2 replaced as flagged.csv."""
         rounds, clients = (
             [getattr(one, name) for one in self.flags] for name in ("round", "client")
         )
@@ -68,27 +71,27 @@ class Traced:
 
     @cached_property
     def scores(self) -> list[dict[str, object]]:
-        """By client, the highest first; None where there is no share."""
+        """Each client's score and share of all scores, the highest score first, for JSON."""
         values = scores(self.phi)
         parts = [None if np.isnan(part) else float(part) for part in shares(values)]
         rows = zip(self.names, values.tolist(), parts, strict=True)
-        told = [{"client": name, "score": value, "share": part} for name, value, part in rows]
-        return [told[i] for i in np.argsort(-values, kind="stable")]
+        lines = [{"client": name, "score": value, "share": part} for name, value, part in rows]
+        return [lines[i] for i in np.argsort(-values, kind="stable")]
 
 
 def nothing_yet(clients: Sequence[str]) -> Traced:
-    """What is known before the first round: no contribution of any client."""
+    """The state before the first round: contributions of zero."""
     names = read_reports(_table([], clients, 0)).names
     return Traced(names, np.zeros((len(clients), len(clients)), np.float32))
 
 
-def after(before: Traced, round: int, told: Sequence[Report], defence: C2Settings) -> Traced:
-    """What is known once a further round is traced.
+def after(before: Traced, round: int, reports: Sequence[Report], defence: C2Settings) -> Traced:
+    """The state after one further round, by Eq. 3.
 
     A client without a report counts as `--missing zero` takes it, and exchanges count where both
     ends state them.
     """
-    reported = read_reports(_table(told, before.names, round))
+    reported = read_reports(_table(reports, before.names, round))
     phi, verdict = coordinate(before.phi, reported.reports.of_round(0), audit_of(defence))
     distance = verdict.distance
     flags = [
@@ -113,7 +116,7 @@ def after(before: Traced, round: int, told: Sequence[Report], defence: C2Setting
     )
 
 
-def round_csv(told: Sequence[Report], clients: Iterable[str], round: int) -> str:
+def round_csv(reports: Sequence[Report], clients: Iterable[str], round: int) -> str:
     """The lines of a closed round as `trip-jax coordinate` reads them, without a header.
 
     A client without a report has a line that says so (`missing`), so that whoever doubts phi can
@@ -121,32 +124,32 @@ def round_csv(told: Sequence[Report], clients: Iterable[str], round: int) -> str
     """
     return "".join(
         one.to_csv(header=False, missing=is_missing)
-        for one, is_missing in _all_reports(told, clients, round)
+        for one, is_missing in _all_reports(reports, clients, round)
     )
 
 
-def disputed_csv(told: Sequence[Report], names: Sequence[str]) -> str:
+def disputed_csv(reports: Sequence[Report], names: Sequence[str]) -> str:
     """The lines of a round in disputed.csv, without a header, in the order of `names`."""
     place = {name: i for i, name in enumerate(names)}
-    _, found = stated_by_both({report.client: report for report in told})
+    _, found = stated_by_both({report.client: report for report in reports})
     found.sort(key=lambda one: (place[one.client], place[one.member]))
     return csv_lines((one.round, one.client, one.member, one.stated_by) for one in found)
 
 
 def _all_reports(
-    told: Sequence[Report], clients: Iterable[str], round: int
+    reports: Sequence[Report], clients: Iterable[str], round: int
 ) -> list[tuple[Report, bool]]:
     """A report of every client, and whether it stands for one that did not come."""
-    reports = {report.client: (report, False) for report in told}
-    absent = [name for name in clients if name not in reports]
-    reports |= {name: (Report.missing(name, round), True) for name in absent}
-    return [reports[name] for name in sorted(reports)]
+    by_client = {report.client: (report, False) for report in reports}
+    absent = [name for name in clients if name not in by_client]
+    by_client |= {name: (Report.missing(name, round), True) for name in absent}
+    return [by_client[name] for name in sorted(by_client)]
 
 
-def _table(told: Sequence[Report], clients: Sequence[str], round: int) -> Table:
+def _table(reports: Sequence[Report], clients: Sequence[str], round: int) -> Table:
     """The round as `trip-jax coordinate` would read it from `round_csv`."""
     lines: list[tuple[int, str, str, float, float, bool]] = []
-    for one, _ in _all_reports(told, clients, round):
+    for one, _ in _all_reports(reports, clients, round):
         sent = set(one.sent_to or ())
         of_members = zip(one.members, one.weights, one.lcv, strict=True)
         lines += [(round, one.client, *member, member[0] in sent) for member in of_members]

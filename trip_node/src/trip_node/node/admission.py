@@ -38,7 +38,7 @@ STATUS = {
     "slow": 408,
     "busy": 503,
 }
-"""By reason of refusal, the status of the answer."""
+"""The HTTP status of the answer for each reason of a refusal."""
 
 
 class Refused(Exception):
@@ -66,7 +66,7 @@ _CLIENT = re.compile(rb'"client"[ \t\r\n]*+:[ \t\r\n]*+("[^"\\]*+(?:\\.[^"\\]*+)
 
 @dataclass(frozen=True)
 class Federation:
-    """Who may report, and in which units.
+    """The federation that messages belong to: its clients' public keys and its units.
 
     Raises:
         InvalidSetting: what cannot be a name or a key, two clients of one name (in Unicode's form
@@ -141,7 +141,7 @@ class Federation:
 
     @property
     def units(self) -> str:
-        """What numbers of reports mean, in one line."""
+        """The units and meaning of the numbers in reports, in one line."""
         return ", ".join(getattr(self, name) for name in UNITS)
 
     def admit(self, message: bytes, signature: str | None) -> Report:
@@ -238,7 +238,7 @@ class Federation:
 
 
 def order_to_close(federation: str, round: int) -> bytes:
-    """What the operator signs and sends to /close."""
+    """The message that the operator signs and sends to /close."""
     return json.dumps({"schema": CLOSE, "federation": federation, "round": round}).encode()
 
 

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 
 LARGEST = float(np.finfo(np.float16).max)
-"""Logits beyond it are told as it."""
+"""The largest logit; larger ones are written as this."""
 
 STEPS = 127
-"""Of 8 bits on either side of 0."""
+"""The number of steps of an 8-bit integer on either side of 0."""
 
 
 @dataclass(frozen=True)
 class Encoding:
     """How logits [k, D, C] are written, and read again in float32."""
 
-    n_bytes: Callable[[int, int], int]  # of k D examples of C classes
+    n_bytes: Callable[[int, int], int]  # by the numbers of rows k D and of classes C
     write: Callable[[np.ndarray], bytes]
     read: Callable[[bytes, tuple[int, int, int]], np.ndarray]
 
@@ -51,4 +51,4 @@ ENCODINGS = {
     "float16": Encoding(lambda rows, n: 2 * rows * n, _as_float16, _from_float16),
     "int8": Encoding(lambda rows, n: rows * (n + 2), _as_int8, _from_int8),
 }
-"""By name. "int8" errs by up to 1/254 of an example's largest logit."""
+"""The encodings by name; "int8" errs by up to 1/254 of an example's largest logit."""

@@ -35,7 +35,7 @@ class LocalEvaluator:
         semivalue, normalization: as in the simulator's `contribution.*`; all clients use the same.
         c1: None, or by how much a received model before training may be worse than the client's own
             before that stands for it (C1), in the unit of `evaluate`; the paper's is 0.065.
-        seed: of sampling.
+        seed: the seed by which coalitions are drawn.
         progress: called with the models evaluated so far and in all.
     """
 

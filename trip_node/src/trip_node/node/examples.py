@@ -1,4 +1,4 @@
-"""Which examples of the shared test set records tell of."""
+"""The examples of the shared test set that records of predictions cover."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from trip_node.settings import require
 
 
 def places_of(examples: int | Sequence[int] | None, seed: int, n: int) -> np.ndarray | None:
-    """The places among n examples that are told, in order [D]; None: all of them.
+    """The places of the D chosen examples among n, in order [D]; None for all.
 
     Args:
         examples: None for all, how many to draw, or their places in any order.
-        seed: of the draw.
+        seed: the seed by which examples are drawn.
 
     Raises:
         InvalidSetting: there are not so many examples, or not these places.

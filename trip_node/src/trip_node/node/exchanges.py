@@ -22,24 +22,24 @@ class Disputed:
     stated_by: str  # "client" or "member"
 
 
-def stated_by_both(told: Mapping[str, Report]) -> tuple[dict[str, Report], list[Disputed]]:
+def stated_by_both(reports: Mapping[str, Report]) -> tuple[dict[str, Report], list[Disputed]]:
     """The reports of a round without the members whose exchange is disputed.
 
     The other members keep the proportions of their weights; a client that keeps no member of weight
     above 0 keeps its own model.
 
     Args:
-        told: reports of one round by client; a client without one states nothing.
+        reports: reports of one round by client; a client without one states nothing.
 
     Returns:
         the reports, and what is disputed in them, in order.
     """
-    sent = {(to, name) for name, report in told.items() for to in report.sent_to or ()}
+    sent = {(to, name) for name, report in reports.items() for to in report.sent_to or ()}
     mixed = {
-        (name, member) for name, report in told.items() for member in report.members
+        (name, member) for name, report in reports.items() for member in report.members
         if member != name
     }  # fmt: skip
-    round = next((report.round for report in told.values()), 0)
+    round = next((report.round for report in reports.values()), 0)
     disputed = [
         Disputed(round, client, member, "client" if (client, member) in mixed else "member")
         for client, member in sorted(sent ^ mixed)
@@ -49,7 +49,7 @@ def stated_by_both(told: Mapping[str, Report]) -> tuple[dict[str, Report], list[
         name: _without(
             report, {member for member in report.members if (name, member) in unconfirmed}
         )
-        for name, report in told.items()
+        for name, report in reports.items()
     }
     return counted, disputed
 

@@ -11,12 +11,12 @@ MOST = 1e300
 
 
 def are_names(value: Any) -> bool:
-    """Whether it is a tuple of texts that can be names."""
+    """Whether a value is a tuple of texts that can be names."""
     return isinstance(value, tuple) and all(is_text(one) and one != "" for one in value)
 
 
 def are_numbers(value: Any) -> bool:
-    """Whether it is a tuple of finite numbers within `MOST` of 0."""
+    """Whether a value is a tuple of finite numbers within `MOST` of 0."""
     return isinstance(value, tuple) and all(
         isinstance(one, int | float) and not isinstance(one, bool) and abs(one) < MOST
         for one in value
@@ -24,5 +24,5 @@ def are_numbers(value: Any) -> bool:
 
 
 def is_integer(value: Any) -> bool:
-    """Whether it is an integer, and no truth value."""
+    """Whether a value is an integer, and no truth value."""
     return isinstance(value, int) and not isinstance(value, bool)

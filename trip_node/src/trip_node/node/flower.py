@@ -1,4 +1,4 @@
-"""Flower: what a ClientApp answers about contributions, and how a ServerApp asks.
+"""Contributions in Flower: a ClientApp answers with them, and a ServerApp asks for them.
 
 In a federation without a server Flower's grid carries models between neighbours, as a ServerApp
 sends them on. Clients train in messages of their own; then each gets its neighbourhood's models in
@@ -56,8 +56,8 @@ def tell_contributions(
         if hand_in:
             hand_in(report)
         lcv = MetricRecord(dict(zip(report.members, report.lcv, strict=True)))
-        told = RecordDict({LCV: lcv, REPORT: ConfigRecord({"json": report.to_json()})})
-        return Message(told, reply_to=message)
+        reply = RecordDict({LCV: lcv, REPORT: ConfigRecord({"json": report.to_json()})})
+        return Message(reply, reply_to=message)
 
 
 def ask(

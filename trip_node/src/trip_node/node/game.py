@@ -30,7 +30,7 @@ class Game:
     def of(
         cls, m: int, estimator: str, budget: int, semivalue: str, rng: np.random.Generator
     ) -> "Game":
-        """Sampled where m members have more coalitions than the budget.
+        """The game of m members; coalitions are drawn where there are more than the budget.
 
         Raises:
             InvalidSetting: too many coalitions, too small a budget, or a semivalue that is not
@@ -66,6 +66,7 @@ class Game:
 
     @property
     def n_evaluated(self) -> int:
+        """The number of coalitions that are evaluated."""
         if self.drawn is not None:
             return int(self._is_needed(self.drawn).sum())
         sizes = needed_sizes(self.m, self.semivalue)[self.m]
@@ -97,7 +98,7 @@ class Game:
 
     @staticmethod
     def _is_needed(drawn: np.ndarray) -> np.ndarray:
-        """But for the first two rows, no empty and no grand coalition says anything."""
+        """Whether a row is evaluated: of empty and grand coalitions only the first two are."""
         inside = drawn.sum(axis=1)
         needed = (inside > 0) & (inside < drawn.shape[1])
         needed[:2] = True

@@ -4,7 +4,7 @@ A report that is new is passed on to all peers but the one it came from (floodin
 reaches whoever is connected through nodes that do the same. Nobody can report in another's name.
 Two reports of one client and round that say different things prove that it equivocated: both are
 passed on, neither counts, and more of them are dropped. So whatever the order of delivery, nodes
-that have been told the same keep the same, and a proof that one node has reaches all.
+that have received the same reports keep the same, and a proof that one node has reaches all.
 """
 
 import base64
@@ -32,6 +32,7 @@ class Signed:
     signature: bytes
 
     def to_bytes(self) -> bytes:
+        """The bytes that peers exchange: the signature, then the report."""
         return self.signature + self.message
 
     @classmethod
@@ -57,6 +58,7 @@ class Gossip:
 
     @property
     def rounds(self) -> range:
+        """The numbers of the rounds whose reports are kept."""
         return range(self.federation.first_round, self.last_round + 1)
 
     def take(self, packet: bytes) -> bool:
@@ -81,20 +83,20 @@ class Gossip:
         return True
 
     def packets(self) -> list[bytes]:
-        """All that is kept, for a peer that has just come."""
+        """All kept reports and proofs, as packets for a peer that has just connected."""
         return [signed.to_bytes() for kept in self._kept.values() for signed, _ in kept]
 
     def reports(self, round: int) -> dict[str, Report]:
-        """By client, those of a round that count."""
-        told = {name: self._kept.get((round, name), []) for name in self.federation.clients}
-        return {name: kept[0][1] for name, kept in told.items() if len(kept) == 1}
+        """The reports of a round that count, by client."""
+        reports = {name: self._kept.get((round, name), []) for name in self.federation.clients}
+        return {name: kept[0][1] for name, kept in reports.items() if len(kept) == 1}
 
     def equivocators(self, round: int) -> set[str]:
         """Clients that provably signed two reports for a round."""
         return {name for (t, name), kept in self._kept.items() if t == round and len(kept) == 2}
 
     def missing(self, round: int) -> set[str]:
-        """Clients of which nothing has come in a round."""
+        """The clients of whom no report of this round has come."""
         return {name for name in self.federation.clients if (round, name) not in self._kept}
 
     def digest(self) -> str:
@@ -148,7 +150,7 @@ def verify_proof(proof: Any, federation: Federation) -> tuple[int, str]:
             f"A proof has the schema {PROOF}, a round, a client, two messages and their two "
             "signatures.",
         )
-        told = [
+        reports = [
             federation.admit(message.encode(), signature)
             for message, signature in zip(messages, signatures, strict=True)
         ]
@@ -157,14 +159,15 @@ def verify_proof(proof: Any, federation: Federation) -> tuple[int, str]:
     except Refused as error:
         raise InvalidSetting(f"The proof does not hold: {error.why}") from error
     require(
-        told[0].meaning != told[1].meaning, "The proof does not hold: both reports say the same."
+        reports[0].meaning != reports[1].meaning,
+        "The proof does not hold: both reports say the same.",
     )
-    for report in told:
+    for report in reports:
         require(
             (report.round, report.client) == (round, nfc(client)),
             "The proof does not hold: the reports are not of the round and client that it names.",
         )
-    return round, told[0].client
+    return round, reports[0].client
 
 
 def _are_two_texts(value: Any) -> bool:

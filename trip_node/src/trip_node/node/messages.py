@@ -1,4 +1,4 @@
-"""What a client hands in of a round, as the bytes that it signs: a report or a record."""
+"""A client's message of a round, a report or a record of predictions, as the bytes it signs."""
 
 from trip_node.node.predictions import BEGINNING, Predictions
 from trip_node.node.report import Report
@@ -6,13 +6,13 @@ from trip_node.node.report import Report
 Message = Report | Predictions
 
 
-def bytes_of(told: Message) -> bytes:
+def bytes_of(message: Message) -> bytes:
     """The bytes of a report or a record of predictions, the same for equal ones."""
-    return told.to_bytes() if isinstance(told, Predictions) else told.to_json().encode()
+    return message.to_bytes() if isinstance(message, Predictions) else message.to_json().encode()
 
 
 def message_of(content: bytes) -> Message:
-    """What `bytes_of` gave.
+    """The report or record of predictions in bytes that `bytes_of` made.
 
     Raises:
         InvalidSetting: it is neither a report nor a record.

@@ -24,7 +24,7 @@ def leaves(model: Any, whose: str) -> Leaves:
     """The arrays of a model, in order.
 
     Args:
-        whose: for messages.
+        whose: whose model it is, for messages.
 
     Raises:
         InvalidSetting: it is no model, or a file that can't be read.
@@ -68,7 +68,7 @@ def require_alike(own: Leaves, other: Leaves, whose: str) -> None:
 
 
 def finite(model: Leaves, own: Leaves) -> bool:
-    """Whether all that is mixed are numbers in the types of `own`, and their means are, too.
+    """Whether a model's arrays are finite in the types of `own`, so that mixtures are, too.
 
     Rounding may take the mean of the largest numbers of a type beyond them, so that those above
     half of the largest count as none.

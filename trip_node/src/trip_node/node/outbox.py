@@ -38,7 +38,7 @@ class Outbox:
     its sentence if it never will. Files stay, as they tell what was signed.
 
     Args:
-        folder: which is made if it is not there.
+        folder: the folder of the outbox, which is made if it is not there.
         signer: the client's key.
     """
 

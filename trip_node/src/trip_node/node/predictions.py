@@ -1,6 +1,6 @@
 """What a client's models say of the shared test set in a round, as bytes that can be signed.
 
-A record is a line of JSON, and arrays behind it: which examples are told, as a bit for each of the
+A record is a line of JSON, and arrays behind it: which examples it covers, as a bit for each of the
 test set, if not all of them are; the logits of the model after training and of the next one, as
 `encodings.py` writes them; and in a client's first record those of the model from which all begin,
 in float32. With D examples and C classes that is 4 D C bytes in float16, 2 D (C + 2) in 8 bits.
@@ -25,10 +25,10 @@ from trip_node.node.texts import is_text, nfc
 from trip_node.settings import choice, require
 
 SCHEMA = "trip_jax.predictions/1"
-"""Of the JSON; the number rises when what is there changes its meaning."""
+"""The schema of the line of JSON; its number rises when a field changes its meaning."""
 
 MOST_BYTES = 2**26
-"""Of a record; in float16 that of 1.6 million examples of 10 classes."""
+"""The largest record: in float16 that of 1.6 million examples of 10 classes."""
 
 MOST_HEADER = 2**20
 MOST_EXAMPLES = 2**24  # of the test set
@@ -36,7 +36,7 @@ MOST_CLASSES = 2**20
 MOST_STEPS = 2**31
 
 BEGINNING = b'{"begins": '
-"""Of a record that no signature precedes."""
+"""The first bytes of a record without a signature before it."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Predictions:
     """
 
     KIND: ClassVar[str] = "record"
-    """What messages call it."""
+    """What sentences for users call this kind of message."""
 
     client: str
     round: int
@@ -59,11 +59,11 @@ class Predictions:
     weights: tuple[float, ...]  # by which their models were mixed; proportions count
     steps: int  # minibatches that training took in the round; proportions among clients count
     test_set: int  # examples in the shared test set
-    examples: int  # of them that are told
+    examples: int  # how many of them the record covers
     classes: int
     encoding: str  # among ENCODINGS
-    begins: bool  # whether the start is told, too
-    federation: str  # so that no other can be told the same
+    begins: bool  # whether the record holds the start, too
+    federation: str  # the federation's name, so that the record counts in no other
     arrays: bytes
 
     def __post_init__(self) -> None:
@@ -106,12 +106,12 @@ class Predictions:
             len(self.places) == self.examples and self.places[-1] < self.test_set,
             f"The bits of the test set must be set for {self.examples:,} examples of it.",
         )
-        told = (self.logits, self.start if self.begins else np.zeros(0))
+        logits = (self.logits, self.start if self.begins else np.zeros(0))
         require(
-            all(bool(np.isfinite(one).all()) for one in told), "A logit is not a finite number."
+            all(bool(np.isfinite(one).all()) for one in logits), "A logit is not a finite number."
         )
         require(
-            bool((abs(told[1]) <= LARGEST).all()), f"A logit of the start is beyond {LARGEST:g}."
+            bool((abs(logits[1]) <= LARGEST).all()), f"A logit of the start is beyond {LARGEST:g}."
         )
 
     def _set(self, name: str, value: Any) -> None:
@@ -126,7 +126,7 @@ class Predictions:
 
     @cached_property
     def places(self) -> np.ndarray:
-        """The places in the test set of the examples that are told, in order [D]."""
+        """The places in the test set of the D examples that the record covers, in order [D]."""
         if self.examples == self.test_set:
             return np.arange(self.test_set)
         bits = np.frombuffer(self.arrays, np.uint8, self._lengths[0])
@@ -134,14 +134,14 @@ class Predictions:
 
     @property
     def logits(self) -> np.ndarray:
-        """Of the model after training and of the next one, [2, D, C] float32."""
+        """The logits of the model after training and of the next model, [2, D, C] float32."""
         first, length, _ = self._lengths
         content = self.arrays[first : first + length]
         return ENCODINGS[self.encoding].read(content, (2, self.examples, self.classes))
 
     @property
     def start(self) -> np.ndarray:
-        """Of the model from which all begin, [D, C] float32; where `begins` is true."""
+        """The logits of the model from which all clients begin, [D, C] float32, if `begins`."""
         first = sum(self._lengths[:2])
         values = np.frombuffer(self.arrays, "<f4", offset=first)
         return values.reshape(self.examples, self.classes).astype(np.float32)
@@ -152,12 +152,14 @@ class Predictions:
 
         The order of members and the bytes by which a logit is written make no difference.
         """
-        told = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "arrays"}
-        pairs = zip(told.pop("members"), told.pop("weights"), strict=True)
-        told["members"] = sorted((name, weight + 0.0) for name, weight in pairs)  # no -0.0
+        meaning = {
+            one.name: getattr(self, one.name) for one in fields(self) if one.name != "arrays"
+        }
+        pairs = zip(meaning.pop("members"), meaning.pop("weights"), strict=True)
+        meaning["members"] = sorted((name, weight + 0.0) for name, weight in pairs)  # no -0.0
         said = [self.places, self.logits + 0.0, self.start + 0.0 if self.begins else np.zeros(0)]
-        told["arrays"] = [sha256(one.tobytes()).hexdigest() for one in said]
-        return json.dumps(told, sort_keys=True, allow_nan=False)
+        meaning["arrays"] = [sha256(one.tobytes()).hexdigest() for one in said]
+        return json.dumps(meaning, sort_keys=True, allow_nan=False)
 
     @classmethod
     def of(
@@ -179,7 +181,7 @@ class Predictions:
         Args:
             logits: of the model after training and of the next one on the test set, [2, N, C].
             start: of the model from which all begin, [N, C]; None: another record tells it.
-            places: the examples of the test set that are told, in order [D]; None: all.
+            places: the examples of the test set that the record covers, in order [D]; None: all.
 
         Raises:
             InvalidSetting: as the class.
@@ -198,14 +200,16 @@ class Predictions:
 
     def to_bytes(self, signer: Signer | None = None) -> bytes:
         """The record, the same for equal ones; with a signer its signature's 64 bytes first."""
-        told = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "arrays"}
-        header = json.dumps({"schema": SCHEMA, **told}, sort_keys=True, allow_nan=False)
+        fields_of_header = {
+            one.name: getattr(self, one.name) for one in fields(self) if one.name != "arrays"
+        }
+        header = json.dumps({"schema": SCHEMA, **fields_of_header}, sort_keys=True, allow_nan=False)
         message = header.encode() + b"\n" + self.arrays
         return base64.b64decode(signer.sign(message)) + message if signer else message
 
     @classmethod
     def from_bytes(cls, message: bytes) -> "Predictions":
-        """What `to_bytes` gave without a signer.
+        """The record in bytes that `to_bytes` made without a signer.
 
         Raises:
             InvalidSetting: it is no such record, of another version, or in another form.

@@ -17,7 +17,7 @@ from trip_node.settings import at_least, choice, refusal, require
 
 @dataclass(frozen=True)
 class Form:
-    """The test set that records tell of, and how they are written.
+    """The test set that records of predictions cover, and how they are encoded.
 
     Raises:
         InvalidSetting: a count that is none, an encoding or examples that there are not.
@@ -69,13 +69,13 @@ class Form:
 
     @cached_property
     def places(self) -> np.ndarray:
-        """The places in the test set of the examples that are told, in order [D]."""
+        """The places in the test set of the D examples that records cover, in order [D]."""
         places = places_of(self.examples, self.seed, self.test_set)
         return np.arange(self.test_set) if places is None else places
 
     @property
     def most_bytes(self) -> int:
-        """Of a record: the longest line of JSON, and its arrays with those of the start."""
+        """The largest size of a record: the longest line of JSON, and its arrays with the start."""
         some = len(self.places)
         bits = -(-self.test_set // 8) * (some < self.test_set)
         logits = ENCODINGS[self.encoding].n_bytes(2 * some, self.classes)
@@ -83,7 +83,7 @@ class Form:
 
     @property
     def units(self) -> str:
-        """What records mean, in one line."""
+        """What the numbers in records mean, in one line."""
         which = sha256(self.places.astype("<i8").tobytes()).hexdigest()[:16]
         return (
             f"predictions in {self.encoding}, {self.classes} classes, {len(self.places)} of "
@@ -91,7 +91,7 @@ class Form:
         )
 
     def difference(self, record: Predictions) -> str | None:
-        """In one sentence in what a record departs from the form; None if it does not."""
+        """A sentence on how a record departs from the form; None if it does not."""
         stated: dict[str, Any] = {
             "encoding": self.encoding,
             "classes": self.classes,

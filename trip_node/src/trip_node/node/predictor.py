@@ -16,7 +16,7 @@ from trip_node.settings.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class LocalPredictor:
-    """Tells what a client's models say of the test set that all clients share.
+    """Makes a client's records of predictions on the test set that all clients share.
 
     Attributes:
         predict: a model, in whichever form, to its logits on the test set, [N, C]: an array, a
@@ -50,7 +50,7 @@ class LocalPredictor:
         steps: int = 1,
         start: Any = None,
     ) -> Predictions:
-        """The record of what a client's models say in a round.
+        """The record of the predictions of a client's models in a round.
 
         Args:
             trained: the client's model after training, as it sent it.
@@ -72,8 +72,8 @@ class LocalPredictor:
         )
         members = [self.client, *(j for j in weights if j != self.client)]
         models = [trained, following] if start is None else [trained, following, start]
-        told = [self._logits(model) for model in models]
-        shapes = sorted({one.shape for one in told})
+        logits = [self._logits(model) for model in models]
+        shapes = sorted({one.shape for one in logits})
         require(
             len(shapes) == 1,
             f"predict gave logits of shapes {' and '.join(map(str, shapes))}: it must give [N, C] "
@@ -87,16 +87,16 @@ class LocalPredictor:
             counts["round"],  # type: ignore[arg-type]
             tuple(map(str, members)),
             tuple(proportion[j] for j in members),
-            np.stack(told[:2]),
-            start=None if start is None else told[2],
-            places=places_of(self.examples, self.seed, len(told[0])),
+            np.stack(logits[:2]),
+            start=None if start is None else logits[2],
+            places=places_of(self.examples, self.seed, len(logits[0])),
             encoding=self.encoding,
             steps=counts["steps"],  # type: ignore[arg-type]
             federation=self.federation,
         )
 
     def _logits(self, model: Any) -> np.ndarray:
-        """Those of a model, less each example's mean over classes, which softmax does not see."""
+        """A model's logits less each example's mean over classes, which softmax ignores."""
         given = self.predict(model)
         if hasattr(given, "detach"):  # a tensor of PyTorch
             given = given.detach().cpu().float()

@@ -45,17 +45,17 @@ class Report:
     """
 
     KIND: ClassVar[str] = "report"
-    """What messages call it."""
+    """What sentences for users call this kind of message."""
 
     client: str
     round: int
     members: tuple[str, ...]  # whose models it mixed; the client among them
     weights: tuple[float, ...]  # by which their models were mixed; proportions count
     lcv: tuple[float, ...]  # Eq. 4
-    standard_error: tuple[float, ...]  # of sampling; 0 where lcv is exact
+    standard_error: tuple[float, ...]  # the sampling error of lcv; 0 where it is exact
     evaluations: int  # models that were evaluated
     replaced: tuple[str, ...] = ()  # members whose model before training C1 refused
-    federation: str = ""  # so that no other can be told the same
+    federation: str = ""  # the federation's name, so that the report counts in no other
     semivalue: str = "shapley"
     normalization: str = "paper"
     estimator: str = "exact"
@@ -110,12 +110,15 @@ class Report:
         The order of members, the form of numbers and of names, blanks and the version of the JSON
         make no difference.
         """
-        told = asdict(self)
-        numbers = zip(*(told.pop(name) for name in LISTS), strict=True)
-        lines = sorted(zip(told.pop("members"), numbers, strict=True))
-        told["members"] = [(name, *(one + 0.0 for one in row)) for name, row in lines]  # no -0.0
-        told["replaced"], told["sent_to"] = sorted(told["replaced"]), sorted(told["sent_to"])
-        return json.dumps(told, sort_keys=True, allow_nan=False)
+        meaning = asdict(self)
+        numbers = zip(*(meaning.pop(name) for name in LISTS), strict=True)
+        lines = sorted(zip(meaning.pop("members"), numbers, strict=True))
+        meaning["members"] = [(name, *(one + 0.0 for one in row)) for name, row in lines]  # no -0.0
+        meaning["replaced"], meaning["sent_to"] = (
+            sorted(meaning["replaced"]),
+            sorted(meaning["sent_to"]),
+        )
+        return json.dumps(meaning, sort_keys=True, allow_nan=False)
 
     def to_json(self) -> str:
         """One line, the same for equal reports."""
@@ -123,7 +126,7 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Report":
-        """What `to_json` gave, in this version or the one before.
+        """The report in JSON that `to_json` made, in this version or the one before.
 
         Raises:
             InvalidSetting: it is no such JSON in UTF-8, of another version, or no report.
@@ -149,10 +152,10 @@ class Report:
             missing: mark the lines as what stands for a report that did not come.
         """
         version, mark, sent = SCHEMA.rpartition("/")[2], int(missing), self.sent_to or ()
-        told = list(zip(self.members, self.weights, self.lcv, self.standard_error, strict=True))
-        told += [(name, "", "", "") for name in sent if name not in self.members]  # type: ignore[misc]
+        rows = list(zip(self.members, self.weights, self.lcv, self.standard_error, strict=True))
+        rows += [(name, "", "", "") for name in sent if name not in self.members]  # type: ignore[misc]
         lines = [
-            (self.round, self.client, *one, version, int(one[0] in sent), mark) for one in told
+            (self.round, self.client, *one, version, int(one[0] in sent), mark) for one in rows
         ]
         return csv_lines([COLUMNS, *lines] if header else lines)
 

@@ -30,7 +30,7 @@ SIGNATURE = "Trip-Signature"
 """The HTTP header that holds the signature of a message."""
 
 JSON, BYTES = "application/json", "application/octet-stream"
-"""Types of what is sent."""
+"""The content types of reports and of records of predictions."""
 
 MOST_ANSWERED = 2**16
 """Bytes of an answer that are read."""
@@ -46,7 +46,7 @@ class NotTaken(InvalidSetting):
     """The coordinator refuses a message; the message is its sentence.
 
     Args:
-        status: of the answer, from 400 to 499.
+        status: the HTTP status of the answer, from 400 to 499.
         reason: the coordinator's word for it, such as "late".
         why: the sentence.
     """
@@ -79,7 +79,7 @@ def send(report: Message, address: str, signer: Signer, timeout: float = 30) -> 
 def hand_in(
     report: Message, message: bytes, signature: str, address: str, timeout: float = 30
 ) -> None:
-    """A report or record as it was signed before; as `send`.
+    """Send a report or record that was signed before; otherwise like `send`.
 
     Args:
         message: its bytes, whose signature is given.
@@ -87,28 +87,28 @@ def hand_in(
     is_record = isinstance(report, Predictions)
     where = f"{str(address).rstrip('/')}/{'predictions' if is_record else 'reports'}"
     try:
-        status, told = _post(where, message, signature, timeout, BYTES if is_record else JSON)
+        status, answer = _post(where, message, signature, timeout, BYTES if is_record else JSON)
     except NotTaken as refusal:
         if (refusal.status, refusal.reason) == (409, "replayed"):
             return
         raise
-    if not (status == 201 and isinstance(told, dict) and _is_receipt(told, report)):
+    if not (status == 201 and isinstance(answer, dict) and _is_receipt(answer, report)):
         raise ConnectionError(
-            f"{where} answers {status} {_shown(told)}, which is no receipt of the {report.KIND} of "
-            f"client {report.client!r} on round {report.round}: send it again."
+            f"{where} answers {status} {_shown(answer)}, which is no receipt of the {report.KIND} "
+            f"of client {report.client!r} on round {report.round}: send it again."
         )
 
 
 def post(address: str, message: bytes, signer: Signer, timeout: float = 30) -> dict[str, Any]:
-    """A signed message, such as the operator's order; what is answered.
+    """Send a signed message, such as the operator's order, and return the answer.
 
     Raises:
         InvalidSetting, OSError: as `send`.
     """
-    status, told = _post(address, message, signer.sign(message), timeout)
-    if not (200 <= status < 300 and isinstance(told, dict)):
-        raise ConnectionError(f"{address} answers {status} {_shown(told)}: send it again.")
-    return told
+    status, answer = _post(address, message, signer.sign(message), timeout)
+    if not (200 <= status < 300 and isinstance(answer, dict)):
+        raise ConnectionError(f"{address} answers {status} {_shown(answer)}: send it again.")
+    return answer
 
 
 def _post(
@@ -125,8 +125,8 @@ def _post(
     try:
         for handler in (ProxyHandler(), HTTPHandler(), HTTPSHandler(), UnknownHandler()):
             opener.add_handler(handler)
-        with opener.open(Request(address, message, headers), timeout=timeout) as answer:
-            status, told = answer.status, _read(answer, timeout)
+        with opener.open(Request(address, message, headers), timeout=timeout) as response:
+            status, answer = response.status, _read(response, timeout)
     except (OSError, HTTPException, ValueError) as error:
         cause = error.reason if isinstance(error, URLError) else error
         why = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
@@ -135,11 +135,11 @@ def _post(
             f"{address} gives no whole answer ({_line(masked(why))}): see that the address is "
             "right and that the service runs, then send it again."
         ) from error
-    if 400 <= status < 500 and status not in AGAIN and isinstance(told, dict):
-        reason, why = told.get("refused"), told.get("why")
+    if 400 <= status < 500 and status not in AGAIN and isinstance(answer, dict):
+        reason, why = answer.get("refused"), answer.get("why")
         if isinstance(reason, str) and isinstance(why, str) and _line(why):
             raise NotTaken(status, reason, _line(why))
-    return status, told
+    return status, answer
 
 
 def _require_address(address: str) -> None:
@@ -159,14 +159,14 @@ def _require_address(address: str) -> None:
     )
 
 
-def _is_receipt(told: dict[str, Any], report: Message) -> bool:
-    round = told.get("round")
-    of_it = told.get("client") == report.client and type(round) is int and round == report.round
-    return told.get("stored") is True and of_it
+def _is_receipt(answer: dict[str, Any], report: Message) -> bool:
+    round = answer.get("round")
+    of_it = answer.get("client") == report.client and type(round) is int and round == report.round
+    return answer.get("stored") is True and of_it
 
 
 def _read(answer: HTTPResponse, timeout: float) -> Any:
-    """What was answered, as JSON, or as text where it is none."""
+    """The body of an answer as JSON, or as text where it is no JSON."""
     content, until = bytearray(), time.monotonic() + timeout
     while part := answer.read1(MOST_ANSWERED + 1 - len(content)):
         content += part
@@ -182,8 +182,8 @@ def _read(answer: HTTPResponse, timeout: float) -> Any:
         return content.decode(errors="replace")
 
 
-def _shown(told: Any) -> str:
-    text = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
+def _shown(answer: Any) -> str:
+    text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
     return repr(_line(masked(text))) if text.strip() else "and nothing more"
 
 

@@ -30,7 +30,7 @@ MOST_BYTES = 2**62
 
 @dataclass(frozen=True)
 class Entry:
-    """What a header says of one array."""
+    """The type, shape and place of one array, from the header of the file."""
 
     dtype: str  # among TYPES
     shape: tuple[int, ...]

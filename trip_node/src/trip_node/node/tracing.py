@@ -19,7 +19,7 @@ from trip_node.node.report import Report
 
 @dataclass(frozen=True)
 class Rows:
-    """What a node knows of the contributions phi, and which rows of it are final."""
+    """The contributions phi as a node knows them, with the rows that are final."""
 
     names: tuple[str, ...]  # of the n clients, in the order of phi
     phi: np.ndarray  # [n, n] float64
@@ -40,8 +40,8 @@ def trace(gossip: Gossip) -> Rows:
     phi, whole = np.zeros((n, n)), np.ones(n, bool)
     disputed: list[Disputed] = []
     for round in gossip.rounds:
-        told, missing = gossip.reports(round), gossip.missing(round)
-        counted, found = stated_by_both(told)
+        reports, missing = gossip.reports(round), gossip.missing(round)
+        counted, found = stated_by_both(reports)
         disputed += found
         before, known = phi.copy(), whole.copy()
         for name in missing:
@@ -50,7 +50,7 @@ def trace(gossip: Gossip) -> Rows:
             i, members = place[name], [place[member] for member in report.members]
             phi[i] = shares(report) @ before[members]
             phi[i, members] += report.lcv
-            whole[i] = known[members].all() and missing.isdisjoint(told[name].members)
+            whole[i] = known[members].all() and missing.isdisjoint(reports[name].members)
     return Rows(names, phi, whole, tuple(disputed))
 
 

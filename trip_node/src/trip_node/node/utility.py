@@ -1,4 +1,4 @@
-"""What models are worth to a node: its own function, called, checked and counted."""
+"""A node's own utility function: each call is checked and counted."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,11 +20,11 @@ class Utility:
     """The utility of models that are mixed.
 
     Args:
-        evaluate: of a model in the form of `own`.
+        evaluate: gives the utility of a model in the form of `own`.
         own: the client's own model, as it was given.
         m: members of the neighbourhood.
         in_all: models that are to be evaluated.
-        progress: None, or told of each one.
+        progress: None, or called after each one.
 
     Attributes:
         evaluated: models so far.
@@ -43,7 +43,7 @@ class Utility:
         self.in_all, self.evaluated = in_all, 0
 
     def __call__(self, model: Leaves) -> float:
-        """The utility; what `evaluate` raises comes through.
+        """The utility of a model; errors of `evaluate` are not caught.
 
         Raises:
             InvalidSetting: it is no number, or beyond what contributions may be.
@@ -53,17 +53,17 @@ class Utility:
         self.evaluated += 1
         if self._progress:
             self._progress(self.evaluated, self.in_all)
-        told = value if value is not None else type(given).__name__
+        shown = value if value is not None else type(given).__name__
         require(
             value is not None and abs(value) <= self._most,
-            f"evaluate gave {told} for a model of finite numbers: it must give a number from "
+            f"evaluate gave {shown} for a model of finite numbers: it must give a number from "
             f"-{self._most:.0e} to {self._most:.0e}.",
         )
         assert value is not None
         return float(value)
 
     def of(self, model: Leaves) -> float | None:
-        """The utility; None where `evaluate` gives no number or fails."""
+        """The utility of a model; None where `evaluate` fails or gives no finite number."""
         try:
             return self(model)
         except BROKEN:

@@ -36,7 +36,7 @@ def assemble(
     """The text of an HTML page with its style, program and data in it.
 
     Args:
-        title: of the browser's window.
+        title: the title of the browser's window.
         body: the file with what <main> holds.
         scripts: files, joined in this order.
         data: what the page shows, as JSON; NaN and infinities become null.
@@ -45,8 +45,8 @@ def assemble(
     """
 
     def read(name: str) -> str:
-        own = web / name
-        return (own if own.is_file() else WEB / name).read_text(encoding="utf-8")
+        given = web / name
+        return (given if given.is_file() else WEB / name).read_text(encoding="utf-8")
 
     style = read("style.css")
     script = '"use strict";\n' + "\n".join(map(read, scripts))

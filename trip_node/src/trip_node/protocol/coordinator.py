@@ -23,7 +23,7 @@ def propagate(phi: np.ndarray, reports: Reports) -> np.ndarray:
     """phi^(t+1) from phi^(t), both [n, n] float32: inherited plus new contributions (Eq. 3).
 
     Args:
-        reports: of one round, without padding.
+        reports: the reports of one round, without padding.
     """
     n = len(phi)
     arcs = (reports.client, reports.member)
@@ -48,7 +48,7 @@ def coordinate(phi: np.ndarray, reports: Reports, audit: Audit) -> tuple[np.ndar
 
     Args:
         phi: contributions so far, phi[i, j] of client j to client i's model, [n, n] float32.
-        reports: of one round, without padding.
+        reports: the reports of one round, without padding.
 
     Returns:
         the next phi and what was found.
@@ -92,10 +92,10 @@ def trace(reports: Any, n: Any, defence: C2Settings | None = None) -> tuple[np.n
     flagged, distance, unconfirmed = (
         [getattr(verdict, field.name) for verdict in verdicts] for field in fields(Verdict)[1:]
     )
-    told = bool(verdicts) and verdicts[0].unconfirmed is not None
+    confirmed = bool(verdicts) and verdicts[0].unconfirmed is not None
     return phi, Verdict(
         adopted,
         np.reshape(flagged, (-1, n)).astype(bool),
         np.reshape(distance, (-1, n)).astype(np.float32),
-        np.stack(unconfirmed) if told else None,
+        np.stack(unconfirmed) if confirmed else None,
     )

@@ -28,7 +28,7 @@ class C2Settings(Protocol):
 
 
 class Audit(Protocol):
-    """What the coordinator makes of a round's reports."""
+    """An audit, by which the coordinator corrects a round's reports."""
 
     def __call__(self, reports: Reports, shown: np.ndarray, n: int) -> Verdict:
         """The verdict on reports of n clients; arcs [A] that are not shown are left as they are."""
@@ -58,7 +58,7 @@ class Defence:
 
 
 def check_c2(settings: C2Settings) -> None:
-    """Refuse settings of C2 that can't be.
+    """Refuse settings of C2 that are impossible.
 
     Raises:
         InvalidSetting: a penalty that is not above 0, a negative distance, or no such thresholding.
@@ -78,5 +78,5 @@ def audit_of(settings: C2Settings) -> Audit:
 
 
 def adopt_all(reports: Reports, shown: Any, n: int) -> Verdict:
-    """The verdict of no audit: all reports are adopted as they are."""
+    """The verdict without C2: all reports are adopted as they are."""
     return Verdict(reports.lcv, np.zeros(n, bool), np.zeros(n, np.float32))

@@ -36,7 +36,7 @@ class DetectOutliers:
         """The verdict on reports of n clients.
 
         Args:
-            reports: of one round, without padding.
+            reports: the reports of one round, without padding.
             shown: [A] bool, the arcs of the reports that take part in the audit.
         """
         client, member, lcv = reports.client, reports.member, reports.lcv.astype(float)

@@ -1,4 +1,4 @@
-"""What clients report to the coordinator, and what it makes of it."""
+"""The arrays of reports that the coordinator takes, and of its verdict on them."""
 
 from dataclasses import dataclass, fields
 from typing import Any

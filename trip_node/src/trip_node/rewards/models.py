@@ -31,7 +31,7 @@ def model_shares(reputation: np.ndarray, altruism: float = 1.0) -> np.ndarray:
     """The part of the common update that each client is given (CGSV), [n]; of the best one all.
 
     Args:
-        reputation: of each client, [n].
+        reputation: the reputation of each client, [n].
         altruism: beta of tanh(beta r): the larger, the more alike are all.
     """
     earned = np.tanh(altruism * np.maximum(reputation, 0) / max(reputation.max(), 1e-12))

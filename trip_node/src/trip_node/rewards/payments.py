@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trip_node.settings import Registry, require
-from trip_node.settings.declared import array, told
+from trip_node.settings.declared import array, described
 
 Scores: TypeAlias = np.ndarray  # [n] of the clients
 
 PAYMENTS: Registry[Callable[[Scores], Scores]] = Registry("rule")
-"""From scores to shares of the budget, which sum to one; none is beyond the whole budget."""
+"""Functions from scores to shares of the budget, which sum to one and are at most one."""
 
 DEFAULT = "clipped"
 
@@ -65,7 +65,7 @@ def in_cents(budget: Any) -> int:
     require(
         cents.denominator == 1,
         f"budget must be an amount from 0.01 to {LARGEST // 100} with at most two decimals, not "
-        f"{told(budget)}.",
+        f"{described(budget)}.",
     )
     return int(cents)
 
@@ -109,7 +109,7 @@ def payments(scores: Any, budget: Any, rule: str = DEFAULT) -> np.ndarray:
 
 
 ROUNDING = 1e-6
-"""By which the sum of shares may differ from one."""
+"""How far the sum of shares may be from one."""
 
 
 def _finite(scores: Any) -> Scores:

@@ -119,6 +119,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Refuse a value that is none of the choices, with those of a similar name."""
     if value not in choices:
         raise InvalidSetting(refusal(name, value, choices))
 
@@ -138,6 +139,7 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
 
 
 def at_least(name: str, value: float | None, minimum: float) -> None:
+    """Refuse a number that is less than `minimum`, or not finite; None passes."""
     valid = value is None or minimum <= value < inf
     require(valid, f"{name} must be at least {minimum}, not {value}.")
 
@@ -150,8 +152,10 @@ def count(name: str, value: int | None, least: int) -> None:
 
 
 def above_zero(name: str, value: float | None) -> None:
+    """Refuse a number that is not above zero, or not finite; None passes."""
     require(value is None or 0 < value < inf, f"{name} must be a number above 0, not {value}.")
 
 
 def fraction(name: str, value: float) -> None:
+    """Refuse a number that is not between 0 and 1."""
     require(0 <= value <= 1, f"{name} must lie between 0 and 1, not {value}.")

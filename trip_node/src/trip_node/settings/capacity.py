@@ -30,7 +30,7 @@ def require_capacity(
         needed: bytes.
         mend: what the user can do, for the message.
         there: None: what this process may hold.
-        held: of it already.
+        held: the bytes of it that the process holds already.
     """
     there = there or of_process()
     if needed + held <= there.size:
@@ -93,7 +93,7 @@ def of_control_groups(groups: Path, root: Path) -> float:
 
     Args:
         groups: lines ID:CONTROLLERS:PATH, without controllers in version 2.
-        root: where their files are mounted.
+        root: the folder where the groups' files are mounted.
     """
     least = inf
     try:

@@ -32,15 +32,15 @@ TYPES[tuple[int | str, ...]] = "a list of numbers or names"
 """The types that settings have, in words."""
 
 
-MAX_TOLD = 60
+MAX_SHOWN = 60
 """Characters of a wrong value that are shown."""
 
 SMALLEST, GREATEST = (float(getattr(np.finfo(np.float32), name)) for name in ("tiny", "max"))
-"""Sizes of the numbers that computations see."""
+"""The smallest and the largest normal number of float32."""
 
 
 class Undeclared(TypeError):
-    """A value is not of the declared type."""
+    """Raised where a value is not of the declared type."""
 
 
 def check_types(section: str, settings: Any) -> None:
@@ -60,7 +60,7 @@ def check_types(section: str, settings: Any) -> None:
         try:
             value = _as(hint, value)
         except Undeclared:
-            require(False, f"{setting} must be {in_words(hint)}, not {told(value)}.")
+            require(False, f"{setting} must be {in_words(hint)}, not {described(value)}.")
         held = not isinstance(value, float) or _in_float32(value)
         require(held, f"{setting} must be 0 or of a size from 1.2e-38 to 3.4e38, not {value}.")
         object.__setattr__(settings, name, value)
@@ -76,7 +76,7 @@ def integer(name: str, value: Any, minimum: int | None = None) -> int:
     try:
         found: int = _as(int, value)
     except Undeclared:
-        require(False, f"{name} must be an integer, not {told(value)}.")
+        require(False, f"{name} must be an integer, not {described(value)}.")
     if minimum is not None:
         count(name, found, minimum)
     return found
@@ -109,13 +109,13 @@ def clients_of(value: Any, n: int, names: Sequence[str] | None = None) -> np.nda
     whole = who.dtype.kind in "ui" or not who.size
     require(
         who.ndim == 1 and whole and bool(((who >= 0) & (who < n)).all()),
-        f"clients must be numbers of clients, 0..{n - 1}, not {told(value)}.",
+        f"clients must be numbers of clients, 0..{n - 1}, not {described(value)}.",
     )
     return who.astype(int)
 
 
 def instance(name: str, value: Any, kind: type[T], way_out: str) -> T:
-    """The argument, which must be of the class.
+    """The argument, refused unless it is an instance of the class.
 
     Args:
         way_out: the end of the sentence, which says how to make one.
@@ -124,7 +124,7 @@ def instance(name: str, value: Any, kind: type[T], way_out: str) -> T:
         InvalidSetting: it is of another.
     """
     if not isinstance(value, kind):
-        given = "the class itself" if value is kind else told(value)
+        given = "the class itself" if value is kind else described(value)
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         require(False, f"{name} must be {article} {kind.__name__}, not {given}: {way_out}.")
     return value
@@ -150,7 +150,7 @@ def path_of(name: str, value: Any) -> Path:
     """
     path = fspath(value) if isinstance(value, str | PathLike) else None
     named = isinstance(path, str) and path != "" and "\0" not in path
-    require(named, f"{name} must name a directory, not {told(value)}.")
+    require(named, f"{name} must name a directory, not {described(value)}.")
     return Path(value)
 
 
@@ -164,7 +164,9 @@ def array(name: str, values: Any) -> Array:
     if jax and isinstance(values, jax.Array):
         return values
     require(not np.ma.is_masked(values), f"{name} lacks values: fill them in, or leave out rows.")
-    require(not isinstance(values, str | dict), f"{name} must be an array, not {told(values)}.")
+    require(
+        not isinstance(values, str | dict), f"{name} must be an array, not {described(values)}."
+    )
     try:
         return np.asarray(values)
     except ValueError:
@@ -172,11 +174,15 @@ def array(name: str, values: Any) -> Array:
         raise
 
 
-def told(value: Any) -> str:
-    """A value of the wrong type, in a few words."""
+def described(value: Any) -> str:
+    """A wrong value as messages show it: itself where it is short, else its type."""
     brief = isinstance(value, str | int | float | complex | list | tuple | np.generic | NoneType)
     text = repr(value) if brief else ""
-    return text if 0 < len(text) <= MAX_TOLD else f"of type {type(value).__name__}"
+    return text if 0 < len(text) <= MAX_SHOWN else f"of type {type(value).__name__}"
+
+
+told = described
+"""The name by which some modules of trip_jax.learning import it."""
 
 
 def in_words(hint: Any) -> str:

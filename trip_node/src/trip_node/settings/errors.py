@@ -1,4 +1,4 @@
-"""What a user is meant to see: a setting that cannot work, a run that went astray or was ended."""
+"""The errors that users see: a wrong setting, a run that diverged or was interrupted."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ class Notice(UserWarning):
 
 
 class Diverged(RuntimeError):
-    """A client's model stopped being finite.
+    """Training diverged: a client's model is no longer finite.
 
     Args:
         round: the round, from 0.

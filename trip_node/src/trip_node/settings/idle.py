@@ -79,8 +79,8 @@ def chosen_from(choices: Choices, default: str, effect: Effect | None = None) ->
         choices: the kinds; a `Registry` is one.
         effect: when the field itself has an effect; None: always.
     """
-    told = {CHOOSES: choices} | ({EFFECT: effect} if effect else {})
-    found: str = field(default=default, metadata=told)
+    metadata = {CHOOSES: choices} | ({EFFECT: effect} if effect else {})
+    found: str = field(default=default, metadata=metadata)
     return found
 
 

@@ -31,7 +31,7 @@ def say(text: str, stream: Any = None) -> None:
 
 
 def in_lines(text: str, width: int, first: str = "", rest: str = "") -> str:
-    """The text in lines of at most this width, which end at blanks; a longer word keeps its line.
+    """The text in lines of at most this width; a longer word has a line of its own.
 
     Args:
         first: what the first line begins with.

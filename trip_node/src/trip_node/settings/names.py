@@ -115,7 +115,7 @@ def require_alike(one: str, these: Sequence[str], other: str, those: Sequence[st
     """Refuse two parts of a federation that name different clients.
 
     Args:
-        one, other: what names them.
+        one, other: what names the clients, for the message.
 
     Raises:
         InvalidSetting: a client is named by one of the two alone.

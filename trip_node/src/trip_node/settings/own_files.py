@@ -24,13 +24,13 @@ def refuse_others(path: Path, is_own: Callable[[bytes], bool], way_out: str) -> 
         InvalidSetting: there is something else of this name.
         OSError: the file can't be read.
     """
-    own = not path.exists() and not path.is_symlink()
+    is_ours = not path.exists() and not path.is_symlink()
     if path.is_file() and not path.is_symlink():
         with path.open("rb") as file:
             head = file.read(HEAD)
-        own = not head or is_own(head)
+        is_ours = not head or is_own(head)
     require(
-        own,
+        is_ours,
         f"{path} is there and does not look like an earlier result, which alone is replaced: move "
         f"it, or {way_out}.",
     )

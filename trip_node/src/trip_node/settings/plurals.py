@@ -1,4 +1,4 @@
-"""Numbers of things, as sentences say them."""
+"""Counts with their noun, in the singular or plural."""
 
 
 def counted(n: int, thing: str) -> str:

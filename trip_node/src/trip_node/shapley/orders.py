@@ -12,11 +12,11 @@ from trip_node.shapley.few_draws import standard_error
 from trip_node.shapley.rows import after_ends, in_pairs
 
 LEAST_ORDERS = 5
-"""The fewest orders from which a standard error is told."""
+"""The fewest orders from which a standard error can be estimated."""
 
 
 def least_rows(m: int, *, reverse: bool) -> int:
-    """The fewest coalitions from which m players' values and standard errors can be told."""
+    """The fewest coalitions from which m players' values and errors can be estimated."""
     return (1 + reverse) * LEAST_ORDERS * (m - 1) + 2
 
 
@@ -45,7 +45,7 @@ def estimate(masks: Any, utilities: Any, m: Any, *, reverse: bool) -> tuple[Any,
     """Mean marginal contributions and their standard error over the orders.
 
     Args:
-        masks: as `coalitions` gives them.
+        masks: the coalitions that `coalitions` lists.
         utilities: [rows, U].
 
     Returns:

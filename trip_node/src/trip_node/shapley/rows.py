@@ -4,14 +4,14 @@ from typing import Any
 
 
 def after_ends(masks: Any, m: Any) -> Any:
-    """Coalitions behind the empty and the grand one, [rows + 2, slots]."""
+    """The empty and the grand coalition, then the given ones, [rows + 2, slots]."""
     xp, slots = masks.__array_namespace__(), masks.shape[1]
     ends = xp.stack([xp.zeros(slots, bool), xp.arange(slots) < m])
     return xp.concatenate([ends, masks])
 
 
 def in_pairs(first: Any, second: Any, m: Any, rows: int) -> Any:
-    """Rows 2k and 2k + 1: a coalition of `first` and the complement of one of `second`.
+    """Coalitions of `first` in rows 2k, and complements of those of `second` in rows 2k + 1.
 
     Each has rows // 2 - 1 rows; the last row is empty where the number of rows is odd.
     """

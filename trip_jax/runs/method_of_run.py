@@ -1,24 +1,24 @@
-"""By what a run's contributions are: a registered method, or a rule of the user's own."""
+"""The method that computed a run's contributions: a registered one, or the user's own rule."""
 
 from dataclasses import dataclass
 
 from trip_jax.protocol.contributions import METHODS
 from trip_jax.protocol.methods.facts import About
 from trip_jax.protocol.methods.method import Method
-from trip_jax.protocol.methods.whole_run import Keeping
+from trip_jax.protocol.methods.whole_run import without_keeping
 from trip_jax.runs.meaning import RULE, about_method
 from trip_jax.simulation.history import Result
 
 
 @dataclass(frozen=True)
-class ToldBy:
-    """What told the contributions of a run.
+class MethodOfRun:
+    """The method that computed the contributions of a run.
 
     Attributes:
         name: of the method; of a user's own rule that of its class, after `RULE`.
-        about: what it says of itself; of a rule that says nothing not even the unit is known.
+        about: its facts; of a rule without any not even the unit is known.
         normalization: "paper" or "efficient", as of `Contribution`.
-        semivalue: that contributions are, where they are one.
+        semivalue: which of them contributions are, where they are a semivalue.
     """
 
     name: str
@@ -27,12 +27,12 @@ class ToldBy:
     semivalue: str
 
     @classmethod
-    def of(cls, result: Result) -> "ToldBy":
-        """What told the contributions of this result: its rule, else what its settings name."""
+    def of(cls, result: Result) -> "MethodOfRun":
+        """The method of a result: the rule that was given, else what its settings name."""
         said = result.contribution
         name, scaling, semivalue = said.method, said.scaling, said.semivalue
         rule = result.federation.settings.rules.get("contribute")
-        rule = rule.method if isinstance(rule, Keeping) else rule
+        rule = without_keeping(rule)
         if rule is None or type(rule) is METHODS[name]:
             scaling = getattr(rule, "normalization", scaling)
             return cls(name, about_method(name), scaling, getattr(rule, "semivalue", semivalue))

@@ -1,4 +1,4 @@
-"""What clients hand in to the service, and what becomes of it: reports, which Eq. 3 traces."""
+"""How the coordinator computes contributions from what clients send, such as reports by Eq. 3."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -13,14 +13,14 @@ OfRound = Callable[[int], list[Any]]
 """The messages of a closed round by its number."""
 
 
-class Way(Protocol):
-    """A way to tell contributions from what clients hand in.
+class Attributor(Protocol):
+    """Computes contributions from the messages that clients send to the service.
 
     Attributes:
-        name: of the route that takes messages.
-        most_bytes: of a message.
-        units: what messages mean, in one line.
-        unit: of scores.
+        name: of the HTTP route to which clients send messages, such as "reports".
+        unit: the unit of scores, for the page.
+        most_bytes: that a message may have.
+        units: what the numbers in messages mean, in one line.
     """
 
     name: str
@@ -29,23 +29,23 @@ class Way(Protocol):
     units: str
 
     def admit(self, message: bytes, signature: str | None) -> Message:
-        """What is in a message of a registered client; raises Refused."""
+        """The content of a registered client's message; raises Refused."""
 
     def nothing_yet(self) -> Traced:
-        """What is known before the first round."""
+        """The contributions before the first round: zero for every client."""
 
     def trace(self, before: Traced, closed: int, of_round: OfRound) -> Traced:
-        """What is known after at least one more of so many closed rounds; another thread's work."""
+        """The contributions after one or more further rounds of `closed`; called in a thread."""
 
     def progress(self) -> dict[str, Any] | None:
-        """How far `trace` is, for JSON; None where it takes no time to speak of."""
+        """How much of `trace` is done, for JSON; None where it takes no time to speak of."""
 
     def stop(self) -> None:
-        """Have `trace` end soon, with an error."""
+        """Make a running `trace` end soon, with an error."""
 
 
-class OfReports:
-    """Signed reports, a round of which is traced at a time."""
+class FromReports:
+    """Traces signed reports by Eq. 3, one round at a time."""
 
     name = "reports"
     unit = "the unit of the reports' lcv"
@@ -69,4 +69,4 @@ class OfReports:
         return None
 
     def stop(self) -> None:
-        """A round takes no time to speak of."""
+        """Do nothing: a round takes no time to speak of."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from trip_node.attribution.predictions import by_predictions, planned_bytes
 from trip_node.attribution.utilities import Utility
-from trip_node.deployment.recorded import FEWER, Files, told_of
+from trip_node.deployment.attributors import OfRound
+from trip_node.deployment.recorded import FEWER, Files, run_of_records
 from trip_node.deployment.tracing import Traced, nothing_yet
-from trip_node.deployment.ways import OfRound
 from trip_node.node.admission import Federation
 from trip_node.node.game import Game
 from trip_node.node.predictions import Predictions
@@ -24,18 +24,18 @@ from trip_node.settings.capacity import require_capacity
 from trip_node.settings.plurals import counted
 
 MOST_BYTES = 2**24
-"""Of a record that the service takes."""
+"""The largest record that the service takes."""
 
 
 @dataclass(frozen=True)
-class Replay:
-    """How records are replayed; as of `by_predictions`.
+class ReplaySettings:
+    """The settings of `by_predictions`, by which records are replayed.
 
     Attributes:
         labels: of all examples of the shared test set.
-        utility: of predictions.
+        utility: the utility by which predictions are judged.
         budget: coalitions that are replayed.
-        unit: of the utility.
+        unit: the unit of the utility, for the page.
     """
 
     labels: np.ndarray
@@ -45,11 +45,11 @@ class Replay:
 
 
 class Stopped(Exception):
-    """The service ends, and needs the replay no more."""
+    """Ends a replay, because the service ends."""
 
 
-class OfPredictions:
-    """Signed records of predictions, of which all closed rounds are replayed at once.
+class FromPredictions:
+    """Replays all closed rounds from clients' signed records of predictions.
 
     Raises:
         InvalidSetting: the federation states no form of records, or one that is too large; labels
@@ -58,7 +58,7 @@ class OfPredictions:
 
     name = "predictions"
 
-    def __init__(self, federation: Federation, replay: Replay):
+    def __init__(self, federation: Federation, replay: ReplaySettings):
         self._federation, self._replay, self.unit = federation, replay, replay.unit
         form, labels, n = federation.predictions, replay.labels, len(federation.clients)
         require(
@@ -99,11 +99,11 @@ class OfPredictions:
             self._read = t + 1
         if not self._files:
             return replace(before, n_rounds=closed)
-        told = told_of(self._files, clients=self._federation.clients, missing="zero")
-        labels = self._replay.labels[told.places]
+        run = run_of_records(self._files, clients=self._federation.clients, missing="zero")
+        labels = self._replay.labels[run.places]
         self._replayed, self._of_rounds = 0, closed
         try:
-            found = by_predictions(told.recorded, labels, self._counted, budget=self._replay.budget)
+            found = by_predictions(run.recorded, labels, self._counted, budget=self._replay.budget)
         finally:
             self._of_rounds = 0
         return replace(
@@ -131,7 +131,7 @@ class OfPredictions:
         require_capacity(planned_bytes(n_rounds, n, self._size), FEWER)
 
     def _counted(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """The utility of predictions, which counts those of whom it was asked."""
+        """The utility of predictions, with a count of how many were evaluated for `progress`."""
         if self._stopped:
             raise Stopped
         found = self._replay.utility(logits, labels)

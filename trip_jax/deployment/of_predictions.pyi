@@ -1,1 +1,0 @@
-from trip_node.deployment.of_predictions import *
