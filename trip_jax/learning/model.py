@@ -13,7 +13,7 @@ from trip_jax.learning.layout import frozen_shapes
 from trip_jax.learning.targets import TOKENS, Targets
 from trip_jax.settings import require
 from trip_jax.settings.brief import brief
-from trip_jax.settings.declared import told
+from trip_jax.settings.declared import described
 from trip_jax.settings.errors import InvalidSetting
 
 Params = Any  # a pytree of arrays
@@ -85,11 +85,11 @@ class Model:
             function = getattr(self, name)
             require(
                 callable(function) or (name not in ("init", "apply") and function is None),
-                f"Model.{name} must be a function, not {told(function)}.",
+                f"Model.{name} must be a function, not {described(function)}.",
             )
         require(
             self.split is None or isinstance(self.split, Split),
-            f"Model.split must be a tj.Split, not {told(self.split)}.",
+            f"Model.split must be a tj.Split, not {described(self.split)}.",
         )
         require(
             self.frozen is None or not (self.split or self.train or self.trained),

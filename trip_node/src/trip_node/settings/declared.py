@@ -181,8 +181,6 @@ def described(value: Any) -> str:
     return text if 0 < len(text) <= MAX_SHOWN else f"of type {type(value).__name__}"
 
 
-told = described
-"""The name by which some modules of trip_jax.learning import it."""
 
 
 def in_words(hint: Any) -> str:
