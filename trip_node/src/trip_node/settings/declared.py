@@ -181,8 +181,6 @@ def described(value: Any) -> str:
     return text if 0 < len(text) <= MAX_SHOWN else f"of type {type(value).__name__}"
 
 
-
-
 def in_words(hint: Any) -> str:
     """What a type is called in messages."""
     kinds = [kind for kind in _kinds(hint) if kind is not NoneType]
