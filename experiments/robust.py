@@ -6,7 +6,8 @@
 
 One client of eight attacks what the others learn, under every rule by which they may mix. Measured
 are the mean accuracy of honest clients' final models; the attacker's score and what an honest one
-has on average, both by TRIP-Shapley and by the truth; and how far TRIP-Shapley is from the truth.
+has on average, both by TRIP-Shapley and by the truth; and how far TRIP-Shapley and equal contributions
+are from the truth.
 The truth is the Shapley value by re-execution under the same rule and attack: a client that is in
 no coalition does not train, and an attacker then does not attack. By accuracy throughout. Cells and
 what is kept: as experiments.vs_shapley.
@@ -89,6 +90,7 @@ def measured(cell: Cell) -> dict[str, float]:
             f"{name}_honest": float(scores[honest].mean()),
         }
     of_honest = yardsticks(phi[honest], truth[honest])
+    found["equal"] = yardsticks(np.ones_like(phi[honest]), truth[honest])["distance"]
     return found | {name: of_honest[name] for name in ("distance", "spearman")}
 
 
@@ -112,6 +114,8 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
         yield report.markdown(_matrix(frame.assign(relative=relative), "relative"))
     yield f"Cosine distance of TRIP-Shapley to the truth under the same rule, {over}:"
     yield report.markdown(_matrix(frame, "distance"))
+    yield f"Cosine distance of equal contributions to it, {over}:"
+    yield report.markdown(_matrix(frame, "equal"))
     yield f"Rank correlation of the two (Spearman), {over}:"
     yield report.markdown(_matrix(frame, "spearman"))
 
