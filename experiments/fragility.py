@@ -11,7 +11,8 @@ aggregation rule (`median`, `geometric_median`), or client 0 with flipped labels
 Measured is the rank correlation of clients' scores before and after, of each method and of the
 Shapley value by re-execution: a method should move where the truth moves, and no farther. Beside it
 stand cosine distances: of contributions before and after, and from the truth of the changed
-federation. Cells and what is kept: as experiments.methods.
+federation. Methods that replay a run assume a weighted mean and honest clients, and a run refuses
+them otherwise; here they are asked all the same. Cells and what is kept: as experiments.methods.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,11 +31,9 @@ from experiments.harness.statistics import pearson, spearman
 from experiments.paper.attributions import METHODS, Attributed
 from experiments.paper.cells import COALITIONS, CellStudy
 from experiments.paper.paper_values import DISTRIBUTIONS
-from experiments.stability import TRUTH, Reordered, alike
+from experiments.stability import TRUTH, Reordered, alike, apart
 from trip_jax.learning.evaluation import UTILITIES
-from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation import Simulation
-from trip_jax.truth.metrics import cosine_distance
 
 USUAL = "TRIP-Shapley", "net gain", "predictions", "surrogate", "weights", "weights x gain"
 
@@ -125,16 +124,9 @@ def fragility(arguments: Sequence[str]) -> None:
 
 
 def said_of(cell: Halved, methods: Sequence[str]) -> dict[str, np.ndarray]:
-    """Contributions [n, n, 3] by the truth and by each method; NaN where a method refuses."""
+    """Contributions [n, n, 3] by the truth and by each method."""
     one, truth = Attributed(cell), np.asarray(cell.decentralised()["values"], float)
-    said = {TRUTH: truth}
-    for name in methods:
-        try:
-            said[name] = one.phi(name).astype(float)
-        except InvalidSetting as reason:
-            print(f"left out: {name}, {reason}", flush=True)
-            said[name] = np.full_like(truth, np.nan)
-    return said
+    return {TRUTH: truth} | {name: one.phi(name).astype(float) for name in methods}
 
 
 def moved(
@@ -145,14 +137,14 @@ def moved(
         k = UTILITIES.index(utility)
         one, other = before[method][..., k], after[method][..., k]
         scores = one.mean(axis=0), other.mean(axis=0)
-        constant = np.isnan(scores).any() or alike(np.array(scores)).any()
+        constant = alike(np.array(scores)).any()
         yield {
             "utility": utility,
             "method": method,
             "spearman": np.nan if constant else float(spearman(*scores)),
             "pearson": np.nan if constant else float(pearson(*scores)),
-            "moved": float(cosine_distance(one, other).mean()),
-            "distance": float(cosine_distance(other, after[TRUTH][..., k]).mean()),
+            "moved": apart(one, other),
+            "distance": apart(other, after[TRUTH][..., k]),
         }
 
 
@@ -166,7 +158,7 @@ def _sections(frame: pandas.DataFrame, utility: str) -> Iterator[str]:
         ("moved", "Cosine distance of contributions before and after"),
         ("distance", "Cosine distance from the truth of the changed federation"),
     ):
-        yield f"{said}, {over}; nan where a method refuses, or says the same of all clients:"
+        yield f"{said}, {over}; nan where a method says the same of all clients:"
         yield report.markdown(_by_change(own, name))
 
 

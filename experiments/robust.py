@@ -6,11 +6,10 @@
 
 One client of eight attacks what the others learn, under every rule by which they may mix. Measured
 are the mean accuracy of honest clients' final models; the attacker's score and what an honest one
-has on average, both by TRIP-Shapley and by the truth; and how far TRIP-Shapley and equal contributions
-are from the truth.
-The truth is the Shapley value by re-execution under the same rule and attack: a client that is in
-no coalition does not train, and an attacker then does not attack. By accuracy throughout. Cells and
-what is kept: as experiments.vs_shapley.
+has on average, both by TRIP-Shapley and by the truth; and how far TRIP-Shapley and equal
+contributions are from the truth. The truth is the Shapley value by re-execution under the same rule
+and attack: a client that is in no coalition does not train, and an attacker then does not attack.
+By accuracy throughout. Cells and what is kept: as experiments.vs_shapley.
 """
 
 from collections.abc import Iterator, Sequence

@@ -162,13 +162,13 @@ def compared(values: ValuesByRun, utilities: Sequence[str]) -> Iterator[dict[str
                 "method": method,
                 "pearson": np.where(both, np.nan, pearson(first, second)).mean(),
                 "spearman": np.where(both, np.nan, spearman(first, second)).mean(),
-                "distance": _apart(*phi),
-                "other distance": _apart(phi, phis[TRUTH][::-1]),
+                "distance": apart(*phi),
+                "other distance": apart(phi, phis[TRUTH][::-1]),
                 **judged,
             }
 
 
-def _apart(phi: np.ndarray, other: np.ndarray) -> float:
+def apart(phi: np.ndarray, other: np.ndarray) -> float:
     """The mean cosine distance of rows, which rounding may put below 0."""
     return float(abs(cosine_distance(phi, other)).mean())
 
