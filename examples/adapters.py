@@ -109,7 +109,7 @@ def federation_of(
     )
 
 
-def main(n_clients: int = 20, layers: int = LAYERS, rounds: int = 3) -> tj.Result:
+def main(n_clients: int = 20, layers: int = LAYERS, rounds: int = 2) -> tj.Result:
     """Learn from the headlines and print what each client contributed."""
     if (wanted := missing()) is not None:
         raise SystemExit(f"error: this example needs packages: {wanted}")
