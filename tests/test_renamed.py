@@ -2,10 +2,14 @@
 
 from importlib import import_module
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from trip_jax import State
+from trip_jax.learning.flat_model import FlatModel
+from trip_jax.learning.models import mlp
 from trip_jax.protocol.state import Memory
 
 
@@ -22,6 +26,7 @@ def state_with(memory: Memory) -> State:
         ("trip_jax.protocol.exchange.Exchange", "trip_jax.protocol.exchange.ChannelConfig"),
         ("trip_jax.protocol.reporting.Reporting", "trip_jax.protocol.reporting.ProtocolConfig"),
         ("trip_jax.protocol.methods.facts.Told", "trip_jax.protocol.methods.facts.When"),
+        ("trip_jax.learning.model.FlatModel", "trip_jax.learning.flat_model.FlatModel"),
         ("trip_jax.protocol.messages.Round", "trip_jax.protocol.round.Round"),
         ("trip_jax.protocol.messages.Liars", "trip_jax.protocol.round.Liars"),
         ("trip_jax.protocol.messages.Schedule", "trip_jax.protocol.round.Timetable"),
@@ -52,6 +57,13 @@ def test_a_warning_is_of_the_line_that_has_the_old_name() -> None:
 def test_a_name_that_never_was(module: str) -> None:
     with pytest.raises(AttributeError, match="Nothing"):
         _ = import_module(module).Nothing
+
+
+def test_the_old_name_of_a_models_beginning() -> None:
+    model, key = mlp(3, (6,)), jax.random.key(0)
+    with pytest.warns(DeprecationWarning, match=r"use trip_jax\.learning\.flat_model\.FlatModel"):
+        begun = model.flat(key, (3, 3, 1))
+    np.testing.assert_array_equal(begun.theta, FlatModel.begun(model, key, (3, 3, 1)).theta)
 
 
 def test_old_names_of_what_a_state_remembers() -> None:

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Key
 
 from trip_jax.learning.layout import frozen_shapes
 from trip_jax.learning.targets import TOKENS, Targets
@@ -15,6 +17,7 @@ from trip_jax.settings import require
 from trip_jax.settings.brief import brief
 from trip_jax.settings.declared import described
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.renamed import renamed, warn_of_old_name
 
 Params = Any  # a pytree of arrays
 
@@ -158,6 +161,12 @@ class Model:
         )
         return params, frozen
 
+    def flat(self, key: Key[Array, ""], shape: Sequence[int], dtype: Any = jnp.float32) -> Any:
+        """The old name of `FlatModel.begun(model, ...)`, which warns (DeprecationWarning)."""
+        new = "trip_jax.learning.flat_model"
+        warn_of_old_name("Model.flat", f"{new}.FlatModel.begun")
+        return import_module(new).FlatModel.begun(self, key, shape, dtype)
+
     @contextmanager
     def noting(self, shape: Sequence[int], dtype: Any) -> Iterator[None]:
         """Add to errors that a model raises which examples it was given."""
@@ -179,3 +188,6 @@ class Model:
 def size_of(params: Params) -> int:
     """How many numbers there are in arrays or shapes of arrays."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+__getattr__ = renamed(__name__, FlatModel="trip_jax.learning.flat_model.FlatModel")

@@ -47,7 +47,7 @@ def _why(distribution: str, topology: str, ours: float, its: float) -> str:
     by_draws, apart = scatter()[distribution], abs(ours - its) / its
     file = f"over five draws it scatters by {by_draws:.0%} of its mean"
     if apart <= by_draws:
-        return f"the draw of the data explains it, for {file}, with fewer examples and an MLP."
+        return f"the draw of the data may explain it, for {file}, with fewer examples and an MLP."
     if topology != "regular":
         told = "the paper does not say whether it divided by m, which matters on this graph"
     else:
