@@ -35,8 +35,12 @@ def test_the_readme_is_read_in_a_minute() -> None:
 
 
 def test_what_the_readme_names_exists() -> None:
-    for path in re.findall(r"\]\((?!https?:)([^)]+)\)", README):
-        assert (ROOT / path).is_file(), path
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", README):
+        path, _, anchor = link.partition("#")
+        assert (ROOT / path).is_file(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", (ROOT / path).read_text(), re.MULTILINE)
+            assert anchor in {head.lower().replace(" ", "-") for head in headings}, link
     for name in re.findall(r"`((?:trip_jax|tests|conf|experiments)/[\w/.]*)`", README):
         assert (ROOT / name).exists(), name
     for name in re.findall(r"\btj\.(\w+)", README):
