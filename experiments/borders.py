@@ -1,7 +1,7 @@
 """How near ground truths from fewer coalitions come to those from all, and whether errors hold.
 
     python -m experiments.borders [scale=cpu] [dataset=digits] [model=mlp] [seed=0,1]
-        [distribution=iid,...] [topology=regular,star,...] [budgets=64,128] [draws=20]
+        [distribution=iid,...] [topology=regular,star,...] [budgets=48,74] [draws=20]
         [corrected=none,predictions,surrogate] [out=DIR] [SETTING=VALUE ...]
 
 Truths of cells in which all coalitions are executed are estimated again from some of these: from
@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from experiments.coverage import NORMAL, sampled
 from experiments.harness import report
@@ -30,7 +31,7 @@ from experiments.harness.kept_runs import Arrays
 from experiments.paper.cells import COALITIONS, Cell, CellStudy
 from experiments.paper.paper_values import DISTRIBUTIONS
 from trip_jax.learning.evaluation import UTILITIES
-from trip_jax.runs.figure_style import MUTED, add_legend
+from trip_jax.runs.figure_style import MUTED
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.shapley.borders import border_coalitions, border_values
@@ -47,13 +48,14 @@ MEASURES = ("error", "distance", "coverage")
 ALONE = "none"
 """The name of estimates from executions alone, without a replay."""
 FIGURE = "Estimated truths, also corrected by a replay"
+LEGEND = {"ncols": 2, "frameon": False, "fontsize": 7}
 LINES = {ALONE: "-", "predictions": "--", "surrogate": ":"}
 
 
 def borders(arguments: Sequence[str]) -> None:
     """Estimate the truths that were asked for again; write the report."""
     study = asked(arguments)
-    budgets = study.request.numbers("budgets", *((40,) if study.smoke else (64, 74, 128)))
+    budgets = study.request.numbers("budgets", *((40,) if study.smoke else (48, 74, 128)))
     draws = study.request.number("draws", 20, least=1)
     replays = study.request.among("corrected", (ALONE, *REPLAYS))
     for dataset, model in study.reports():
@@ -190,8 +192,10 @@ def draw(frame: pandas.DataFrame, title: str) -> Figure:
             axes.plot(rows.coalitions, rows.distance, line + marker, **look)
         axes.axhline(0.01, color=MUTED, lw=0.5)
         axes.set(xscale="log", yscale="log", xlabel=f"executions, by {utility}")
+        axes.set_xticks([16, 32, 64, 128], ["16", "32", "64", "128"])
+        axes.xaxis.set_minor_locator(NullLocator())
     panels[0].set_ylabel("cosine distance to the exact values")
-    add_legend(panels[0], ncols=2)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", **LEGEND)
     return figure
 
 
