@@ -48,7 +48,6 @@ MEASURES = ("error", "distance", "coverage")
 ALONE = "none"
 """The name of estimates from executions alone, without a replay."""
 FIGURE = "Estimated truths, also corrected by a replay"
-LEGEND = {"ncols": 2, "frameon": False, "fontsize": 7}
 LINES = {ALONE: "-", "predictions": "--", "surrogate": ":"}
 
 
@@ -195,7 +194,9 @@ def draw(frame: pandas.DataFrame, title: str) -> Figure:
         axes.set_xticks([16, 32, 64, 128], ["16", "32", "64", "128"])
         axes.xaxis.set_minor_locator(NullLocator())
     panels[0].set_ylabel("cosine distance to the exact values")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", **LEGEND)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False
+    )
     return figure
 
 

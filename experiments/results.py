@@ -3,11 +3,12 @@
     python -m experiments.results                    # its runs, with their rows and commands
     python -m experiments.results show=RUN           # the rows of a run as CSV
     python -m experiments.results add=FILE.csv run=NAME [machine=TEXT] [commit=TEXT] [jax=TEXT]
-        [trip_jax=TEXT] [seconds=NUMBER]
+        [trip_jax=TEXT] [seconds=NUMBER] [changes=NUMBER]
     python -m experiments.results remove=RUN
 
 FILE.csv is what an experiment writes; the command stands in it. Pages take their numbers from the
-table when the site is built.
+table when the site is built. `changes` is how many of experiments/harness/changes.py the code had
+that wrote the file, if not all.
 """
 
 import sys
@@ -20,7 +21,7 @@ from experiments.harness import result_table
 from experiments.harness.command_line import run_as_command
 from trip_jax.settings.errors import InvalidSetting
 
-OF_A_RUN = ("machine", "commit", "jax", "trip_jax", "seconds")
+OF_A_RUN = ("machine", "commit", "jax", "trip_jax", "seconds", "changes")
 TAKE = {"show": (), "add": ("run", *OF_A_RUN), "remove": ()}
 
 

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +11,7 @@ import pandas
 import pytest
 
 from experiments.harness import result_table
+from experiments.harness.changes import Change
 from experiments.results import results
 from trip_jax.settings.errors import InvalidSetting
 
@@ -39,7 +41,9 @@ def extension(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[ModuleT
     monkeypatch.syspath_prepend(str(DOCS))
     from extensions import results as extension
 
-    monkeypatch.setattr(extension, "rows", lambda *names: result_table.rows(*names, folder=folder))
+    for name in ("rows", "require_current"):
+        of_table = partial(getattr(result_table, name), folder=folder)
+        monkeypatch.setattr(extension, name, of_table)
     yield extension
     for name in [name for name in sys.modules if name.split(".")[0] == "extensions"]:
         monkeypatch.delitem(sys.modules, name)
@@ -109,6 +113,24 @@ def test_a_table_of_a_page_is_filled_in(extension: ModuleType) -> None:
         "| ours | .02 ± .01, 1 | 2.0 % | .01, +.03 | .20, .0 |",
         "| D1: TRIP | .20 ± .07, 0 | 20.0 % | .15, +.25 | .20, .4 |",
     ]
+
+
+def test_a_page_that_shows_numbers_of_earlier_code_is_refused(
+    extension: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["+ distance: {distance .2}", "- ours: method=surrogate", "- constant: method=equal"]
+    told = list(extension.table("methods/tiny", "", lines, None))
+    changes = list(result_table.CHANGES)
+    others = Change("others changed", "methods", {"method": {"weights", "TRIP-Shapley"}})
+    elsewhere = Change("steps changed", "step", {"method": {"equal"}})
+    monkeypatch.setattr(result_table, "CHANGES", [*changes, others, elsewhere])
+    assert list(extension.table("methods/tiny", "", lines, None)) == told
+    equal = Change("constants changed", "methods", {"method": {"equal"}})
+    monkeypatch.setattr(result_table, "CHANGES", [*changes, others, elsewhere, equal])
+    with pytest.raises(InvalidSetting, match="tiny were made before constants changed: run python"):
+        list(extension.table("methods/tiny", "", lines, "–"))
+    result_table.put("methods/tiny", ROWS, folder)
+    assert list(extension.table("methods/tiny", "", lines, None)) == told
 
 
 def test_correlations_rates_and_last_values_are_computed_from_rows(

@@ -1,4 +1,4 @@
-"""Tables of pages, filled in from the table of results; a build fails where numbers are missing.
+"""Tables of pages, filled in from the table of results; missing or stale numbers fail a build.
 
     ```{results} participation
     :where: topology=regular
@@ -31,7 +31,7 @@ from sphinx.errors import SphinxError
 from sphinx.util.docutils import SphinxDirective
 
 from experiments.exchange_rates import slope
-from experiments.harness.result_table import FOLDER, rows
+from experiments.harness.result_table import FOLDER, require_current, rows
 from experiments.harness.statistics import bootstrap, interval_over_seeds, pearson
 from experiments.paper.attributions import NULLS
 from experiments.paper.verdicts import ROUNDING
@@ -143,13 +143,15 @@ def filled(text: str, frame: pandas.DataFrame, where: Mapping[str, list[str]]) -
         method = method and method.replace("_", " ")
         others = {name: values for name, values in where.items() if name != "method"}
         if statistic == "ahead":
-            return _ahead(chosen(frame, others), where["method"][0])
+            require_current(compared := chosen(frame, others))
+            return _ahead(compared, where["method"][0])
         if statistic == "nearest":
-            nulls = chosen(frame, others | {"method": list(NULLS)})
+            require_current(nulls := chosen(frame, others | {"method": list(NULLS)}))
             return said(nulls.groupby("method")[column].mean().min(), digits)
         here = chosen(frame, others | {"method": [method]} if method else where)
         if here.empty or column not in here or here[column].isna().all():
             raise SphinxError(f"There are no results of {column} where {dict(where)}.")
+        require_current(here)
         if statistic == "pearson":
             return _correlation(here, column, divisor, digits)
         if divisor:

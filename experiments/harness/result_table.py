@@ -3,7 +3,7 @@
 `experiments/results.parquet` holds the rows of all runs. Each row says of which run it is: its
 command, machine, revision, versions, seeds and seconds. `experiments/results.csv` is the manifest:
 a line for each run, with a digest of its rows. `commit` is the revision that brought the rows,
-unless a run says of which revision its code was.
+unless a run says of which revision its code was; `changes` is how many of changes.py its code had.
 """
 
 import hashlib
@@ -15,11 +15,15 @@ from pathlib import Path
 
 import pandas
 
+from experiments.harness.changes import CHANGES
 from trip_jax.runs.directory import whole
 from trip_jax.settings.errors import InvalidSetting
 
 FOLDER = Path(__file__).parents[1]
-ABOUT = ("run", "experiment", "command", "machine", "commit", "jax", "trip_jax", "seeds", "seconds")
+ABOUT = (
+    *("run", "experiment", "command", "machine", "commit", "jax", "trip_jax", "seeds", "changes"),
+    "seconds",
+)
 """Columns that say how a row was made; they are empty where it is not known."""
 OF_STUDIES = {"vs_shapley": "distribution", "topologies": "topology"}
 """What the column is about that bears an experiment's name."""
@@ -52,6 +56,26 @@ def rows(*names: str, folder: Path = FOLDER) -> pandas.DataFrame:
     changed = (folder / "results.parquet").stat().st_mtime_ns
     of_runs = pandas.concat([_run(folder, name, changed) for name in dict.fromkeys(wanted)])
     return of_runs.reset_index(drop=True).apply(_of_one_type)
+
+
+def require_current(frame: pandas.DataFrame, folder: Path = FOLDER) -> None:
+    """Refuse rows whose numbers today's code would not give.
+
+    Args:
+        frame: rows as `rows` returns them.
+
+    Raises:
+        InvalidSetting: a change after a run's code is about some of them.
+    """
+    listed = runs(folder).set_index("run")
+    for name, of_run in frame.groupby("run"):
+        run = listed.loc[name]
+        for change in CHANGES[int(run.changes) :]:
+            if change.touches(run.experiment, of_run):
+                raise InvalidSetting(
+                    f"The rows of {name} were made before {change.what}: run {run.command} again, "
+                    "and add what it writes."
+                )
 
 
 def run_of(command: str, folder: Path = FOLDER) -> str | None:
@@ -95,7 +119,8 @@ def described(name: str, frame: pandas.DataFrame, **about: str) -> pandas.DataFr
         for setting, usual in OF_CELLS.items():
             if setting not in columns:
                 columns[setting] = settings.get(setting, usual)
-    said = {"command": commands[0], "experiment": _experiment(commands[0])} | about
+    said = {"command": commands[0], "experiment": _experiment(commands[0])}
+    said |= {"changes": str(len(CHANGES))} | about
     if "seed" in columns:
         said |= {"seeds": ",".join(dict.fromkeys(map(_text, columns.seed.dropna())))}
     return columns.assign(run=name, **{key: said.get(key) for key in ABOUT[1:]})
