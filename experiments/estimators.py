@@ -1,16 +1,16 @@
 """Sampling estimators of the Shapley value against others' at equal budgets of coalitions.
 
     python -m experiments.estimators [players=12] [budgets=128,512] [seeds=20]
-        [others=shapiq]
+        [others=shapiq] [out=DIR]
 
 Games: sums of random unanimity games, a saturating game, and local contribution vectors: the
 accuracy, loss and probability of all mixtures of a hub's neighbourhood in three rounds of a small
 federation on the digits. The error is the root mean square over players and seeds, divided by the
 standard deviation of the true values over players (100 %: no better than an equal split), and
 averaged over the games of a kind; seconds are the median time of an estimate, utilities looked up
-in a table, compilation left out (pyDVL's: the mean time over games and seeds). Prints a Markdown
-table. Others are shapiq and pydvl. shapiq (pip install "trip-jax[bench]") is left out where it is
-not installed; pyDVL needs an older NumPy and gets an environment of its own in outputs/frameworks.
+in a table, compilation left out (pyDVL's: the mean time over games and seeds). Others are shapiq
+and pydvl. shapiq (pip install "trip-jax[bench]") is left out where it is not installed; pyDVL needs
+an older NumPy and gets an environment of its own in outputs/frameworks.
 """
 
 import subprocess
@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import networkx as nx
 import numpy as np
+import pandas
 
 import trip_jax as tj
 from experiments.frameworks.environments import (
@@ -35,7 +36,9 @@ from experiments.frameworks.environments import (
     NotInstalled,
     environment,
 )
+from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
+from experiments.harness.report import Report
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.training import round_keys
 from trip_jax.learning.utilities import UTILITIES
@@ -45,6 +48,7 @@ from trip_jax.settings.plurals import counted
 from trip_jax.shapley import game_values, sample_game
 from trip_jax.shapley.sampling import require_budget
 
+SETTINGS = ("players", "budgets", "seeds", "others", "out")
 OURS = ("permutation", "antithetic", "stratified", "kernelshap")
 MAX_PLAYERS = 16  # all coalitions of each game are evaluated
 
@@ -180,14 +184,14 @@ class Row:
     deviations: Sequence[np.ndarray]  # of every game, [seeds, n]
     seconds: float
 
-    def cells(self, games: Sequence[TabulatedGame], kinds: Sequence[str]) -> list[str]:
-        """Errors in per cent by kind of game, and milliseconds."""
-        errors = [100 * np.sqrt((one**2).mean()) for one in self.deviations]
-        of_kinds = [
-            np.mean([error for error, game in zip(errors, games, strict=True) if game.kind == kind])
-            for kind in kinds
-        ]
-        return [*(f"{error:.3g}" for error in of_kinds), f"{1000 * self.seconds:.2g}"]
+    def of_kinds(self, games: Sequence[TabulatedGame]) -> Iterator[dict[str, Any]]:
+        """A row of the report for each kind of game."""
+        errors: dict[str, list[float]] = {}
+        for game, deviations in zip(games, self.deviations, strict=True):
+            errors.setdefault(game.kind, []).append(float(np.sqrt((deviations**2).mean())))
+        for kind, found in sorted(errors.items()):
+            of_kind = {"kind": kind, "error": np.mean(found), "milliseconds": 1000 * self.seconds}
+            yield {"budget": self.budget, "estimator": self.name} | of_kind
 
 
 def pydvl_rows(games: Sequence[TabulatedGame], budgets: Sequence[int], seeds: int) -> Iterator[Row]:
@@ -213,41 +217,48 @@ def pydvl_rows(games: Sequence[TabulatedGame], budgets: Sequence[int], seeds: in
 
 
 def compare_estimators(arguments: Sequence[str]) -> None:
-    """Print a row for each budget and estimator."""
-    given = Request("estimators", arguments, ("players", "budgets", "seeds", "others"))
-    if given.overrides:
-        raise InvalidSetting(
-            f"There are players, budgets, seeds and others, not {given.overrides[0]!r}."
-        )
-    players, seeds = given.number("players", 12), given.number("seeds", 20)
-    budgets = given.numbers("budgets", 128, 512)
-    others = given.among("others", ("shapiq", "pydvl"), "shapiq")
+    """Estimate all games with each budget and estimator; write the report."""
+    request = Request("estimators", arguments, SETTINGS)
+    request.refuse_overrides()
+    players, seeds = request.number("players", 12), request.number("seeds", 20)
+    budgets = request.numbers("budgets", 128, 512)
+    others = request.among("others", ("shapiq", "pydvl"), "shapiq")
     if not MAX_PLAYERS >= players >= 3 or not seeds:
         raise InvalidSetting(f"players must lie between 3 and {MAX_PLAYERS}, seeds above 0.")
     for budget, name in product(budgets, OURS):
         require_budget(budget, players, name, setting="budgets")
     games = random_games(players) + lcv_games(players)
-    kinds = sorted({game.kind for game in games})
-    print(f"{players} players, {counted(seeds, 'seed')}: error in % of the values' spread")
-    print("| coalitions | estimator |", " | ".join(kinds), "| ms |")
-    print("|---|---|" + "---|" * (len(kinds) + 1))
     estimators = {f"trip_jax {name}": e for name, e in our_estimators().items()}
     if "shapiq" in others:
         estimators |= {f"shapiq {name}": e for name, e in shapiq_estimators().items()}
-
-    def say(row: Row) -> None:
-        cells = " | ".join(row.cells(games, kinds))
-        print(f"| {row.budget} | {row.name} | {cells} |", flush=True)
-
+    rows: list[dict[str, Any]] = []
     for budget, (name, estimator) in product(budgets, estimators.items()):
+        print(f"{budget} coalitions: {name}", flush=True)
         deviations = [game.relative_errors(estimator, budget, seeds) for game in games]
-        say(Row(budget, name, deviations, median_seconds(estimator, games[0], budget)))
+        seconds = median_seconds(estimator, games[0], budget)
+        rows += Row(budget, name, deviations, seconds).of_kinds(games)
     if "pydvl" in others:
         try:
             for row in pydvl_rows(games, budgets, seeds):
-                say(row)
+                rows += row.of_kinds(games)
         except NotInstalled as reason:
-            print(f"\nWithout pyDVL: {reason}.")
+            print(f"Without pyDVL: {reason}.")
+    frame = pandas.DataFrame(rows)
+    written = Report.of(request, request.folder("outputs/estimators"))
+    title = f"{players} players, {counted(seeds, 'seed')}"
+    print(written.write(frame, "Sampling estimators at equal budgets", title, _table(frame)))
+
+
+def _table(frame: pandas.DataFrame) -> str:
+    """The errors in per cent by kind of game, as Markdown."""
+    by_estimator = ["budget", "estimator", "milliseconds"]
+    wide = frame.pivot_table("error", by_estimator, "kind", sort=False).reset_index()
+    kinds = list(wide.columns[3:])
+    lines = [["coalitions", "estimator", *kinds, "ms"]]
+    for row in wide.to_dict("records"):
+        errors = [f"{100 * row[kind]:.3g}" for kind in kinds]
+        lines.append([str(row["budget"]), row["estimator"], *errors, f"{row['milliseconds']:.2g}"])
+    return report.markdown(lines)
 
 
 if __name__ == "__main__":

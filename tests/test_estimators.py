@@ -420,7 +420,7 @@ def test_c2_has_no_thresholds_for_other_semivalues() -> None:
         ("budgets=128,2", "budgets=2 is too small for m=12"),
         ("players=17", "players must lie between 3 and 16"),
         ("seeds=0", "seeds above 0"),
-        ("player=5", "not 'player=5'"),
+        ("player=5", "There is no setting player here"),
     ],
 )
 def test_the_comparison_refuses_what_it_cannot_do(argument: str, said: str) -> None:
