@@ -373,3 +373,19 @@ def test_planned_memory_covers_the_compilers_own_plan(
     taken = compiled.temp_size_in_bytes + compiled.argument_size_in_bytes
     planned = predictions.planned_bytes((n_rounds, n, 2 * size), 64)
     assert taken < planned
+
+
+def test_they_disclose_how_large_a_part_of_the_data_each_class_is(federation: Simulation) -> None:
+    """The mean probability that a client's model gives a class tells the class's share."""
+    data = federation.learner.data
+    sizes, labels = np.asarray(data.sizes), np.asarray(data.labels)
+    examples = np.zeros_like(data.examples)
+    parts = np.split(np.argsort(labels)[: sizes.sum()], np.cumsum(sizes)[:-1])
+    for own, part in zip(examples, parts, strict=True):
+        own[: len(part)] = part
+    shares = [np.bincount(labels[part], minlength=CLASSES) / len(part) for part in parts]
+    owners = tiny(CHANGING, data=data.replace(examples=examples), contribution=TOLD)
+    journal = Journal.of(owners.run(progress=False).records, owners.topology, owners.learner)
+    trained = np.split(np.asarray(journal.updates, float)[-1], 2, axis=-1)[0]
+    said = jax.nn.softmax(trained.reshape(len(parts), -1, CLASSES)).mean(axis=1)
+    assert np.corrcoef(said.ravel(), np.ravel(shares))[0, 1] > 0.8
