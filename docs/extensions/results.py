@@ -144,7 +144,7 @@ def filled(text: str, frame: pandas.DataFrame, where: Mapping[str, list[str]]) -
         others = {name: values for name, values in where.items() if name != "method"}
         if statistic == "ahead":
             require_current(compared := chosen(frame, others))
-            return _ahead(compared, where["method"][0])
+            return _ahead(compared, method or where["method"][0])
         if statistic == "nearest":
             require_current(nulls := chosen(frame, others | {"method": list(NULLS)}))
             return said(nulls.groupby("method")[column].mean().min(), digits)
