@@ -26,7 +26,7 @@ class Encoding:
 
     def rounded(self, logits: np.ndarray) -> np.ndarray:
         """Logits [k, D, C] as they are read after they were written."""
-        return self.read(self.write(logits), logits.shape)  # type: ignore[arg-type]
+        return self.read(self.write(logits), logits.shape)
 
 
 def _as_float16(logits: np.ndarray) -> bytes:

@@ -125,7 +125,7 @@ class Predictions:
             f"{sum(self._lengths):,} bytes, up to {MOST_BYTES:,}, not {len(self.arrays):,}.",
         )
         require(
-            len(self.places) == self.examples and (self.places < self.test_set).all(),
+            len(self.places) == self.examples and bool((self.places < self.test_set).all()),
             f"The bits of the test set must be set for {self.examples:,} examples of it.",
         )
         logits = (self.logits, self.start if self.begins else np.zeros(0))

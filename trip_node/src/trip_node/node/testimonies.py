@@ -62,14 +62,14 @@ class Testimony:
         return np.frombuffer(self.content, "<f4", offset=SEED_BYTES).astype(float)
 
     def distance(self, logits: np.ndarray) -> float:
-        """How far a claim is from the testimony, as a part of the testimony's length.
+        """How far a claim is from the testimony, as a part of the longer of the two.
 
         Args:
             logits: the logits that are claimed, finite, as a record holds them.
         """
         claimed = projections(logits, self.content[:SEED_BYTES])
-        apart, length = np.linalg.norm(claimed - self.numbers), np.linalg.norm(self.numbers)
-        return float(apart / length) if length > 0 else float("inf" if apart > 0 else 0)
+        length = max(np.linalg.norm(claimed), np.linalg.norm(self.numbers))
+        return float(np.linalg.norm(claimed - self.numbers) / length) if length > 0 else 0.0
 
 
 def projections(logits: np.ndarray, seed: bytes) -> np.ndarray:
