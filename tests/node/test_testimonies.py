@@ -327,8 +327,11 @@ def test_testimonies_are_on_the_round_before_alone() -> None:
     assert heard.testimonies["bob"].distance(heard.logits[0]) < 1e-6
     assert node.record(TRUE, TRUE, {"ann": 1}, round=5) == heard  # a node that tries again
     assert node.closing(6).testified == ()
-    with pytest.raises(InvalidSetting, match="must follow on the last round of which this Local"):
-        node.closing(8)
+    for wrong in (5, 7):
+        with pytest.raises(InvalidSetting, match="must follow on the last round of which this"):
+            node.closing(wrong)
+    with pytest.raises(InvalidSetting, match="must follow on the last round of which this"):
+        LocalPredictor(predict, "ann").closing(1)
 
 
 TOLD = replace(play()[4], round=-2)

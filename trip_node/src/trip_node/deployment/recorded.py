@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -76,13 +76,14 @@ def run_of_records(
     size = first.examples * first.classes
     require_capacity(planned_bytes(len(rounds), len(names), size), FEWER)
     weights, disputed = _weights(training)
-    recorded = _recorded(training, names, rounds, weights)
-    found = None
+    recorded, about = _recorded(training, names, rounds, weights), (first.test_set, first.places)
+    run = RecordedRun(recorded, names, rounds, *about, disputed)
     if tolerance is not None and any(record.testified for _, record in files.values()):
         found = checked({place: record for place, (_, record) in files.items()}, weights)
         rounding = max(rounding_of(record) for _, record in training.values())
-        _confirm(recorded, found, names, rounds, tolerance, rounding)
-    return RecordedRun(recorded, names, rounds, first.test_set, first.places, disputed, found)
+        _confirm(run, found, tolerance, rounding)
+        return replace(run, checked=found)
+    return run
 
 
 def _members(files: Files) -> set[str]:
@@ -139,26 +140,24 @@ def _recorded(files: Files, names: list[str], rounds: list[int], weights: Weight
     return Recorded(start, said[0], said[1], mixing, present, mean_steps)
 
 
-def _confirm(
-    recorded: Recorded,
-    found: Checked,
-    names: list[str],
-    rounds: list[int],
-    tolerance: float,
-    rounding: float,
-) -> None:
-    """Put what stands after the check in place of claims, and note where mixtures stand."""
-    place = {client: i for i, client in enumerate(names)}
-    time = {round: t for t, round in enumerate(rounds)}
+def _confirm(run: RecordedRun, found: Checked, tolerance: float, rounding: float) -> None:
+    """Put what stands after the check in place of claims, and note whose next model is too far."""
+    recorded = run.recorded
+    place = {client: i for i, client in enumerate(run.names)}
+    time = {round: t for t, round in enumerate(run.rounds)}
     shape = (*recorded.present.shape, -1)
     trained, following = recorded.trained.reshape(shape), recorded.following.reshape(shape)
     trained[~recorded.present] = np.nan  # a client that is away keeps what stands of before
+    excused = ~recorded.present
     for round, client in found.refuted:
-        trained[time[round], place[client]] = np.nan
+        t, j = time[round], place[client]
+        trained[t, j] = np.nan
+        excused[t] |= recorded.mixing[t, :, j] > 0  # they mixed another model than what stands
+    for one in run.disputed:
+        excused[time[one.round], place[one.client]] = True
     start = recorded.start.ravel()
     far = confirmed(trained, following, recorded.mixing, start, tolerance, rounding)
-    for t, i in np.argwhere(far & recorded.present).tolist():
-        found.bounded.append((rounds[t], names[i]))
+    found.bounded.extend((run.rounds[t], run.names[i]) for t, i in np.argwhere(far & ~excused))
 
 
 def _start(files: Files) -> np.ndarray:

@@ -128,15 +128,15 @@ class LocalPredictor:
             round: the number after that of the client's last record.
 
         Raises:
-            InvalidSetting: this object made no record of the round before.
+            InvalidSetting: this object's last record is of another round than the one before.
         """
-        before = self._heard.get(round - 1)
+        last = max(self._heard, default=None)
         require(
-            before is not None,
+            last is not None and round == last + 1,
             f"round={round} must follow on the last round of which this LocalPredictor made a "
             "record.",
         )
-        assert before is not None
+        before = self._heard[round - 1]
         about = {"encoding": self.encoding, "federation": self.federation}
         testimonies = before.testimonies
         return Predictions.closing(str(self.client), round, before.shape, testimonies, **about)
