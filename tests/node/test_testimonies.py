@@ -12,6 +12,7 @@ import pytest
 
 from trip_node.attribution.predictions import by_predictions
 from trip_node.attribution.utilities import UTILITIES
+from trip_node.deployment.receivers import Checked
 from trip_node.deployment.recorded import RecordedRun, run_of_records
 from trip_node.node import LocalPredictor, Predictions
 from trip_node.node import testimonies as form
@@ -35,6 +36,11 @@ def predict(model: np.ndarray) -> np.ndarray:
     return X @ model
 
 
+def bent(model: np.ndarray) -> np.ndarray:
+    """Logits of which those of a mixture of models are no mixture."""
+    return 3 * np.tanh(X @ model)
+
+
 def play(
     lies: Mapping[tuple[int, str], Lie] | None = None,
     *,
@@ -43,6 +49,7 @@ def play(
     closing: bool = True,
     sent_to: bool = True,
     encoding: str = "float16",
+    predict: Callable[[np.ndarray], np.ndarray] = predict,
 ) -> list[Predictions]:
     """The records of four clients whose linear models learn, each towards other weights.
 
@@ -50,6 +57,7 @@ def play(
         lies: by round and client what is made of an honest record.
         graph: by client from whom it receives models; None: everyone from all others.
         away: rounds and clients that take no part.
+        predict: what a model says of the test set.
     """
     graph = graph or {name: [j for j in NAMES if j != name] for name in NAMES}
     nodes = {name: LocalPredictor(predict, name, "f", encoding) for name in NAMES}
@@ -102,15 +110,17 @@ def accusing(victim: str, *others: str) -> Lie:
     """A record that testifies falsely on a victim, and on others without a reason to."""
 
     def lie(true: Predictions) -> Predictions:
-        false = {name: Word.of(name, X @ TRUE) for name in (victim, *others)}
-        testimonies = {name: one for name, one in true.testimonies.items() if name != victim}
-        content = b"".join(one.content for one in (testimonies | false).values())
-        first = len(true.arrays) - BYTES * len(true.testified)
-        return replace(
-            true, arrays=true.arrays[:first] + content, testified=tuple(testimonies | false)
-        )
+        return telling(true, *(Word.of(name, X @ TRUE) for name in (victim, *others)))
 
     return lie
+
+
+def telling(true: Predictions, *false: form.Testimony) -> Predictions:
+    """A record with these testimonies in place of its own on the same clients."""
+    testimonies = true.testimonies | {one.about: one for one in false}
+    first = len(true.arrays) - BYTES * len(true.testified)
+    arrays = true.arrays[:first] + b"".join(one.content for one in testimonies.values())
+    return replace(true, arrays=arrays, testified=tuple(testimonies))
 
 
 def without(true: Predictions) -> Predictions:
@@ -150,6 +160,17 @@ def test_the_check_changes_nothing_where_nobody_lies(away: Any, encoding: str) -
     told = [without(one) for one in records if not one.closes]
     assert run(told).checked is None
     alike(found, run(told))
+
+
+def test_the_check_changes_nothing_where_mixtures_of_models_mix_no_logits() -> None:
+    records = play(predict=bent)
+    found, ignored = run(records), run(records, tolerance=None)
+    assert found.checked == Checked()
+    alike(found, ignored)
+    told = found.recorded
+    mixed = np.einsum("tik,tkdc->tidc", told.mixing, told.trained)
+    assert abs(told.following - mixed).max() > 0.05
+    assert run(records, tolerance=0.001).checked != Checked()
 
 
 def test_who_praises_itself_gains_nothing() -> None:
@@ -243,6 +264,22 @@ def test_who_denies_what_it_sent_is_not_mixed() -> None:
     j = found.names.index("bob")
     assert (np.delete(found.recorded.mixing[1, :, j], j) == 0).all()
     assert scores(found)["bob"] < honest["bob"]
+
+
+def test_two_who_collude_can_shut_out_honest_receivers() -> None:
+    """A liar that names its friend alone is confirmed by it: a limit; others' credit is lost."""
+
+    def denies(true: Predictions) -> Predictions:
+        return replace(PRAISE(true), sent_to=("dan",))
+
+    def confirms(true: Predictions) -> Predictions:
+        said = PRAISE(next(one for one in play() if (one.round, one.client) == (2, "bob")))
+        return telling(true, Word.of("bob", said.logits[0]))
+
+    found = run(play({(2, "bob"): denies, (3, "dan"): confirms}))
+    assert found.checked is not None and not found.checked.refuted
+    j = found.names.index("bob")
+    assert (found.recorded.mixing[1, :, j] > 0).tolist() == [False, True, False, True]
 
 
 def test_a_lie_in_the_last_round_is_refuted_by_closing_records() -> None:
