@@ -332,8 +332,8 @@ PINNED = [-2, 6, -2, 2, 2, -4, 2, 4, 2, 2, 4, -4, 2, 4, 0, 2]
 
 @pytest.mark.parametrize(
     "garbage",
-    [np.full((F, C), np.nan), "no model", np.zeros((F, C + 1)), np.full((F, C), 1e300)],
-    ids=["nan", "text", "classes", "huge"],
+    [np.full((F, C), np.nan), np.zeros((F, C + 1)), np.full((F, C), 1e300)],
+    ids=["nan", "classes", "huge"],
 )
 def test_a_model_that_gives_no_logits_is_testified_to_say_nothing(garbage: Any) -> None:
     """A sender of garbage can't claim logits, and breaks no receiver."""
@@ -343,6 +343,14 @@ def test_a_model_that_gives_no_logits_is_testified_to_say_nothing(garbage: Any) 
     (heard,) = node.record(TRUE, TRUE, {"ann": 1}, round=2).testimonies.values()
     assert not heard.numbers.any() and heard.about == "bob"
     assert heard.distance(np.asarray(X @ TRUE)) == 1 and heard.distance(np.zeros((D, C))) == 0
+
+
+def test_a_receiver_whose_predict_fails_says_so_and_accuses_nobody() -> None:
+    node = LocalPredictor(predict, "ann")
+    received = {"bob": {"weight": TRUE}, "cleo": TRUE}  # the first in another form
+    with pytest.warns(UserWarning, match="predict fails for the model received from 'bob'"):
+        node.record(TRUE, TRUE, {"ann": 1}, round=1, received=received)
+    assert list(node.closing(2).testimonies) == ["cleo"]
 
 
 def test_a_fault_of_the_machine_is_no_testimony() -> None:
@@ -430,7 +438,9 @@ def test_what_is_no_testimony_is_refused_in_a_sentence(lie: str) -> None:
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize(("name", "given"), list(product(["received", "sent_to"], ["bob", 3])))
+@pytest.mark.parametrize(
+    ("name", "given"), [("received", ["bob"]), *product(["received", "sent_to"], ["bob", 3])]
+)
 def test_receivers_and_senders_are_named_in_lists(name: str, given: Any) -> None:
     with pytest.raises(InvalidSetting, match=f"{name} must"):
         LocalPredictor(predict, "ann").record(TRUE, TRUE, {"ann": 1}, round=1, **{name: given})

@@ -1,5 +1,6 @@
 """A client's record of predictions, from models that it has and a predict function of its own."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,7 +72,8 @@ class LocalPredictor:
             steps: minibatches that training took, where clients differ in it.
             start: the model from which all clients begin; given in the client's first round.
             received: by neighbour, its model after training as it came, on which the next record
-                testifies; also of a neighbour whose model was not mixed. None: of nobody.
+                testifies; also of a neighbour whose model was not mixed. None: of nobody. Where
+                `predict` fails for one, the next record is silent on it, with a warning.
             sent_to: to whom the client sent its trained model; others can't testify on it, nor mix
                 it. None: the record does not say, and who says that it mixed the model is believed.
 
@@ -80,6 +82,10 @@ class LocalPredictor:
                 examples that the test set does not have.
         """
         proportion = proportions(weights)
+        require(
+            received is None or isinstance(received, Mapping),
+            f"received must map clients to their models, not {str(received)[:50]!r}.",
+        )
         models_of = _others(received, self.client, "received")
         sent = None if sent_to is None else tuple(_others(sent_to, self.client, "sent_to"))
         proportion |= dict.fromkeys((j for j in models_of if j not in proportion), 0.0)
@@ -116,7 +122,8 @@ class LocalPredictor:
             testimonies=self._testimonies(now - 1),
         )
         heard = [self._testimony(str(j), models_of[j], shapes[0]) for j in models_of]
-        self._heard[now] = _Heard((shapes[0][0], shapes[0][1]), tuple(heard))
+        testimonies = tuple(one for one in heard if one is not None)
+        self._heard[now] = _Heard((shapes[0][0], shapes[0][1]), testimonies)
         for round_before in [t for t in self._heard if abs(t - now) > 1]:
             del self._heard[round_before]
         return record
@@ -144,14 +151,24 @@ class LocalPredictor:
     def _testimonies(self, round: int) -> tuple[Testimony, ...]:
         return self._heard[round].testimonies if round in self._heard else ()
 
-    def _testimony(self, name: str, model: Any, shape: tuple[int, ...]) -> Testimony:
-        """What a received model says; a model without logits of this shape says nothing."""
+    def _testimony(self, name: str, model: Any, shape: tuple[int, ...]) -> Testimony | None:
+        """What a received model says; one whose logits are none of this shape says nothing.
+
+        None if `predict` fails: the fault may be the receiver's.
+        """
         try:
             logits = self._logits(model)
         except BROKEN:
             raise
-        except Exception:  # of any framework, upon what a neighbour sent
+        except InvalidSetting:  # what `predict` gave is not finite, say
             return Testimony.of(name, None)
+        except Exception as error:  # of any framework
+            warnings.warn(
+                f"predict fails for the model received from {name!r} ({error}), on which the next "
+                "record does not testify: see that it is in the form of the client's own model.",
+                stacklevel=3,
+            )
+            return None
         if logits.shape != shape:
             return Testimony.of(name, None)
         places = places_of(self.examples, self.seed, len(logits))
