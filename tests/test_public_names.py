@@ -54,7 +54,8 @@ def test_the_schemas_of_files_and_messages() -> None:
     assert dataset.SCHEMA == "trip_jax.results/1"
     assert checkpoints.SCHEMA == "trip_jax.checkpoint/1"
     assert (report.WITHOUT_SENT_TO, report.SCHEMA) == ("trip_jax.report/1", "trip_jax.report/2")
-    assert predictions.SCHEMA == "trip_jax.predictions/1"
+    schemas = predictions.WITHOUT_TESTIMONIES, predictions.SCHEMA
+    assert schemas == ("trip_jax.predictions/1", "trip_jax.predictions/2")
     assert (admission.KEYS, admission.CLOSE) == ("trip_jax.keys/1", "trip_jax.close/1")
     assert gossip.PROOF == "trip_jax.equivocation/1"
 

@@ -6,16 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
+from trip_node.attribution.confirmed import TOLERANCE
 from trip_node.attribution.predictions import Attribution, by_predictions
 from trip_node.attribution.utilities import UTILITIES, Utility, utility_of
-from trip_node.deployment.exchanges import dispute_lines
+from trip_node.cli.receivers import plain, what_receivers_said
 from trip_node.deployment.from_predictions import ReplaySettings
 from trip_node.deployment.predictions_folder import SUFFIX, read_predictions
 from trip_node.deployment.recorded import RecordedRun
 from trip_node.deployment.result_tables import (
     DISPUTED,
     FILES,
-    flag_lines,
+    exchange_lines,
+    objection_lines,
     phi_lines,
     refuse_other_files,
     score_lines,
@@ -25,12 +27,12 @@ from trip_node.deployment.result_tables import (
 from trip_node.deployment.scores import MOST, percent, shares
 from trip_node.node.admission import Federation
 from trip_node.node.predictions import MOST_EXAMPLES
-from trip_node.settings import count, require
+from trip_node.settings import at_least, count, require
 from trip_node.settings.declared import path_of
 from trip_node.settings.errors import InvalidSetting
 from trip_node.settings.plurals import counted
 
-OPTIONS = ("labels", "utility", "budget")
+OPTIONS = ("labels", "utility", "budget", "receivers", "tolerance")
 SERVED = True
 """The value of --predictions without a folder: the service takes records."""
 
@@ -55,6 +57,12 @@ def of_predictions(parser: ArgumentParser) -> None:
     group.add_argument("--utility", help=named)
     drawn = f"coalitions that are replayed; drawn where there are more (default {BUDGET})"
     group.add_argument("--budget", type=int, metavar="K", help=drawn)
+    heard = "hold claims against what receivers of models testify, where records have it (default)"
+    heard += ", or ignore it"
+    group.add_argument("--receivers", choices=("check", "ignore"), help=heard)
+    far = "how far a next model may be from the mixture, in units of the spread of the mixed "
+    far += f"(default {TOLERANCE})"
+    group.add_argument("--tolerance", type=float, metavar="X", help=far)
 
 
 def refuse_without_folder(args: Namespace) -> None:
@@ -88,7 +96,8 @@ def replay_of(args: Namespace) -> ReplaySettings | None:
     require(not args.c2, "--c2 replaces reports, and the service takes records: remove it.")
     require(args.labels is not None, "--listen with --predictions needs --labels FILE.")
     utility = args.utility or UTILITY
-    return ReplaySettings(read_labels(args.labels), *_how(args), UNITS.get(utility, utility))
+    how, unit, tolerance = _how(args), UNITS.get(utility, utility), _tolerance(args)
+    return ReplaySettings(read_labels(args.labels), *how, unit, tolerance)
 
 
 def _how(args: Namespace) -> tuple[Utility, int]:
@@ -97,6 +106,17 @@ def _how(args: Namespace) -> tuple[Utility, int]:
     budget = BUDGET if args.budget is None else args.budget
     count("--budget", budget, 1)
     return utility, budget
+
+
+def _tolerance(args: Namespace) -> float | None:
+    """The tolerance of the check by receivers; None: testimonies are ignored."""
+    ignored = args.receivers == "ignore"
+    require(
+        not ignored or args.tolerance is None,
+        "--tolerance is of the check by receivers: remove it, or --receivers ignore.",
+    )
+    at_least("--tolerance", args.tolerance, 0)
+    return None if ignored else TOLERANCE if args.tolerance is None else args.tolerance
 
 
 def from_predictions(args: Namespace) -> str:
@@ -125,19 +145,21 @@ def from_predictions(args: Namespace) -> str:
         args.labels is not None and args.out is not None,
         "--predictions needs --labels FILE and --out DIR.",
     )
-    utility, budget = _how(args)
+    (utility, budget), tolerance = _how(args), _tolerance(args)
     out = path_of("--out", args.out)
     refuse_other_files(out)
     federation = None if args.keys is None else Federation.read(args.keys)
     labels = read_labels(args.labels)
-    run = read_predictions(args.predictions, federation=federation, missing=args.missing)
+    run = read_predictions(
+        args.predictions, federation=federation, missing=args.missing, tolerance=tolerance
+    )
     require(
         len(labels) == run.test_set,
         f"{args.labels} has {counted(len(labels), 'label')}, but records tell of a test set of "
         f"{counted(run.test_set, 'example')}: give the labels of all of it.",
     )
     found = by_predictions(run.recorded, labels[run.places], utility, budget=budget)
-    _write(out, found, run.names)
+    _write(out, found, run)
     return _described(out, found, run, args.utility or UTILITY, budget)
 
 
@@ -168,16 +190,16 @@ def read_labels(path: Path) -> np.ndarray:
     return labels
 
 
-def _write(out: Path, found: Attribution, names: list[str]) -> None:
-    """phi.csv and scores.csv, and the tables of what is flagged and disputed, without a line."""
+def _write(out: Path, found: Attribution, run: RecordedRun) -> None:
+    """phi.csv, scores.csv and flagged.csv; disputed.csv where something is, or where it was."""
     texts = (
-        phi_lines(found.phi, names, found.phi_error),
-        [score_lines(found.phi, names, found.score_error)],
-        [flag_lines([], [], [])],
+        phi_lines(found.phi, run.names, found.phi_error),
+        [score_lines(found.phi, run.names, found.score_error)],
+        [objection_lines(run.checked)],
     )
     tables: dict[str, Iterable[str]] = dict(zip(FILES, texts, strict=True))
-    if (out / DISPUTED).exists():
-        tables[DISPUTED] = [dispute_lines(np.zeros((0, 4), int), names)]
+    if run.disputed or (out / DISPUTED).exists():
+        tables[DISPUTED] = [exchange_lines(run.disputed)]
     write_tables(out, tables)
 
 
@@ -186,7 +208,7 @@ def _described(out: Path, found: Attribution, run: RecordedRun, utility: str, bu
     share, highest = shares(values), np.argsort(-values, kind="stable")[:MOST]
 
     def one(i: int) -> str:
-        name = run.names[i] if run.names[i].isprintable() else repr(run.names[i])
+        name = plain(run.names[i])
         error = "" if found.score_error is None else f" ± {found.score_error[i]:.2g}"
         return f"{name} {values[i]:.4g}{error} ({percent(share[i])})"
 
@@ -195,6 +217,7 @@ def _described(out: Path, found: Attribution, run: RecordedRun, utility: str, bu
     return (
         f"phi.csv, scores.csv and flagged.csv of {clients} over {rounds} in {out}; {replayed} "
         f"replayed on {counted(len(run.places), 'example')}\n"
+        f"{''.join(what_receivers_said(run))}"
         "A score is what a client contributed to all clients' models on average, in "
         f"{UNITS.get(utility, utility)}.\n"
         f"highest scores, with their share of all: {', '.join(map(one, highest))}"

@@ -1,10 +1,11 @@
 """How the coordinator computes contributions from what clients send, such as reports by Eq. 3."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from trip_node.deployment.tracing import Traced, after, nothing_yet
 from trip_node.node.admission import MOST_BYTES, Federation
+from trip_node.node.exchanges import Disputed, stated_by_both
 from trip_node.node.messages import Message
 from trip_node.node.report import Report
 from trip_node.protocol.defences import C2Settings
@@ -37,6 +38,9 @@ class Attributor(Protocol):
     def trace(self, before: Traced, closed: int, of_round: OfRound) -> Traced:
         """The contributions after one or more further rounds of `closed`; called in a thread."""
 
+    def disputed(self, messages: Sequence[Any]) -> list[Disputed]:
+        """The exchanges of a round that one end alone states, in order."""
+
     def progress(self) -> dict[str, Any] | None:
         """How much of `trace` is done, for JSON; None where it takes no time to speak of."""
 
@@ -64,6 +68,9 @@ class FromReports:
     def trace(self, before: Traced, closed: int, of_round: OfRound) -> Traced:
         round = self._federation.first_round + before.n_rounds
         return after(before, round, of_round(round), self._defence)
+
+    def disputed(self, messages: Sequence[Report]) -> list[Disputed]:
+        return stated_by_both({report.client: report for report in messages})[1]
 
     def progress(self) -> None:
         return None

@@ -4,21 +4,26 @@ The rounds so far are replayed from their beginning, as `trip-node coordinate --
 a folder of the same records. Rounds that close meanwhile are replayed together afterwards.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from trip_node.attribution.confirmed import TOLERANCE
 from trip_node.attribution.predictions import by_predictions, planned_bytes
 from trip_node.attribution.utilities import Utility
 from trip_node.deployment.attributors import OfRound
+from trip_node.deployment.receivers import Checked
 from trip_node.deployment.recorded import FEWER, Files, run_of_records
-from trip_node.deployment.tracing import Traced, nothing_yet
+from trip_node.deployment.tracing import EVENTS, Traced, Unconfirmed, nothing_yet
 from trip_node.node.admission import Federation
+from trip_node.node.exchanges import Disputed, weights_stated_by_both
 from trip_node.node.game import Game
 from trip_node.node.predictions import Predictions
 from trip_node.node.predictions_form import Form
+from trip_node.node.testimonies import BYTES as TESTIMONY_BYTES
 from trip_node.settings import require
 from trip_node.settings.capacity import require_capacity
 from trip_node.settings.plurals import counted
@@ -36,12 +41,14 @@ class ReplaySettings:
         utility: the utility by which predictions are judged.
         budget: coalitions that are replayed.
         unit: the unit of the utility, for the page.
+        tolerance: of the check by receivers, as of `read_predictions`.
     """
 
     labels: np.ndarray
     utility: Utility
     budget: int
     unit: str = "the unit of the utility"
+    tolerance: float | None = TOLERANCE
 
 
 class Stopped(Exception):
@@ -67,7 +74,7 @@ class FromPredictions:
             '{"test_set": 500, "classes": 10}, where the service takes records.',
         )
         assert form is not None
-        self.most_bytes, self.units = form.most_bytes, form.units
+        self.most_bytes, self.units = form.most_bytes + TESTIMONY_BYTES * n, form.units
         _require_labels(labels, form)
         require(
             self.most_bytes <= MOST_BYTES,
@@ -97,22 +104,36 @@ class FromPredictions:
                 place = f"the record of client {one.client!r} on round {round}"
                 self._files[round, one.client] = place, one
             self._read = t + 1
-        if not self._files:
+        if all(record.closes for _, record in self._files.values()):
             return replace(before, n_rounds=closed)
-        run = run_of_records(self._files, clients=self._federation.clients, missing="zero")
+        run = run_of_records(
+            self._files,
+            clients=self._federation.clients,
+            missing="zero",
+            tolerance=self._replay.tolerance,
+        )
         labels = self._replay.labels[run.places]
         self._replayed, self._of_rounds = 0, closed
         try:
             found = by_predictions(run.recorded, labels, self._counted, budget=self._replay.budget)
         finally:
             self._of_rounds = 0
+        about = run.checked or Checked()
         return replace(
             before,
+            checked=run.checked,
+            flags=about.objections,
+            unconfirmed=[Unconfirmed(*place) for place in about.unconfirmed],
+            n_disputed=len(run.disputed),
+            disputed=tuple(run.disputed[-EVENTS:]),
             phi=found.phi,
             phi_error=found.phi_error,
             score_error=found.score_error,
             n_rounds=closed,
         )
+
+    def disputed(self, messages: Sequence[Predictions]) -> list[Disputed]:
+        return weights_stated_by_both({one.client: one for one in messages if not one.closes})[1]
 
     def progress(self) -> dict[str, Any] | None:
         """The rounds that are replayed now, and the share of coalitions that is done."""

@@ -2,12 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 
+from trip_node.attribution.confirmed import TOLERANCE, confirmed
 from trip_node.attribution.predictions import Recorded, planned_bytes
+from trip_node.deployment.receivers import Checked, Weights, checked, rounding_of
+from trip_node.node.exchanges import Disputed, weights_stated_by_both
 from trip_node.node.predictions import Predictions
 from trip_node.node.weights import shares
 from trip_node.settings import require
@@ -30,6 +33,8 @@ class RecordedRun:
         rounds: the numbers of the T rounds.
         test_set: how many examples the shared test set has.
         places: which of these examples the records predict, by their place in it [D].
+        disputed: exchanges that one end alone states; they are left out of `recorded.mixing`.
+        checked: what receivers' testimonies came to; None: there are none, or they were ignored.
     """
 
     recorded: Recorded
@@ -37,6 +42,8 @@ class RecordedRun:
     rounds: list[int]
     test_set: int
     places: np.ndarray
+    disputed: list[Disputed] = field(default_factory=list)
+    checked: Checked | None = None
 
 
 Files = dict[tuple[int, str], tuple[str, Predictions]]
@@ -44,29 +51,53 @@ Files = dict[tuple[int, str], tuple[str, Predictions]]
 
 
 def run_of_records(
-    files: Files, *, clients: Collection[str] = (), missing: str = "refuse"
+    files: Files,
+    *,
+    clients: Collection[str] = (),
+    missing: str = "refuse",
+    tolerance: float | None = TOLERANCE,
 ) -> RecordedRun:
     """The run that records describe, whatever their order.
 
     Args:
         files: at least one, all of the same examples.
         clients: who takes part, beside those that records name.
-        missing: the argument `missing` of `read_predictions`.
+        missing, tolerance: the arguments of `read_predictions`.
 
     Raises:
         InvalidSetting: records contradict one another, lack one, or are too many for the memory.
     """
-    first = next(iter(files.values()))[1]
-    names = sorted({name for _, name in files} | _members(files) | {*clients}, key=order_of)
-    rounds = sorted({round for round, _ in files})
-    _require_all(files, names, rounds, missing)
+    training = {place: one for place, one in files.items() if not one[1].closes}
+    require(bool(training), "There are closing records alone: add those of rounds.")
+    first = next(iter(training.values()))[1]
+    names = sorted({name for _, name in files} | _members(training) | {*clients}, key=order_of)
+    rounds = sorted({round for round, _ in training})
+    _require_all(training, names, rounds, missing)
     size = first.examples * first.classes
     require_capacity(planned_bytes(len(rounds), len(names), size), FEWER)
-    return RecordedRun(_recorded(files, names, rounds), names, rounds, first.test_set, first.places)
+    weights, disputed = _weights(training)
+    recorded, about = _recorded(training, names, rounds, weights), (first.test_set, first.places)
+    run = RecordedRun(recorded, names, rounds, *about, disputed)
+    if tolerance is not None and any(record.testified for _, record in files.values()):
+        found = checked({place: record for place, (_, record) in files.items()}, weights)
+        rounding = max(rounding_of(record) for _, record in training.values())
+        _confirm(run, found, tolerance, rounding)
+        return replace(run, checked=found)
+    return run
 
 
 def _members(files: Files) -> set[str]:
     return {name for _, record in files.values() for name in record.members}
+
+
+def _weights(training: Files) -> tuple[Weights, list[Disputed]]:
+    """The weights of all rounds without disputed exchanges, and these."""
+    of_rounds: dict[int, dict[str, Predictions]] = defaultdict(dict)
+    for (round, name), (_, record) in training.items():
+        of_rounds[round][name] = record
+    both = {round: weights_stated_by_both(of_round) for round, of_round in of_rounds.items()}
+    disputed = [one for round in sorted(both) for one in both[round][1]]
+    return {round: weights for round, (weights, _) in both.items()}, disputed
 
 
 def _require_all(files: Files, names: list[str], rounds: list[int], missing: str) -> None:
@@ -84,7 +115,7 @@ def _require_all(files: Files, names: list[str], rounds: list[int], missing: str
             )
 
 
-def _recorded(files: Files, names: list[str], rounds: list[int]) -> Recorded:
+def _recorded(files: Files, names: list[str], rounds: list[int], weights: Weights) -> Recorded:
     place = {name: i for i, name in enumerate(names)}
     n_rounds, n = len(rounds), len(names)
     start = _start(files)
@@ -101,12 +132,32 @@ def _recorded(files: Files, names: list[str], rounds: list[int]) -> Recorded:
             _, record = files[round, name]
             said[:, t, i], present[t, i] = record.logits, True
             mixing[t, i] = 0
-            share = shares(dict(zip(record.members, record.weights, strict=True)))
+            share = shares(weights[round][name])
             mixing[t, i, [place[name] for name in share]] = list(share.values())
             steps[i].append(record.steps)
         before = said[1, t]
     mean_steps = np.array([np.mean(steps.get(i, [1])) for i in range(n)])
     return Recorded(start, said[0], said[1], mixing, present, mean_steps)
+
+
+def _confirm(run: RecordedRun, found: Checked, tolerance: float, rounding: float) -> None:
+    """Put what stands after the check in place of claims, and note whose next model is too far."""
+    recorded = run.recorded
+    place = {client: i for i, client in enumerate(run.names)}
+    time = {round: t for t, round in enumerate(run.rounds)}
+    shape = (*recorded.present.shape, -1)
+    trained, following = recorded.trained.reshape(shape), recorded.following.reshape(shape)
+    trained[~recorded.present] = np.nan  # a client that is away keeps what stands of before
+    excused = ~recorded.present
+    for round, client in found.refuted:
+        t, j = time[round], place[client]
+        trained[t, j] = np.nan
+        excused[t] |= recorded.mixing[t, :, j] > 0  # they mixed another model than what stands
+    for one in run.disputed:
+        excused[time[one.round], place[one.client]] = True
+    start = recorded.start.ravel()
+    far = confirmed(trained, following, recorded.mixing, start, tolerance, rounding)
+    found.bounded.extend((run.rounds[t], run.names[i]) for t, i in np.argwhere(far & ~excused))
 
 
 def _start(files: Files) -> np.ndarray:

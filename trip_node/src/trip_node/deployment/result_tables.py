@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from trip_node.deployment.exchanges import dispute_lines
+from trip_node.deployment.exchanges import COLUMNS, dispute_lines
+from trip_node.deployment.receivers import Checked
 from trip_node.deployment.report_table import Reported
 from trip_node.deployment.scores import shares
 from trip_node.node.csv_lines import csv_lines
+from trip_node.node.exchanges import Disputed
 from trip_node.protocol.reports import Verdict
 from trip_node.settings.own_files import is_table, refuse_others
 
@@ -117,6 +119,30 @@ def flag_lines(rounds: Any, clients: Any, distance: Any) -> str:
     """The text of flagged.csv, with a line for each report that was replaced."""
     lines = zip(rounds, clients, _decimals(distance), strict=True)
     return csv_lines([("round", "client", "distance"), *lines])
+
+
+def objection_lines(checked: Checked | None) -> str:
+    """The text of flagged.csv for records of predictions.
+
+    Where receivers were heard, it has a line for each testimony against a claim that does not
+    stand.
+    """
+    if checked is None:
+        return flag_lines([], [], [])
+    found = checked.objections
+    places = [(one.round, one.client) for one in found]
+    distances = _decimals([one.distance for one in found])
+    lines = [
+        (*place, distance, one.receiver)
+        for place, distance, one in zip(places, distances, found, strict=True)
+    ]
+    return csv_lines([("round", "client", "distance", "receiver"), *lines])
+
+
+def exchange_lines(disputed: Sequence[Disputed]) -> str:
+    """The text of disputed.csv."""
+    rows = ((one.round, one.client, one.member, one.stated_by) for one in disputed)
+    return csv_lines([COLUMNS, *rows])
 
 
 def left_out(reported: Reported) -> np.ndarray:

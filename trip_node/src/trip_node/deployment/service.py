@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 
 from trip_node.deployment.answers import SMALL_BYTES
 from trip_node.deployment.archive import END, entries
-from trip_node.deployment.attributors import Attributor, FromReports
+from trip_node.deployment.attributors import Attributor
 from trip_node.deployment.exchanges import COLUMNS as OF_DISPUTES
 from trip_node.deployment.ledger import Ledger, Received
 from trip_node.deployment.ledger_file import LedgerGone
@@ -123,10 +123,12 @@ class Service:
 
     def disputed_csv(self) -> AsyncIterator[str]:
         """The table of all disputed exchanges of traced rounds, in pieces."""
-        names, end = self.traced.names, self.federation.first_round
-        if isinstance(self.attributor, FromReports):
-            end += self.traced.n_rounds
-        return self._by_round(OF_DISPUTES, end, lambda reports, round: disputed_csv(reports, names))
+        names, end = self.traced.names, self.federation.first_round + self.traced.n_rounds
+
+        def lines(messages: Sequence[Any], round: int) -> str:
+            return disputed_csv(self.attributor.disputed(messages), names)
+
+        return self._by_round(OF_DISPUTES, end, lines)
 
     async def records_tar(self) -> AsyncIterator[bytes]:
         """The archive of all records of closed rounds, one at a time.

@@ -7,12 +7,19 @@ from functools import cached_property
 import numpy as np
 
 from trip_node.deployment.exchanges import STATED_BY
+from trip_node.deployment.receivers import Checked, Objection
 from trip_node.deployment.report_table import COLUMNS, SENT, read_reports
-from trip_node.deployment.result_tables import flag_lines, phi_lines, score_lines, scores
+from trip_node.deployment.result_tables import (
+    flag_lines,
+    objection_lines,
+    phi_lines,
+    score_lines,
+    scores,
+)
 from trip_node.deployment.scores import shares
 from trip_node.deployment.table import Table, cells_of
 from trip_node.node.csv_lines import csv_lines
-from trip_node.node.exchanges import Disputed, stated_by_both
+from trip_node.node.exchanges import Disputed
 from trip_node.node.report import Report
 from trip_node.protocol.coordinator import coordinate
 from trip_node.protocol.defences import C2Settings, audit_of
@@ -44,12 +51,13 @@ class Traced:
     names: list[str]  # of the n clients, in the order of phi
     phi: np.ndarray  # [n, n]
     n_rounds: int = 0
-    flags: list[Flag] = field(default_factory=list)
+    flags: Sequence[Flag | Objection] = field(default_factory=list)
     unconfirmed: list[Unconfirmed] = field(default_factory=list)
     n_disputed: int = 0  # exchanges that one end alone states
     disputed: tuple[Disputed, ...] = ()  # the newest EVENTS of them
     phi_error: np.ndarray | None = None  # standard errors [n, n], where coalitions are drawn
     score_error: np.ndarray | None = None  # likewise, of scores [n]
+    checked: Checked | None = None  # what receivers' testimonies came to, if there are any
 
     @cached_property
     def phi_csv(self) -> bytes:
@@ -63,7 +71,9 @@ class Traced:
 
     @cached_property
     def flagged_csv(self) -> bytes:
-        """The reports that C2 replaced as flagged.csv."""
+        """The reports that C2 replaced, or the claims that receivers refute, as flagged.csv."""
+        if self.checked is not None:
+            return objection_lines(self.checked).encode()
         rounds, clients = (
             [getattr(one, name) for one in self.flags] for name in ("round", "client")
         )
@@ -128,11 +138,10 @@ def round_csv(reports: Sequence[Report], clients: Iterable[str], round: int) -> 
     )
 
 
-def disputed_csv(reports: Sequence[Report], names: Sequence[str]) -> str:
+def disputed_csv(disputed: Iterable[Disputed], names: Sequence[str]) -> str:
     """The lines of a round in disputed.csv, without a header, in the order of `names`."""
     place = {name: i for i, name in enumerate(names)}
-    _, found = stated_by_both({report.client: report for report in reports})
-    found.sort(key=lambda one: (place[one.client], place[one.member]))
+    found = sorted(disputed, key=lambda one: (place[one.client], place[one.member]))
     return csv_lines((one.round, one.client, one.member, one.stated_by) for one in found)
 
 

@@ -172,7 +172,7 @@ class Federation:
             found = Predictions.from_bytes(message)
         except InvalidSetting as error:
             raise Refused("malformed", str(error)) from error
-        self._require_ours(found, sender)
+        self._require_ours(found, sender, *found.testified, *(found.sent_to or ()))
         other = self.predictions.difference(found) if self.predictions else None
         if other:
             raise Refused("units", other)

@@ -22,6 +22,11 @@ class Encoding:
     n_bytes: Callable[[int, int], int]  # by the numbers of rows k D and of classes C
     write: Callable[[np.ndarray], bytes]
     read: Callable[[bytes, tuple[int, int, int]], np.ndarray]
+    rounding: float  # the error of usual logits, as a part of their length
+
+    def rounded(self, logits: np.ndarray) -> np.ndarray:
+        """Logits [k, D, C] as they are read after they were written."""
+        return self.read(self.write(logits), logits.shape)
 
 
 def _as_float16(logits: np.ndarray) -> bytes:
@@ -48,7 +53,7 @@ def _from_int8(content: bytes, shape: tuple[int, int, int]) -> np.ndarray:
 
 
 ENCODINGS = {
-    "float16": Encoding(lambda rows, n: 2 * rows * n, _as_float16, _from_float16),
-    "int8": Encoding(lambda rows, n: rows * (n + 2), _as_int8, _from_int8),
+    "float16": Encoding(lambda rows, n: 2 * rows * n, _as_float16, _from_float16, 2**-10),
+    "int8": Encoding(lambda rows, n: rows * (n + 2), _as_int8, _from_int8, 2**-6),
 }
 """The encodings by name; "int8" errs by up to 1/254 of an example's largest logit."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import compress
 
+from trip_node.node.predictions import Predictions
 from trip_node.node.report import Report
 
 
@@ -52,6 +53,42 @@ def stated_by_both(reports: Mapping[str, Report]) -> tuple[dict[str, Report], li
         for name, report in reports.items()
     }
     return counted, disputed
+
+
+def weights_stated_by_both(
+    records: Mapping[str, Predictions],
+) -> tuple[dict[str, dict[str, float]], list[Disputed]]:
+    """The weights by which clients mixed models in a round, without disputed exchanges.
+
+    A client whose record does not say to whom it sent its model disputes nothing, nor does one
+    without a record. A client that keeps no member of weight above 0 keeps its own model.
+
+    Args:
+        records: records of one round by client, none of which closes.
+
+    Returns:
+        by client the weights of its members, itself included; and what is disputed, in order.
+    """
+    says = {name for name, record in records.items() if record.sent_to is not None}
+    sent = {(to, name) for name in says for to in records[name].sent_to or () if to in records}
+    mixed = {
+        (name, member) for name, record in records.items() for member in record.members
+        if member != name and member in says
+    }  # fmt: skip
+    disputed = [
+        Disputed(records[client].round, client, member, "client" if one in mixed else "member")
+        for one in sorted(sent ^ mixed)
+        for client, member in [one]
+    ]
+    weights: dict[str, dict[str, float]] = {}
+    for name, record in records.items():
+        kept = {
+            member: weight
+            for member, weight in zip(record.members, record.weights, strict=True)
+            if (name, member) not in mixed - sent
+        }
+        weights[name] = kept if any(kept.values()) else kept | {name: 1.0}
+    return weights, disputed
 
 
 def _without(report: Report, members: set[str]) -> Report:

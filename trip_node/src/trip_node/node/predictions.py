@@ -2,14 +2,17 @@
 
 A record is a line of JSON, and arrays behind it: which examples it covers, as a bit for each of the
 test set, if not all of them are; the logits of the model after training and of the next one, as
-`encodings.py` writes them; and in a client's first record those of the model from which all begin,
-in float32. With D examples and C classes that is 4 D C bytes in float16, 2 D (C + 2) in 8 bits.
+`encodings.py` writes them; in a client's first record those of the model from which all begin, in
+float32; and 72 bytes for each testimony on a model that the client received in the round before.
+With D examples and C classes logits take 4 D C bytes in float16, 2 D (C + 2) in 8 bits.
+
+After its last round a client may send a closing record, which has testimonies and no examples.
 """
 
 import base64
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, ClassVar
@@ -20,12 +23,20 @@ from trip_node.node.encodings import ENCODINGS, LARGEST
 from trip_node.node.fields import FARTHEST_ROUND, are_names, are_numbers, is_integer
 from trip_node.node.report import SIGNATURE_BYTES
 from trip_node.node.signing import Signer
-from trip_node.node.strict_json import parsed
+from trip_node.node.strict_json import fields_of, take_schema
+from trip_node.node.testimonies import BYTES as TESTIMONY_BYTES
+from trip_node.node.testimonies import Testimony
 from trip_node.node.texts import is_text, nfc
 from trip_node.settings import choice, require
 
-SCHEMA = "trip_jax.predictions/1"
+SCHEMA = "trip_jax.predictions/2"
 """The schema of the line of JSON; its number rises when a field changes its meaning."""
+
+WITHOUT_TESTIMONIES = "trip_jax.predictions/1"
+"""The schema of a record, old or new, that has none of this schema's additions."""
+
+LATER_FIELDS = ("sent_to", "testified")
+"""Fields that this older schema lacks; nor has it closing records."""
 
 MOST_BYTES = 2**26
 """The largest record: in float16 that of 1.6 million examples of 10 classes."""
@@ -59,12 +70,16 @@ class Predictions:
     weights: tuple[float, ...]  # by which their models were mixed; proportions count
     steps: int  # minibatches that training took in the round; proportions among clients count
     test_set: int  # examples in the shared test set
-    examples: int  # how many of them the record covers
+    examples: int  # how many of them the record covers; 0 in a closing record
     classes: int
     encoding: str  # among ENCODINGS
     begins: bool  # whether the record holds the start, too
     federation: str  # the federation's name, so that the record counts in no other
     arrays: bytes
+    # to whom the client sent its trained model; None: it does not say
+    sent_to: tuple[str, ...] | None = field(default=None, kw_only=True)
+    # on whose models of the round before the record testifies
+    testified: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -89,7 +104,7 @@ class Predictions:
         for name, least, most in (
             ("steps", 1, MOST_STEPS),
             ("test_set", 1, MOST_EXAMPLES),
-            ("examples", 1, self.test_set),
+            ("examples", 0 if self.closes else 1, self.test_set),
             ("classes", 2, MOST_CLASSES),
         ):
             require(
@@ -97,13 +112,20 @@ class Predictions:
                 f"Predictions.{name} must be from {least} to {most:,}.",
             )
         choice("Predictions.encoding", self.encoding, tuple(ENCODINGS))
+        for name in LATER_FIELDS:
+            others = getattr(self, name) or ()
+            require(
+                len({*others, self.client}) == len(others) + 1,
+                f"Predictions.{name} must name other clients, each once.",
+            )
         require(
             len(self.arrays) == sum(self._lengths) <= MOST_BYTES,
-            f"The arrays of {self.examples:,} examples and {self.classes:,} classes must have "
+            f"The arrays of {self.examples:,} examples, {self.classes:,} classes and "
+            f"{len(self.testified):,} testimonies must have "
             f"{sum(self._lengths):,} bytes, up to {MOST_BYTES:,}, not {len(self.arrays):,}.",
         )
         require(
-            len(self.places) == self.examples and self.places[-1] < self.test_set,
+            len(self.places) == self.examples and bool((self.places < self.test_set).all()),
             f"The bits of the test set must be set for {self.examples:,} examples of it.",
         )
         logits = (self.logits, self.start if self.begins else np.zeros(0))
@@ -113,38 +135,52 @@ class Predictions:
         require(
             bool((abs(logits[1]) <= LARGEST).all()), f"A logit of the start is beyond {LARGEST:g}."
         )
+        _ = self.testimonies  # which refuse what is not finite
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # the class is frozen for all others
 
     @property
-    def _lengths(self) -> tuple[int, int, int]:
-        """Bytes of the bits, of the logits and of the start."""
+    def closes(self) -> bool:
+        """Whether it is a closing record, which tells of no model of the client."""
+        return self.examples == 0 and not self.begins and self.members == (self.client,)
+
+    @property
+    def _lengths(self) -> tuple[int, int, int, int]:
+        """Bytes of the bits, of the logits, of the start and of testimonies."""
         of_logits = ENCODINGS[self.encoding].n_bytes(2 * self.examples, self.classes)
         of_start = 4 * self.examples * self.classes * self.begins
-        return -(-self.test_set // 8) * (self.examples < self.test_set), of_logits, of_start
+        of_bits = -(-self.test_set // 8) * (0 < self.examples < self.test_set)
+        return of_bits, of_logits, of_start, TESTIMONY_BYTES * len(self.testified)
 
     @cached_property
     def places(self) -> np.ndarray:
         """The places in the test set of the D examples that the record covers, in order [D]."""
-        if self.examples == self.test_set:
-            return np.arange(self.test_set)
+        if self.examples in (0, self.test_set):
+            return np.arange(self.examples)
         bits = np.frombuffer(self.arrays, np.uint8, self._lengths[0])
         return np.flatnonzero(np.unpackbits(bits))
 
     @property
     def logits(self) -> np.ndarray:
         """The logits of the model after training and of the next model, [2, D, C] float32."""
-        first, length, _ = self._lengths
+        first, length, *_ = self._lengths
         content = self.arrays[first : first + length]
         return ENCODINGS[self.encoding].read(content, (2, self.examples, self.classes))
 
     @property
     def start(self) -> np.ndarray:
         """The logits of the model from which all clients begin, [D, C] float32, if `begins`."""
-        first = sum(self._lengths[:2])
-        values = np.frombuffer(self.arrays, "<f4", offset=first)
+        first, length = sum(self._lengths[:2]), self._lengths[2]
+        values = np.frombuffer(self.arrays, "<f4", length // 4, first)
         return values.reshape(self.examples, self.classes).astype(np.float32)
+
+    @cached_property
+    def testimonies(self) -> dict[str, Testimony]:
+        """The testimonies on models of the round before, by the client whose model it was."""
+        size, content = TESTIMONY_BYTES, self.arrays[sum(self._lengths[:3]) :]
+        parts = [content[size * k : size * (k + 1)] for k in range(len(self.testified))]
+        return {name: Testimony(name, one) for name, one in zip(self.testified, parts, strict=True)}
 
     @property
     def meaning(self) -> str:
@@ -155,6 +191,10 @@ class Predictions:
         meaning = {
             one.name: getattr(self, one.name) for one in fields(self) if one.name != "arrays"
         }
+        meaning["sent_to"] = None if self.sent_to is None else sorted(self.sent_to)
+        meaning["testified"] = sorted(
+            (name, one.content.hex()) for name, one in self.testimonies.items()
+        )
         pairs = zip(meaning.pop("members"), meaning.pop("weights"), strict=True)
         meaning["members"] = sorted((name, weight + 0.0) for name, weight in pairs)  # no -0.0
         said = [self.places, self.logits + 0.0, self.start + 0.0 if self.begins else np.zeros(0)]
@@ -175,6 +215,8 @@ class Predictions:
         encoding: str = "float16",
         steps: int = 1,
         federation: str = "",
+        sent_to: Sequence[str] | None = None,
+        testimonies: Sequence[Testimony] = (),
     ) -> "Predictions":
         """The record of what two models say, from their logits.
 
@@ -182,6 +224,8 @@ class Predictions:
             logits: of the model after training and of the next one on the test set, [2, N, C].
             start: of the model from which all begin, [N, C]; None: another record tells it.
             places: the examples of the test set that the record covers, in order [D]; None: all.
+            sent_to: to whom the client sent its trained model; None: the record does not say.
+            testimonies: on models that the client received in the round before.
 
         Raises:
             InvalidSetting: as the class.
@@ -194,16 +238,49 @@ class Predictions:
             arrays = np.packbits(np.isin(np.arange(n), some)).tobytes() + arrays
         if start is not None:
             arrays += np.clip(start[some], -LARGEST, LARGEST).astype("<f4").tobytes()
+        arrays += b"".join(one.content for one in testimonies)
         counts = int(steps), n, len(some), logits.shape[2]
         about = encoding, start is not None, federation
-        return cls(client, round, tuple(members), tuple(weights), *counts, *about, arrays)
+        return cls(
+            *(client, round, tuple(members), tuple(weights), *counts, *about, arrays),
+            sent_to=None if sent_to is None else tuple(sent_to),
+            testified=tuple(one.about for one in testimonies),
+        )
+
+    @classmethod
+    def closing(
+        cls,
+        client: str,
+        round: int,
+        shape: tuple[int, int],
+        testimonies: Sequence[Testimony],
+        *,
+        encoding: str = "float16",
+        federation: str = "",
+    ) -> "Predictions":
+        """The record of testimonies alone, by which a client ends after its last round.
+
+        Args:
+            round: the one after the client's last.
+            shape: of a model's logits on the test set, (N, C).
+            testimonies: on models that the client received in its last round.
+
+        Raises:
+            InvalidSetting: as the class.
+        """
+        counts, about = (1, shape[0], 0, shape[1]), (encoding, False, federation)
+        arrays = b"".join(one.content for one in testimonies)
+        testified = tuple(one.about for one in testimonies)
+        return cls(client, round, (client,), (1.0,), *counts, *about, arrays, testified=testified)
 
     def to_bytes(self, signer: Signer | None = None) -> bytes:
         """The record, the same for equal ones; with a signer its signature's 64 bytes first."""
-        fields_of_header = {
-            one.name: getattr(self, one.name) for one in fields(self) if one.name != "arrays"
-        }
-        header = json.dumps({"schema": SCHEMA, **fields_of_header}, sort_keys=True, allow_nan=False)
+        about = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "arrays"}
+        about["schema"] = SCHEMA
+        if self.sent_to is None and not self.testified and self.examples > 0:
+            about["schema"] = WITHOUT_TESTIMONIES
+            about = {name: value for name, value in about.items() if name not in LATER_FIELDS}
+        header = json.dumps(about, sort_keys=True, allow_nan=False)
         message = header.encode() + b"\n" + self.arrays
         return base64.b64decode(signer.sign(message)) + message if signer else message
 
@@ -219,8 +296,9 @@ class Predictions:
             message.startswith(BEGINNING) and bool(line),
             f"A record must begin with a line of JSON of up to {MOST_HEADER:,} bytes.",
         )
-        given = parsed(header, SCHEMA)
-        names = {one.name for one in fields(cls)} - {"arrays"}
+        given = fields_of(header)
+        older = take_schema(given, WITHOUT_TESTIMONIES, SCHEMA) == WITHOUT_TESTIMONIES
+        names = {one.name for one in fields(cls)} - {"arrays", *LATER_FIELDS * older}
         strange = [name[:50] for name in sorted(given.keys() ^ names)]
         require(
             not strange, f"A record must have exactly its fields: see {', '.join(strange[:3])}."
@@ -250,5 +328,6 @@ _TYPES: dict[Any, tuple[Callable[[Any], bool], str]] = {
     bool: (lambda value: isinstance(value, bool), "true or false"),
     bytes: (lambda value: isinstance(value, bytes), "bytes"),
     tuple[str, ...]: (are_names, "a list of names"),
+    tuple[str, ...] | None: (lambda value: value is None or are_names(value), "a list of names"),
     tuple[float, ...]: (are_numbers, "a list of finite numbers within 1e+300 of 0"),
 }

@@ -16,7 +16,8 @@ function draw(state) {
     tile(String(state.closed), "rounds are closed"),
     tile(String(state.traced), "of them are traced"),
     ...replaying(state.replay),
-    tile(String(state.n_flags), "reports were replaced"),
+    tile(String(state.n_flags), state.told === "reports" ? "reports were replaced"
+      : "testimonies refute claims"),
     tile(String(state.n_disputed), "exchanges are disputed"));
   const columns = [
     { name: "client", text: true, value: (row) => row.client, cell: (row) => row.client },
@@ -27,7 +28,9 @@ function draw(state) {
   ];
   keepFocus(() => fill("scores", sortedTable(state.scores, columns, { by: 1, caption: "Scores" })));
   const flags = state.flags.map((one) =>
-    [`round ${one.round}`, `${one.client}, ${number(one.distance)} from the consensus`]);
+    [`round ${one.round}`, one.receiver === undefined
+      ? `${one.client}, ${number(one.distance)} from the consensus`
+      : `${one.client}, ${number(one.distance)} from what ${one.receiver} testifies`]);
   fill("flags", flags.length ? pairs(flags.reverse(), "Replaced") : el("p", {}, "None."));
   const disputed = state.disputed.map((one) => [`round ${one.round}`,
     one.stated_by === "client" ? `${one.client} says that ${one.member} sent it a model`
