@@ -111,14 +111,8 @@ def test_graphs_and_weights(weights: str) -> None:
         check(simulation, trajectory, utility)
 
 
-@pytest.mark.parametrize(
-    ("utility", "normalization"),
-    [
-        ("loss", "paper"),
-        *(rarely(*one) for one in product(UTILITIES, ("paper", "efficient")) if one[0] != "loss"),
-        rarely("loss", "efficient"),
-    ],
-)
+@pytest.mark.thorough  # each of them is in a test above or below
+@pytest.mark.parametrize(("utility", "normalization"), product(UTILITIES, ("paper", "efficient")))
 def test_utilities_and_normalizations(utility: str, normalization: str) -> None:
     simulation = tiny(contribution=Contribution(utility=utility, normalization=normalization))
     check(simulation, follow(simulation), utility)

@@ -83,9 +83,10 @@ def chosen(thorough: bool) -> dict[str, tuple[str, ...]]:
 
 
 @pytest.fixture(scope="module")
-def folder(once: Once, chosen: dict[str, tuple[str, ...]]) -> Path:
+def folder(once: Once, chosen: dict[str, tuple[str, ...]], thorough: bool) -> Path:
     """What scale=smoke of Table I leaves."""
     arguments = ["scale=smoke", "devices=1", *chosen["vs_shapley"]]
+    arguments += [] if thorough else ["figures=png"]  # test_large_experiments has PDF, too
     return once("table_1", lambda out: vs_shapley([*arguments, f"out={out}"]))
 
 

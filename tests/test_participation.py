@@ -75,6 +75,7 @@ def test_churn_and_loss_against_the_oracle(normalization: str) -> None:
     assert (arrived[~PRESENT] == 1).all() and (arrived[PRESENT] < 5).any()
 
 
+@pytest.mark.thorough  # test_asynchrony and test_privacy have the parts
 def test_liars_channels_trust_and_noise_against_the_oracle() -> None:
     simulation = tiny(
         WORLD,
@@ -114,7 +115,7 @@ def test_everyone_there_is_the_plain_run() -> None:
 def told_by(method: str) -> tuple[Simulation, Result]:
     told = Contribution("loss", method=method)
     simulation = tiny(WORLD, training=LONGER, present=NEVER_THERE, contribution=told)
-    return simulation, simulation.run()
+    return simulation, simulation.keeping_updates().run()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_other_methods_give_nothing_to_who_was_never_there(method: str) -> None:
 
 
 def test_a_journal_knows_who_was_there() -> None:
-    simulation, result = told_by("surrogate")
+    simulation, result = told_by("gain")
     journal = Journal.of(result.records, simulation.topology, simulation.learner)
     np.testing.assert_array_equal(journal.present, NEVER_THERE)
     trained = np.asarray(journal.updates).any(axis=2)

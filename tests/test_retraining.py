@@ -73,7 +73,7 @@ def assert_same_utilities(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("graph", [rarely("star"), "time-varying"])
 def test_every_coalition_against_the_oracle(graph: str) -> None:
     simulation, truth = decentralised(graph)
     federation = oracle_inputs(simulation)
