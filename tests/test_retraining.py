@@ -169,7 +169,7 @@ class Interrupted(Exception):
     pass
 
 
-@pytest.mark.parametrize("later_memory", [None, 1.0])
+@pytest.mark.parametrize("later_memory", [rarely(None), 1.0])
 def test_interrupted_and_continued_is_as_in_one_go(later_memory: float | None) -> None:
     simulation = small()
     kept: list[np.ndarray] = []
