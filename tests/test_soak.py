@@ -17,7 +17,7 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 def test_memory_stays_flat(tmp_path: Path, thorough: bool) -> None:
-    every = 100 if thorough else 10
+    every = 100 if thorough else 30
     rounds = 10 * every
     simulation = tiny(
         data=tiny_data((4, 4, 4)),
