@@ -112,7 +112,9 @@ def test_graphs_and_weights(weights: str) -> None:
 
 
 @pytest.mark.thorough  # each of them is in a test above or below
-@pytest.mark.parametrize(("utility", "normalization"), product(UTILITIES, ("paper", "efficient")))
+@pytest.mark.parametrize(
+    ("utility", "normalization"), list(product(UTILITIES, ("paper", "efficient")))
+)
 def test_utilities_and_normalizations(utility: str, normalization: str) -> None:
     simulation = tiny(contribution=Contribution(utility=utility, normalization=normalization))
     check(simulation, follow(simulation), utility)
