@@ -22,8 +22,6 @@ import pytest
 import xarray
 from filelock import FileLock
 from hydra import compose, initialize_config_dir
-from hydra._internal import defaults_list
-from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 from omegaconf import DictConfig, OmegaConf
@@ -226,35 +224,6 @@ def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
 def unrender(patch: pytest.MonkeyPatch) -> None:
     """Experiments draw figures and do not write them, which takes longest."""
     patch.setattr("experiments.harness.report.Report.save", lambda *_: None)
-
-
-def composing_once(get_mode: Callable[..., Any]) -> Callable[..., Any]:
-    """Hydra's `get_mode` without composing all settings for it where no argument names a mode."""
-
-    def quick(self: Hydra, config_name: str | None, overrides: list[str]) -> Any:
-        asked = any(one.lstrip("+").startswith("hydra.mode") for one in overrides)
-        return get_mode(self, config_name, overrides) if asked else None
-
-    return quick
-
-
-def where_it_is_read(known_choices: Callable[..., Any]) -> Callable[..., Any]:
-    """Hydra's table of all choices, which it makes for every file, where a default refers to it."""
-
-    def quick(overrides: Any, defaults: Sequence[Any], self_added: bool) -> Any:
-        asked = any(one.is_interpolation() for one in defaults)
-        return known_choices(overrides, defaults, self_added) if asked else OmegaConf.create()
-
-    return quick
-
-
-# They take half of the time of a command, and change nothing of what it is given.
-for place, part, quicker in (
-    (Hydra, "get_mode", composing_once),
-    (defaults_list, "_create_interpolation_map", where_it_is_read),
-):
-    if hasattr(place, part):
-        setattr(place, part, quicker(getattr(place, part)))
 
 
 TINY = (
