@@ -11,7 +11,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import xarray
 from omegaconf import OmegaConf
 
 from tests.conftest import TINY, Command, config_of
@@ -22,7 +21,6 @@ from trip_jax.config import Config
 from trip_jax.runs import figures
 from trip_jax.runs.checkpoints import Checkpoints
 from trip_jax.runs.directory import FIGURES, draw_figures, whole
-from trip_jax.runs.foreign import load_netcdf
 from trip_jax.runs.free_directory import WRITTEN, given_up, refuse_taken
 from trip_jax.runs.launch import run
 from trip_jax.runs.lock import locked
@@ -111,13 +109,6 @@ def test_results_that_lead_elsewhere_are_refused(
     said = capsys.readouterr()
     assert "hunter2" not in said.out + said.err and said.err.count("\n") == 3
     assert not (over / "report.html").exists()
-
-
-def test_what_is_read_is_what_xarray_reads(over: Path) -> None:
-    found = load_netcdf(over / "results.nc")
-    expected = xarray.load_dataset(over / "results.nc", engine="h5netcdf")
-    xarray.testing.assert_identical(found, expected)
-    assert {k: v.dtype for k, v in found.items()} == {k: v.dtype for k, v in expected.items()}
 
 
 def test_compressed_results_are_read(over: Path) -> None:

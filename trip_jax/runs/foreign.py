@@ -43,15 +43,10 @@ def load_netcdf(path: Path) -> "xarray.Dataset":
         OSError, ValueError, LookupError, RuntimeError, TypeError: it is damaged.
         InvalidSetting: it leads to other files or plugins, or is larger than memory.
     """
-    import h5netcdf
     import xarray
-    from xarray.backends import H5NetCDFStore
-
-    from trip_jax.runs.found_once import FoundOnce
 
     _refuse_foreign(path)
-    with FoundOnce(path) as file:
-        return xarray.load_dataset(H5NetCDFStore(h5netcdf.File(file, phony_dims="sort")))
+    return xarray.load_dataset(path, engine="h5netcdf", phony_dims="sort")
 
 
 def netcdf_attributes(path: Path) -> dict[str, Any]:
