@@ -75,7 +75,6 @@ def test_churn_and_loss_against_the_oracle(normalization: str) -> None:
     assert (arrived[~PRESENT] == 1).all() and (arrived[PRESENT] < 5).any()
 
 
-@pytest.mark.thorough  # test_asynchrony and test_privacy have the parts
 def test_liars_channels_trust_and_noise_against_the_oracle() -> None:
     simulation = tiny(
         WORLD,
