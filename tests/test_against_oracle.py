@@ -111,13 +111,9 @@ def test_graphs_and_weights(weights: str) -> None:
         check(simulation, trajectory, utility)
 
 
+@pytest.mark.thorough  # each of them is in a test above or below
 @pytest.mark.parametrize(
-    ("utility", "normalization"),
-    [
-        ("loss", "paper"),
-        *(rarely(*one) for one in product(UTILITIES, ("paper", "efficient")) if one[0] != "loss"),
-        rarely("loss", "efficient"),
-    ],
+    ("utility", "normalization"), list(product(UTILITIES, ("paper", "efficient")))
 )
 def test_utilities_and_normalizations(utility: str, normalization: str) -> None:
     simulation = tiny(contribution=Contribution(utility=utility, normalization=normalization))

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from tests.conftest import tiny
 from trip_jax.config import Adversary, Defence
-from trip_jax.learning.models import mlp
 from trip_jax.protocol import coordinator, outliers, reports
 from trip_jax.protocol.coordinator import ARCS_AT_ONCE, trace
 from trip_jax.protocol.reports import Reports
@@ -105,7 +104,7 @@ def test_many_arcs_in_any_order_are_a_product_of_matrices() -> None:
 
 def test_the_coordinator_sees_no_model() -> None:
     """Nothing that it is handed in a run is as large as a model, and its modules know none."""
-    simulation = tiny(nx.star_graph(5), defence=Defence(c2=True), model=mlp(3, (60,)))
+    simulation = tiny(nx.star_graph(5), defence=Defence(c2=True))
     state, programs = simulation.start(), simulation.placement.programs
     told = Reports.none(simulation.schedule.arcs.client.shape[1])
     given = state.phi, told, state.round, state.earlier_phi

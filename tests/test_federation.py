@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import FrozenInstanceError, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,13 @@ from trip_jax.simulation.history import Snapshot
 
 USUAL = Training(rounds=2, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0.5)
 ROUND = {"training": replace(USUAL, rounds=1)}
+
+
+read_once = cache(load_run)
+
+
+def compared(*folders: Path) -> Comparison:
+    return Comparison(list(folders), [read_once(folder) for folder in folders])
 
 
 def saved(folder: Path, result: Result, **about: Any) -> dict[str, Any]:
@@ -39,11 +47,11 @@ def test_runs_from_python_that_differ_in_a_setting_are_told_apart(tmp_path: Path
         other = tiny(**ROUND, **settings)  # whose numbers do not matter here
         of_other = replace(result, federation=other.federation, topology=other.topology)
         summary = saved(tmp_path / name, of_other)
-        told = Comparison.of([first, tmp_path / name]).settings
+        told = compared(first, tmp_path / name).settings
         assert name in told, told
         assert summary["seed"] == settings.get("seed", 0)
     saved(tmp_path / "again", tiny(**ROUND).run())
-    assert Comparison.of([first, tmp_path / "again"]).settings == {}
+    assert compared(first, tmp_path / "again").settings == {}
     attributes = load_run(tmp_path / "seed").data.attrs
     assert attributes["seed"] == 3
     settings = json.loads(attributes["settings"])

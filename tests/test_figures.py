@@ -143,7 +143,7 @@ def test_every_run_is_drawn_to_readable_files(name: str, tmp_path: Path) -> None
 
 def test_figures_for_papers_have_true_type_fonts_and_no_titles(tmp_path: Path) -> None:
     narrow = Drawing(("pdf", "svg"), columns=1, titles=False)
-    paths = figures.draw_all(RUNS["hundred"], tmp_path, narrow)
+    paths = figures.draw_all(RUNS["liars"], tmp_path, narrow)
     assert {path.suffix for path in paths} == {".pdf", ".svg"} and len(paths) == 8
     for path in paths:
         held = path.read_bytes()

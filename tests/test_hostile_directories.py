@@ -44,6 +44,8 @@ def test_settings_stand_beside_the_results_that_they_gave(command: Command, tmp_
     assert refused.code == 2 and not list(tmp_path.iterdir())
     diverged = command(*TINY, "training.learning_rate=1e30", "hydra.run.dir=run")
     assert diverged.code == 2 and not list(tmp_path.iterdir())
+    for word in ("round 1;", "no round came before it", "lower training.learning_rate"):
+        assert word in diverged.error
     assert command(*TINY, "seed=3", "hydra.run.dir=run").code == 0
     saved = yaml.safe_load((tmp_path / "run/.hydra/config.yaml").read_text())
     summary = json.loads((tmp_path / "run/summary.json").read_text())

@@ -60,7 +60,8 @@ def built_without(
 @pytest.mark.parametrize(
     ("graphs", "weights", "removals"),
     [
-        (GRAPH, "data_size", [[1, 4], [2, 5]]),
+        (GRAPH, "data_size", [[1, 4]]),
+        rarely(GRAPH, "data_size", [[1, 4], [2, 5]]),
         rarely(GRAPH, "uniform", [[1, 4], [0, 1]]),
         rarely(GRAPH, "data_size", [[3], [0, 2, 4]]),
         rarely(GRAPH, "metropolis", [[1, 4], [0, 2, 4]]),

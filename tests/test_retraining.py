@@ -73,7 +73,7 @@ def assert_same_utilities(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("graph", [rarely("star"), "time-varying"])
 def test_every_coalition_against_the_oracle(graph: str) -> None:
     simulation, truth = decentralised(graph)
     federation = oracle_inputs(simulation)
@@ -169,7 +169,7 @@ class Interrupted(Exception):
     pass
 
 
-@pytest.mark.parametrize("later_memory", [None, 1.0])
+@pytest.mark.parametrize("later_memory", [rarely(None), 1.0])
 def test_interrupted_and_continued_is_as_in_one_go(later_memory: float | None) -> None:
     simulation = small()
     kept: list[np.ndarray] = []

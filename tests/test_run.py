@@ -571,15 +571,6 @@ def test_a_disconnected_graph_is_allowed_on_request(topology: trip_jax.TopologyC
     assert simulation.n == 8
 
 
-def test_divergence_in_the_first_round_leaves_no_run(command: Command, tmp_path: Path) -> None:
-    outcome = command(*TINY, "hydra.run.dir=run", "training.learning_rate=1e30")
-    assert outcome.code == 2
-    for word in ("round 1;", "no round came before it", "lower training.learning_rate"):
-        assert word in outcome.error
-    assert not (tmp_path / "run" / "summary.json").exists()
-    assert not (tmp_path / "run" / "results.nc").exists()
-
-
 def test_divergence_keeps_the_rounds_before_it(command: Command, tmp_path: Path) -> None:
     outcome = command(
         *TINY,

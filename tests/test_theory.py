@@ -13,7 +13,7 @@ import pytest
 from flax import struct
 
 from tests import reference as ref
-from tests.conftest import tiny, tiny_data
+from tests.conftest import rarely, tiny, tiny_data
 from trip_jax import Contribution, Training
 from trip_jax.attribution import Journal, by_cascade, by_ripple, mean_of_units, traced
 from trip_jax.attribution.cascade import cascades
@@ -243,7 +243,7 @@ class Federation:
         return np.moveaxis(game_values(np.asarray(utility, float)), 0, 1)[..., 0]
 
 
-@pytest.mark.parametrize("share", [1, 0.6])
+@pytest.mark.parametrize("share", [rarely(1), 0.6])
 def test_a_cascade_is_the_effect_of_a_little_less_training(
     mixing: np.ndarray, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import trip_jax
-from tests.conftest import TINY, Command, follow, oracle, rarely, tiny
+from tests.conftest import TINY, Command, follow, oracle, tiny
 from tests.test_against_oracle import DIRECTED
 from trip_jax import Adversary, Contribution, Defence, InvalidSetting
 from trip_jax.protocol import traced_back
@@ -67,7 +67,8 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", ["c2", *(rarely(case) for case in CASES if case != "c2")])
+@pytest.mark.thorough
+@pytest.mark.parametrize("case", CASES)
 def test_a_run_without_phi_is_the_same_run(case: str) -> None:
     """What is adopted counts, not what is reported; what was lost passes nothing on."""
     with_phi, without = (tiny(**CASES[case], keep_phi=keep).run() for keep in (True, False))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray
 
-from tests.conftest import TINY, Command, tiny
+from tests.conftest import TINY, Command, rarely, tiny
 from trip_jax import Contribution, InvalidSetting, load_run, load_sweep
 from trip_jax.data.partition import Partition
 from trip_jax.learning.evaluation import LOSS
@@ -128,7 +128,7 @@ def test_a_method_of_ones_own_has_its_own_unit_everywhere(command: Command) -> N
 
 
 @pytest.mark.parametrize(
-    "setting", ["budget=50", "normalization=efficient", "estimator=permutation"]
+    "setting", ["budget=50", *map(rarely, ("normalization=efficient", "estimator=permutation"))]
 )
 def test_a_setting_that_a_method_of_ones_own_does_not_read_is_refused(
     setting: str, command: Command
