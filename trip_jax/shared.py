@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from types import ModuleType
 
 SHARED = (
-    "attribution.contraction",
+    "attribution.kernel",
     "deployment",
     "node",
     "rewards.models",

@@ -31,10 +31,9 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float
 
-from trip_jax.attribution.contraction import MAX_DIRECTIONS
 from trip_jax.attribution.journal import Journal, block_width
 from trip_jax.attribution.replay import Attribution, FinalModels, Response
-from trip_jax.attribution.surrogate import fitted_response
+from trip_jax.attribution.surrogate import MAX_DIRECTIONS, fitted_response
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
 

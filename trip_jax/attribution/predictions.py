@@ -9,26 +9,20 @@ model, each example's centred over classes, which softmax does not see. Clients 
 and what a coalition S would have said is, from L_j^0(S) = F^0,
 
     P_j(S) = L_j(S) + [j in S] U_j(L_j(S))
-    U_j(L) = U_j^t - K_j (L - F_j^t) + sum_s (w_s(L) - w_s(F_j^t)) (U_j^s + K_j F_j^s)
+    U_j(L) = G_j(L) + E_j^t + sum_s (a_s(L) - a_s(F_j^t)) E_j^s,    E_j^s = U_j^s - G_j(F_j^s)
     L_i^(t+1)(S) = sum_k W_ik^t P_k(S) + M_i^t spread_i(S) / spread_i(N)
 
-K_j is the share of a difference between two models' logits that a round of training takes away; the
-run's secants tell it, see contraction.py. It holds near the logits from which a round began, so the
-rounds s in which j trains count by how near they are: w_s(L) is proportional to
-(h_j + |L - F_j^s|^2)^-2, after D. Shepard (1968). h_j is the mean of |F_j^s' - F_j^s|^2 over
-successive rounds s, s' in which j trains.
+G_j is what gradient steps on cross-entropy would change in other logits than those of the run, and
+a_s interpolates, between the rounds s in which j trains, what G_j does not tell; see kernel.py.
 
 What mixing models adds to mixing logits, M_i^t = F_i^(t+1) - sum_k W_ik (F_k^t + U_k^t), grows with
 how far the mixed models are apart: spread_i = sum_k W_ik |P_k - sum_l W_il P_l|^2, at most as in
-the run. With everyone, N, the replay is the run itself: a row sums to what a model gained.
-
-It is exact for runs of one round where logits are linear in the parameters. In more rounds it is so
-where, too, training takes the same share of every difference away, towards the same logits in each
-round: then U_j^s + K_j F_j^s is the same for all s.
+the run. With everyone, N, the replay is the run itself: a row sums to what a model gained. For runs
+of one round it is exact where logits are linear in the parameters.
 
 Cost: two passes over the test set by a client in a round, none by the coordinator, which sees no
-model; for each coalition and round 2 n (n + 2 T) Q operations. Sent by a client in a round: 2 Q
-numbers.
+model; for each coalition and round 2 n (n + 2 T + 2 N_FEATURES) Q operations. Sent by a client in a
+round: 2 Q numbers.
 """
 
 from collections.abc import Callable
@@ -40,9 +34,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array, lax
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int, Int32
 
-from trip_jax.attribution.contraction import MAX_DIRECTIONS, contraction, squared_steps
+from trip_jax.attribution import kernel
 from trip_jax.attribution.journal import Journal
 from trip_jax.attribution.replay import Attribution, of_coalitions, unfinished
 from trip_jax.learning.evaluation import N_UTILITIES
@@ -55,29 +49,29 @@ BYTES = 2**24
 HELD = 9
 """Arrays of that size that a replay takes at its peak; measured."""
 
-FITTED, RUN = 6, 12
-"""Arrays of all vectors of a run that the fit takes in float64, a replay in float32; measured."""
+FITTED, RUN = 16, 8
+"""Arrays of all vectors of a run that the fit takes in float32, and a replay; measured."""
 
 
 @struct.dataclass
 class ReplayedRun:
     """A run in terms of its clients' predictions, with how their training answers other models.
 
-    Vectors are coordinates [X = Q + r], beyond those of F^0: what lies across the r directions of
-    the secants, and then along them. There every K_j is diagonal.
-
-    Messages of R = n clients, or (1 + n_earlier) n where earlier waves' may be mixed.
+    Vectors [Q] are beyond F^0, an example's classes after another's. Messages of R = n clients, or
+    (1 + n_earlier) n where earlier waves' may be mixed.
     """
 
     start: Float[Array, " Q"]  # F^0
-    before: Float[Array, "T n X"]  # F_j^t - F^0
-    updates: Float[Array, "T n X"]  # U_j^t, 0 of who is away
-    residual: Float[Array, "T n X"]  # M_i^t
+    before: Float[Array, "T n Q"]  # F_j^t - F^0
+    untold: Float[Array, "T n Q"]  # E_j^t, 0 of who is away
+    residual: Float[Array, "T n Q"]  # M_i^t
     spread: Float[Array, "T n"]  # spread_i(N)
-    shares: Float[Array, "n X"]  # of K_j
-    steps: Float[Array, " n"]  # h_j
-    directions: Float[Array, "r Q"]
+    features: Float[Array, "D F"]  # Phi of kernel.py
+    weights: Float[Array, "n D"]  # w_j of kernel.py
+    steps: Float[Array, " n"]  # h_j of kernel.py
+    precision: Float[Array, "n T T"]  # of E_j, see kernel.py
     mixing: Float[Array, "T n R"]
+    labels: Int32[Array, " D"]
     present: Bool[Array, "T n"]
 
 
@@ -91,7 +85,7 @@ def by_predictions(journal: Journal, learner: Learner, **options: Any) -> Attrib
     Raises:
         InvalidSetting: as `run_of`, or a budget that is too small.
     """
-    run = run_of(journal, first_logits(journal, learner))
+    run = run_of(journal, first_logits(journal, learner), np.asarray(learner.data.test_labels))
     finished, on_part = options.pop("finished", None), options.pop("on_part", None)
     utilities_of = partial(played, run, learner, finished=finished, on_part=on_part)
     return of_coalitions(utilities_of, len(journal.steps), **options)
@@ -121,11 +115,14 @@ def reported(trained: Float[Array, "n Q"], following: Float[Array, "n Q"]) -> Ar
     return jnp.clip(both, -largest, largest).astype(jnp.float16)
 
 
-def run_of(journal: Journal, start: Float[np.ndarray, " Q"]) -> ReplayedRun:
+def run_of(
+    journal: Journal, start: Float[np.ndarray, " Q"], labels: Int[np.ndarray, " D"]
+) -> ReplayedRun:
     """A run from what its clients reported.
 
     Args:
         start: F^0, the logits of the model from which all begin, centred.
+        labels: of the test examples.
 
     Raises:
         InvalidSetting: a report that is not finite.
@@ -139,26 +136,47 @@ def run_of(journal: Journal, start: Float[np.ndarray, " Q"]) -> ReplayedRun:
     trained, following = np.split(reports - np.tile(start, 2), 2, axis=-1)
     before = np.concatenate([np.zeros((1, *following.shape[1:]), np.float32), following])
     updates = np.where(journal.present[..., None], trained - before[:-1], 0)
-    fitted = contraction(before[:-1], updates, journal.present, journal.steps)
-    base, along, directions = (part.astype(np.float32) for part in fitted)
-    steps = squared_steps(before[:-1], journal.present)
-
-    def split(vectors: np.ndarray) -> np.ndarray:
-        inside = vectors @ directions.T
-        return np.concatenate([vectors - inside @ directions, inside], axis=-1)
-
-    before, updates = split(before), split(updates)
+    shape = (*journal.present.shape, len(labels), -1)
+    logits = (start + before[:-1]).reshape(shape)
+    fitted = kernel.fitted(logits, updates.reshape(shape), journal.present, labels)
+    steps = kernel.squared_steps(before[:-1], journal.present)
+    features, weights = fitted.features, fitted.weights
+    told = _told(*(jnp.asarray(one) for one in (logits, features, weights, labels)))
     messages = with_earlier(before[:-1] + updates, journal)
     mixed = np.einsum("tir,trx->tix", journal.mixing, messages, optimize=True)
     square = np.einsum("tir,tr->ti", journal.mixing, (messages**2).sum(axis=-1))
-    shares = np.concatenate([np.repeat(base[:, None], start.size, axis=1), along], axis=1)
-    run = (
-        *(start, before[:-1], updates, before[1:] - mixed, square - (mixed**2).sum(axis=-1)),
-        *(shares, steps, directions, journal.mixing, journal.present),
-    )
+    numbers = {
+        "start": start,
+        "before": before[:-1],
+        "untold": np.where(journal.present[..., None], updates - np.asarray(told), 0),
+        "residual": before[1:] - mixed,
+        "spread": square - (mixed**2).sum(axis=-1),
+        "features": features,
+        "weights": weights,
+        "steps": steps,
+        "precision": kernel.precision(before[:-1], journal.present, steps),
+        "mixing": journal.mixing,
+    }
     return ReplayedRun(
-        *(jnp.asarray(part, None if part.dtype == bool else jnp.float32) for part in run)
+        **{name: jnp.asarray(one, jnp.float32) for name, one in numbers.items()},
+        labels=jnp.asarray(labels, jnp.int32),
+        present=jnp.asarray(journal.present),
     )
+
+
+@jax.jit
+def _told(
+    logits: Float[Array, "*R n D C"],
+    features: Float[Array, "D F"],
+    weights: Float[Array, "n D"],
+    labels: Int[Array, " D"],
+) -> Float[Array, "*R n Q"]:
+    """G_j of logits."""
+    left = jax.nn.one_hot(labels, logits.shape[-1]) - jax.nn.softmax(logits)
+    with jax.default_matmul_precision("highest"):
+        pulled = jnp.einsum("df,...jdc->...jfc", features, weights[..., None] * left)
+        found = jnp.einsum("df,...jfc->...jdc", features, pulled)
+    return found.reshape(*logits.shape[:-2], -1)
 
 
 def with_earlier(sent: Float[np.ndarray, "T n X"], journal: Journal) -> np.ndarray:
@@ -189,7 +207,7 @@ def played(
         finished: those that an interrupted call found, NaN for the others.
         on_part: called with such utilities now and then.
     """
-    n, size = run.shares.shape
+    n, size = run.before.shape[1:]
     table = np.full((len(inside), n, N_UTILITIES), np.nan) if finished is None else finished.copy()
     chunk = min(len(inside), max(1, BYTES // (4 * n * size)))
     for rows in unfinished(table, chunk):
@@ -204,26 +222,24 @@ def utilities(
     run: ReplayedRun, learner: Learner, inside: Bool[Array, "K n"]
 ) -> Float[Array, "K n 3"]:
     """The utilities of coalitions, from a replay of their logits."""
-    labels = learner.data.test_labels
     final = jnp.moveaxis(replay(run, inside), 1, 0)
-    return learner.judged(final.reshape(*final.shape[:2], len(labels), -1))
+    return learner.judged(final.reshape(*final.shape[:2], len(run.labels), -1))
 
 
 def replay(run: ReplayedRun, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"]:
     """L_i^T(S), what everyone's final model would say if a coalition alone had trained."""
-    n, size = run.shares.shape
+    n, size = run.before.shape[1:]
     n_coalitions = len(inside)
-    answers = run.updates + run.shares * run.before  # U_j^s + K_j F_j^s
-    weight = nearness(run, run.before.swapaxes(0, 1))
+    of_run = nearness(run, run.before.swapaxes(0, 1))
 
     def one_round(state: tuple[Array, Array], t: Array) -> tuple[tuple[Array, Array], None]:
         said, earlier = state
-        away = said - run.before[t][:, None]
-        near = nearness(run, said) - weight[:, t, None]
-        answer = run.updates[t][:, None] - run.shares[:, None] * away
-        answer += jnp.einsum("jcs,sjx->jcx", near, answers)
+        near = nearness(run, said) - of_run[:, t, None]
+        logits = (run.start + said).reshape(n, n_coalitions, len(run.labels), -1)
+        update = _told(logits.swapaxes(0, 1), run.features, run.weights, run.labels).swapaxes(0, 1)
+        update += run.untold[t][:, None] + jnp.einsum("jcs,sjx->jcx", near, run.untold)
         trains = inside.T & run.present[t][:, None]
-        newest = jnp.concatenate([(said + jnp.where(trains[..., None], answer, 0))[None], earlier])
+        newest = jnp.concatenate([(said + jnp.where(trains[..., None], update, 0))[None], earlier])
         messages = newest.reshape(-1, n_coalitions, size)
         mixed = jnp.tensordot(run.mixing[t], messages, 1)
         spread = run.mixing[t] @ (messages**2).sum(axis=-1) - (mixed**2).sum(axis=-1)
@@ -237,27 +253,24 @@ def replay(run: ReplayedRun, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"
         nothing = jnp.zeros((n, n_coalitions, size))
         state = nothing, jnp.zeros((n_earlier, *nothing.shape))
         (said, _), _ = lax.scan(one_round, state, jnp.arange(len(run.mixing)))
-        across, along = jnp.split(said, [run.start.size], axis=-1)
-        return run.start + across + along @ run.directions
+        return run.start + said
 
 
-def nearness(run: ReplayedRun, said: Float[Array, "n K X"]) -> Float[Array, "n K T"]:
-    """w_s, how much the rounds of a run count where a client's model says something."""
+def nearness(run: ReplayedRun, said: Float[Array, "n K Q"]) -> Float[Array, "n K T"]:
+    """a_s, how much what a round's update leaves untold counts where a model says something."""
     squares = (run.before**2).sum(axis=-1).T
     products = jnp.einsum("jcx,sjx->jcs", said, run.before)
     apart = (said**2).sum(axis=-1)[..., None] - 2 * products + squares[:, None]
-    weights = run.present.T[:, None] / (1 + apart.clip(0) / run.steps[:, None, None]) ** 2
-    return weights / jnp.maximum(weights.sum(axis=-1, keepdims=True), jnp.finfo(said.dtype).tiny)
+    near = 1 / (1 + apart.clip(0) / (kernel.LENGTH * run.steps[:, None, None]))
+    return jnp.einsum("jcs,jst->jct", near * run.present.T[:, None], run.precision)
 
 
 def planned_bytes(shape: tuple[int, ...], budget: int) -> int:
     """What `by_predictions` takes of a process's memory for reports [T, n, 2 Q]."""
     n_rounds, n, size = shape
     size = size // 2
-    directions = min(MAX_DIRECTIONS, size, max(n_rounds - 1, 0) * n)
-    vectors = n_rounds * n * (size + directions)
     n_coalitions = min(budget, 2 ** min(n, 62))
-    of_coalition = 4 * n * (size + directions)
+    of_coalition = 4 * n * size
     chunk = of_coalition * min(n_coalitions, max(1, BYTES // of_coalition))
-    fitted = 8 * FITTED * vectors
-    return max(fitted, 4 * RUN * vectors + HELD * chunk)
+    run = 4 * RUN * n_rounds * n * size + 8 * n * n_rounds**2
+    return max(4 * FITTED * n_rounds * n * size, run + HELD * chunk)

@@ -34,10 +34,21 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from trip_jax.attribution import replay
-from trip_jax.attribution.contraction import MAX_DIRECTIONS, RIDGE, secants, shares_of
 from trip_jax.attribution.journal import Journal, block_width
 from trip_jax.attribution.replay import Attribution, Response, attributed
 from trip_jax.learning.learner import Learner
+
+RIDGE = 3.0
+"""The ridge of the fit, as a multiple of the mean squared length of secants."""
+
+MULTIPLE = 2.0
+"""The constant is that of so many rounds of the contraction that the first round shows."""
+
+SMALLEST, LARGEST = 0.01, 0.95
+"""Bounds of the first round's contraction, which noise may take beyond."""
+
+MAX_DIRECTIONS = 256
+"""Directions, those of the longest secants, that are fitted; others follow the constant."""
 
 MATRICES = 10
 """Matrices of T n rows and columns that the fit takes at its peak, as measured."""
@@ -112,6 +123,23 @@ def _secants(
     return secants(models, update, present)
 
 
+def secants(
+    models: Float[np.ndarray, "T n C"],
+    update: Float[np.ndarray, "T n C"],
+    present: Bool[np.ndarray, "T n"],
+) -> tuple[np.ndarray, np.ndarray]:
+    """theta_j^(t') - theta_j^t and Delta_j^t - Delta_j^t' [T-1, n, C], in any coordinates.
+
+    t and t' are rounds in which j trains, one after the other; 0 where there are no more.
+    """
+    n_rounds, n = present.shape
+    in_order = np.argsort(~present, axis=0, kind="stable"), np.arange(n)  # rounds of training first
+    moved, answered = np.diff(models[in_order], axis=0), -np.diff(update[in_order], axis=0)
+    no_more = np.arange(1, n_rounds)[:, None] >= present.sum(axis=0)
+    moved[no_more] = answered[no_more] = 0
+    return moved, answered
+
+
 def _constants(
     moved: Float[np.ndarray, "n C"],
     answered: Float[np.ndarray, "n C"],
@@ -121,7 +149,8 @@ def _constants(
     """The constant c_j of each client's response, from its first pair of rounds."""
     first = np.einsum("jc,cd,jd->", moved, gram, answered)
     first /= max(np.einsum("jc,cd,jd->", moved, gram, moved), np.finfo(float).tiny)
-    return shares_of(first, steps)
+    first = np.clip(first, SMALLEST, LARGEST)
+    return np.asarray(1 - (1 - first) ** (MULTIPLE * steps / steps.mean()))
 
 
 def _orthonormal(

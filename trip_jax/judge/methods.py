@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -16,7 +15,7 @@ from trip_jax.attribution import (
     weights_times_gain,
     weights_times_mean_gain,
 )
-from trip_jax.attribution.predictions import centred, played, run_of
+from trip_jax.attribution.predictions import first_logits, played, run_of
 from trip_jax.judge.games import (
     LEVELS,
     by_solution,
@@ -123,8 +122,8 @@ def _by_corrected_predictions(one: Trained) -> Phi:
     """Shapley values of the replay plus those of its errors in executed coalitions."""
     settings = replace(one.config.contribution, method="predictions")
     journal, learner = one.journal_of(settings.build()), one.learner
-    start = np.asarray(centred(learner.logits(jnp.asarray(journal.start[None])))[0])
-    run, (few, executed) = run_of(journal, start), _at_the_borders(one)
+    labels, (few, executed) = np.asarray(learner.data.test_labels), _at_the_borders(one)
+    run = run_of(journal, first_logits(journal, learner), labels)
     n = few.shape[1]
     everyone = (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
     replayed = played(run, learner, everyone)

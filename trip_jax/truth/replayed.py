@@ -44,7 +44,9 @@ def replay_of(simulation: Simulation, method: str) -> Replay:
     journal = Journal.of(honest.run(progress=False).records, honest.topology, learner)
     if method == "surrogate":
         return partial(final_utilities, journal, learner, fitted_response(journal))
-    return partial(played, run_of(journal, first_logits(journal, learner)), learner)
+    labels = np.asarray(learner.data.test_labels)
+    run = run_of(journal, first_logits(journal, learner), labels)
+    return partial(played, run, learner)
 
 
 def followed_by(simulation: Simulation, method: str) -> Simulation:

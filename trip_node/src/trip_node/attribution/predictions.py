@@ -6,16 +6,15 @@ F_j^(t+1), those of their next ones; F^0 are those of the model from which all b
 coalition S would have said is, from L_j^0(S) = F^0,
 
     P_j(S) = L_j(S) + [j in S] U_j(L_j(S))
-    U_j(L) = U_j^t - K_j (L - F_j^t) + sum_s (w_s(L) - w_s(F_j^t)) (U_j^s + K_j F_j^s)
+    U_j(L) = G_j(L) + E_j^t + sum_s (a_s(L) - a_s(F_j^t)) E_j^s,    E_j^s = U_j^s - G_j(F_j^s)
     L_i^(t+1)(S) = sum_k W_ik^t P_k(S) + M_i^t spread_i(S) / spread_i(N)
     M_i^t = F_i^(t+1) - sum_k W_ik^t (F_k^t + U_k^t)
     spread_i = sum_k W_ik^t |P_k - sum_l W_il^t P_l|^2, at most as in the run
 
-with K_j of contraction.py, and w_s(L) proportional to (h_j + |L - F_j^s|^2)^-2 over the rounds s in
-which j trains, after D. Shepard (1968). h_j is the mean of |F_j^s' - F_j^s|^2 over successive ones.
-phi[i, j] is the Shapley value of j in the utility of L_i^T(S). No model is needed, and none
-evaluated: 2 n (n + 2 T) Q operations for each coalition and round. The simulator's method of this
-name is the same (`trip_jax/attribution/predictions.py`).
+with the kernel G_j and the interpolation a_s of kernel.py. phi[i, j] is the Shapley value of j in
+the utility of L_i^T(S). No model is needed, and none evaluated: 2 n (n + 2 T + 2 N_FEATURES) Q
+operations for each coalition and round. The simulator's method of this name is the same
+(`trip_jax/attribution/predictions.py`).
 """
 
 import os
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trip_node.attribution.contraction import MAX_DIRECTIONS, contraction, squared_steps
+from trip_node.attribution import kernel
 from trip_node.attribution.utilities import Utility
 from trip_node.node.game import Game
 from trip_node.settings import require
@@ -39,8 +38,8 @@ MOST_THREADS = 8
 HELD = 6
 """Arrays of that size that a thread takes at its peak, counted from the code."""
 
-FITTED, RUN = 7, 9
-"""Arrays of all vectors of a run that the fit takes in float64, a replay in float32; counted."""
+FITTED, RUN = 16, 6
+"""Arrays of all vectors of a run that the fit takes in float32, and a replay; counted."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,6 @@ class Recorded:
     following: np.ndarray  # F_j^(t+1) [T, n, D, C]; of who is away, as before
     mixing: np.ndarray  # W^t [T, n, n], rows of which sum to one; of who is away, its own model
     present: np.ndarray  # bool [T, n], who trains in a round
-    steps: np.ndarray  # [n], minibatches that a client visits in a round; proportions count
 
     def __post_init__(self) -> None:
         shapes = (self.start.shape, self.trained.shape, self.following.shape)
@@ -68,11 +66,11 @@ class Recorded:
             f"{', '.join(map(str, shapes))}.",
         )
         require(
-            self.mixing.shape == (n_rounds, n, n) and self.steps.shape == (n,),
-            "Recorded.mixing must be [T, n, n], .present [T, n] and .steps [n], not "
-            f"{self.mixing.shape}, {self.present.shape} and {self.steps.shape}.",
+            self.mixing.shape == (n_rounds, n, n),
+            "Recorded.mixing must be [T, n, n] and .present [T, n], not "
+            f"{self.mixing.shape} and {self.present.shape}.",
         )
-        arrays = (self.start, self.trained, self.following, self.mixing, self.steps)
+        arrays = (self.start, self.trained, self.following, self.mixing)
         require(all(bool(np.isfinite(one).all()) for one in arrays), "Recorded must be finite.")
 
 
@@ -87,19 +85,18 @@ class Attribution:
 
 @dataclass(frozen=True)
 class _Run:
-    """A run in coordinates [X = Q + r] beyond F^0: what lies across r directions, then along them.
+    """A run as it is replayed; vectors [Q] are beyond F^0, a class's examples after another's."""
 
-    There every K_j is diagonal.
-    """
-
-    start: np.ndarray  # F^0 [Q], classes first
-    before: np.ndarray  # F_j^t - F^0 [T, n, X]
-    steps: np.ndarray  # h_j [n]
-    kept: np.ndarray  # 1 - K_j, of what is beyond F^0, [n, X]
-    answers: np.ndarray  # U_j^t + K_j F_j^t [T, n, X]
-    residual: np.ndarray  # M_i^t [T, n, X]
+    start: np.ndarray  # F^0 [Q]
+    before: np.ndarray  # F_j^t - F^0 [T, n, Q]
+    untold: np.ndarray  # E_j^t [T, n, Q], 0 of who is away
+    residual: np.ndarray  # M_i^t [T, n, Q]
     spread: np.ndarray  # spread_i(N) [T, n]
-    directions: np.ndarray  # [r, Q]
+    features: np.ndarray  # Phi of kernel.py [D, F]
+    pulls: np.ndarray  # w_j Y of kernel.py [n, C, D]
+    weights: np.ndarray  # w_j of kernel.py [n, D]
+    steps: np.ndarray  # h_j of kernel.py [n]
+    precision: np.ndarray  # of E_j [n, T, T], see kernel.py
     mixing: np.ndarray  # [T, n, n]
     present: np.ndarray  # [T, n]
 
@@ -132,11 +129,11 @@ def by_predictions(
         f"The labels must be {n_examples:,} integers from 0 to {n_classes - 1}, one for each "
         "example that records tell of.",
     )
-    n = len(recorded.steps)
+    n = recorded.present.shape[1]
     game = Game.of(n, "antithetic", budget, "shapley", np.random.default_rng(seed))
     rows, inside = zip(*game.coalitions(), strict=True)
     table = np.zeros((game.n_rows, n))
-    table[list(rows)] = _utilities(_run_of(recorded), np.stack(inside), labels, utility)
+    table[list(rows)] = _utilities(_run_of(recorded, labels), np.stack(inside), labels, utility)
     if game.drawn is None:
         return Attribution(game_values(table).T)
     # Coalitions are the same for all models, and so errors are not independent: the mean model's
@@ -148,10 +145,10 @@ def by_predictions(
 
 def planned_bytes(n_rounds: int, n: int, size: int) -> int:
     """What `by_predictions` takes of a process's memory for size logits of a model."""
-    directions = min(MAX_DIRECTIONS, size, max(n_rounds - 1, 0) * n)
-    vectors = n_rounds * n * (size + directions)
-    chunk = max(BYTES, 4 * n * (size + directions))
-    return max(8 * FITTED * vectors, 4 * RUN * vectors + HELD * _threads() * chunk)
+    vectors = n_rounds * n * size
+    chunk = max(BYTES, 4 * n * size)
+    run = 4 * RUN * vectors + 4 * n * n_rounds**2
+    return max(4 * FITTED * vectors, run + HELD * _threads() * chunk)
 
 
 def _threads() -> int:
@@ -165,29 +162,45 @@ def _flat(logits: np.ndarray) -> np.ndarray:
     return np.swapaxes(logits, -1, -2).reshape(*logits.shape[:-2], -1).astype(np.float32)
 
 
-def _run_of(recorded: Recorded) -> _Run:
+def _run_of(recorded: Recorded, labels: np.ndarray) -> _Run:
     start, present = _flat(recorded.start), recorded.present.astype(bool)
     trained, following = (_flat(one) - start for one in (recorded.trained, recorded.following))
     before = np.concatenate([np.zeros((1, *following.shape[1:]), np.float32), following[:-1]])
     updates = np.where(present[..., None], trained - before, 0)
-    fitted = contraction(before, updates, present, recorded.steps)
-    base, along, directions = (part.astype(np.float32) for part in fitted)
-    steps = squared_steps(before, present).astype(np.float32)
-
-    def split(vectors: np.ndarray) -> np.ndarray:
-        inside = vectors @ directions.T
-        return np.concatenate([vectors - inside @ directions, inside], axis=-1)
-
-    before, updates, following = split(before), split(updates), split(following)
+    examples = (*present.shape, -1, len(labels))
+    logits, changes = (one.reshape(examples).swapaxes(2, 3) for one in (start + before, updates))
+    fitted = kernel.fitted(logits, changes, present, labels)
+    features, weights = fitted.features.astype(np.float32), fitted.weights.astype(np.float32)
+    one_hot = labels == np.arange(recorded.start.shape[1])[:, None]
+    pulls = weights[:, None] * one_hot
+    steps = kernel.squared_steps(before, present)
+    precision = kernel.precision(before, present, steps).astype(np.float32)
+    told = np.empty_like(before)
+    for j, some in enumerate(np.moveaxis(before, 1, 0)):
+        told[:, j] = _told(some + start, features, weights[j], pulls[j])
+    untold = np.where(present[..., None], updates - told, 0)
     mixing, messages = recorded.mixing.astype(np.float32), before + updates
     mixed = mixing @ messages
-    square = np.einsum("tik,tk->ti", mixing, _squares(messages))
-    shares = np.concatenate([np.repeat(base[:, None], start.size, axis=1), along], axis=1)
-    of_residual = following - mixed, square - _squares(mixed)
-    answers = updates + shares * before
-    return _Run(
-        start, before, steps, 1 - shares, answers, *of_residual, directions, mixing, present
-    )
+    spread = np.einsum("tik,tk->ti", mixing, _squares(messages)) - _squares(mixed)
+    of_kernel = features, pulls, weights, steps.astype(np.float32), precision
+    return _Run(*(start, before, untold, following - mixed, spread), *of_kernel, mixing, present)
+
+
+def _told(
+    logits: np.ndarray, features: np.ndarray, weights: np.ndarray, pull: np.ndarray
+) -> np.ndarray:
+    """G_j of logits [K, Q].
+
+    Args:
+        features: Phi [D, F].
+        weights: w_j [D].
+        pull: w_j Y [C, D].
+    """
+    left = kernel.softmax(logits.reshape(len(logits), *pull.shape), axis=1)
+    left *= -weights
+    left += pull
+    found = left.reshape(-1, len(features)) @ features @ features.T
+    return np.asarray(found.reshape(logits.shape))
 
 
 def _squares(vectors: np.ndarray) -> np.ndarray:
@@ -196,7 +209,7 @@ def _squares(vectors: np.ndarray) -> np.ndarray:
 
 def _utilities(run: _Run, inside: np.ndarray, labels: np.ndarray, utility: Utility) -> np.ndarray:
     """The utilities [K, n] of the final predictions of coalitions, bool [K, n]."""
-    n, size = run.kept.shape
+    n, size = run.before.shape[1:]
     chunk = max(1, BYTES // (4 * n * size))
     parts = [inside[first : first + chunk] for first in range(0, len(inside), chunk)]
 
@@ -214,18 +227,19 @@ def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
     Args:
         inside: bool [K, n].
     """
-    n, size = run.kept.shape
+    n, size = run.before.shape[1:]
     said = np.zeros((n, len(inside), size), np.float32)
     mixed = np.empty_like(said)
     own = [_nearness(run, j, run.before[:, j]) for j in range(n)]
     for t, mixing in enumerate(run.mixing):
         for j in np.flatnonzero(run.present[t]):
-            near = _nearness(run, int(j), said[j]) - own[j][t]
-            near[:, t] += 1  # the round's own answer
-            answers = near @ run.answers[:, j]
-            for c in np.flatnonzero(inside[:, j]):
-                said[j, c] *= run.kept[j]
-                said[j, c] += answers[c]
+            members = np.flatnonzero(inside[:, j])
+            logits = said[j, members]
+            near = _nearness(run, int(j), logits) - own[j][t]
+            near[:, t] += 1  # the round's own
+            update = near @ run.untold[:, j]
+            update += _told(logits + run.start, run.features, run.weights[j], run.pulls[j])
+            said[j, members] += update
         np.matmul(mixing, said.reshape(n, -1), out=mixed.reshape(n, -1))
         spread = mixing @ _squares(said) - _squares(mixed)
         for i in np.flatnonzero(run.present[t]):
@@ -233,18 +247,13 @@ def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
             part = np.clip(spread[i] / whole, 0, 1) if whole > 0 else np.ones(len(inside))
             mixed[i] += np.outer(part.astype(np.float32), run.residual[t, i])
         said, mixed = mixed, said
-    along = said[..., run.start.size :].reshape(n * len(inside), len(run.directions))
-    final = (along @ run.directions).reshape(n, len(inside), -1)
-    final += said[..., : run.start.size]
-    final += run.start
-    return np.asarray(final)
+    said += run.start
+    return said
 
 
 def _nearness(run: _Run, j: int, said: np.ndarray) -> np.ndarray:
-    """w_s [K, T], how much rounds count where a client's model says something, [K, X]."""
+    """a_s [K, T], how much what rounds leave untold counts where a model says something, [K, Q]."""
     points = run.before[:, j]
-    squares = _squares(points)
-    apart = _squares(said)[:, None] - 2 * said @ points.T + squares
-    weights = run.present[:, j] / (1 + apart.clip(0) / run.steps[j]) ** 2
-    total = np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    return np.asarray(weights / total, np.float32)
+    apart = _squares(said)[:, None] - 2 * said @ points.T + _squares(points)
+    near = run.present[:, j] / (1 + apart.clip(0) / (kernel.LENGTH * run.steps[j]))
+    return np.asarray(near @ run.precision[j], np.float32)

@@ -123,7 +123,6 @@ def _recorded(files: Files, names: list[str], rounds: list[int], weights: Weight
     present = np.zeros((n_rounds, n), bool)
     said = np.empty((2, n_rounds, n, *start.shape), np.float32)
     before = np.broadcast_to(start, (n, *start.shape))
-    steps: dict[int, list[int]] = defaultdict(list)
     for t, round in enumerate(rounds):
         said[:, t] = before
         for name, i in place.items():
@@ -134,10 +133,8 @@ def _recorded(files: Files, names: list[str], rounds: list[int], weights: Weight
             mixing[t, i] = 0
             share = shares(weights[round][name])
             mixing[t, i, [place[name] for name in share]] = list(share.values())
-            steps[i].append(record.steps)
         before = said[1, t]
-    mean_steps = np.array([np.mean(steps.get(i, [1])) for i in range(n)])
-    return Recorded(start, said[0], said[1], mixing, present, mean_steps)
+    return Recorded(start, said[0], said[1], mixing, present)
 
 
 def _confirm(run: RecordedRun, found: Checked, tolerance: float, rounding: float) -> None:

@@ -1,1 +1,0 @@
-from trip_node.attribution.contraction import *

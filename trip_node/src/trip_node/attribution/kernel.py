@@ -1,0 +1,184 @@
+"""How training answers other predictions than those of the run: the kernel of gradient steps.
+
+A small gradient step on cross-entropy moves the logits of an example by the residuals Y - p of the
+training examples, each weighted by a kernel that says how much the two have in common (the neural
+tangent kernel of Jacot et al. 2018). A client's training examples are private. The shared test
+examples stand for them, each class as often as the client's updates ask for, so that a round of
+training changes the logits L of client j's model by about
+
+    G_j(L) = Phi Phi' diag(w_j) (Y - softmax(L))
+
+with Y the one-hot labels [D, C], w_j >= 0 a weight of each example that depends on its class alone,
+and Phi [D, N_FEATURES]. Both are fitted to the updates U_j^t of the run. Phi lies in the span of
+the longest principal directions of the updates; its metric, by ridge regression, and the weights,
+by non-negative least squares, are fitted in turns.
+
+What G_j leaves of the updates, E_j^s = U_j^s - G_j(F_j^s), is interpolated between the rounds s in
+which j trains, by kriging with covariance k(L, F) = 1 / (1 + |L - F|^2 / (LENGTH h_j)). h_j is the
+mean of |F_j^s' - F_j^s|^2 over successive ones.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import nnls
+
+N_FEATURES = 24
+"""Principal directions of updates, over examples, in which the kernel is fitted."""
+
+TURNS = 5
+"""How often the metric and the weights are fitted; more turns change neither."""
+
+RIDGE = 1.0
+"""The ridge of the metric, as a multiple of the mean square of a feature's residuals."""
+
+SMALL = 1e-3
+"""The ridge of the weights, likewise of a class."""
+
+MOST_CLASSES = 32
+"""With more classes all examples of a client weigh the same."""
+
+LENGTH = 16.0
+"""The squared distance at which rounds count half, as a multiple of that between two rounds."""
+
+NUGGET = 0.03
+"""The variance of what is not interpolated, as a part of that of E."""
+
+MANY = 2**10
+"""Up to so many examples or updates principal directions are computed, with more iterated for."""
+
+ITERATIONS = 3
+"""Iterations that find the subspace in which the longest directions lie."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """G_j of all clients.
+
+    Attributes:
+        features: Phi [D, F].
+        weights: w_j of all examples [n, D].
+    """
+
+    features: np.ndarray
+    weights: np.ndarray
+
+
+def fitted(
+    logits: np.ndarray, updates: np.ndarray, present: np.ndarray, labels: np.ndarray
+) -> Kernel:
+    """The kernel that best tells a run's updates.
+
+    Args:
+        logits: of the models from which clients train [T, n, D, C].
+        updates: what training adds to them [T, n, D, C], 0 of who is away.
+        present: who trains in a round, bool [T, n].
+        labels: of the examples, integers below C [D].
+    """
+    n_rounds, n, n_examples, n_classes = updates.shape
+    some = labels if n_classes <= MOST_CLASSES else np.zeros_like(labels)
+    basis = longest(np.moveaxis(updates, 2, -1).reshape(-1, n_examples), N_FEATURES).T
+    n_features = basis.shape[1]
+    if not n_features:
+        return Kernel(np.zeros((n_examples, 0)), np.zeros((n, n_examples)))
+    answers = np.einsum("df,tjdc->jtfc", basis, updates, optimize=True)
+    # Residuals by class of the example, zero of who is away: [n, G, T, F, C].
+    pulls = np.zeros((n, some.max() + 1, n_rounds, n_features, n_classes), np.float32)
+    for group in np.unique(some):
+        where = some == group
+        left = np.eye(n_classes)[labels[where]] - softmax(logits[:, :, where])
+        left = np.where(present[..., None, None], left, 0)
+        pulls[:, group] = np.einsum("df,tjdc->jtfc", basis[where], left, optimize=True)
+    weights = np.ones(pulls.shape[:2])
+    for _ in range(TURNS):
+        metric = _metric(np.einsum("jg,jgtfc->jtfc", weights, pulls, optimize=True), answers)
+        weights = np.stack([_weights(metric, *one) for one in zip(pulls, answers, strict=True)])
+        mean = weights.mean() or 1.0
+        weights, metric = weights / mean, metric * mean
+    lengths, axes = np.linalg.eigh(metric)
+    return Kernel(basis @ axes * np.sqrt(lengths.clip(0)), weights[:, some])
+
+
+def softmax(logits: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Probabilities of classes, which lie along an axis."""
+    p = np.exp(logits - logits.max(axis=axis, keepdims=True))
+    p /= p.sum(axis=axis, keepdims=True)
+    return np.asarray(p)
+
+
+def squared_steps(logits: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """h_j [n], the mean square of how far a client's model moves between two rounds of training.
+
+    1 where j's models say the same throughout, so that it can be divided by.
+
+    Args:
+        logits: of the models from which clients train [T, n, Q].
+        present: who trains in a round, bool [T, n].
+    """
+    found = np.ones(present.shape[1])
+    for j, trains in enumerate(present.T):
+        moved = np.diff(logits[trains, j], axis=0)
+        if moved.any():
+            found[j] = (moved**2).sum() / len(moved)
+    return found
+
+
+def precision(logits: np.ndarray, present: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """The inverse covariance [n, T, T] of what the kernel leaves of a client's updates.
+
+    Args:
+        logits, present: as for `squared_steps`, which gives `steps`.
+    """
+    squares = np.einsum("tjq,tjq->jt", logits, logits)
+    products = np.einsum("sjq,tjq->jst", logits, logits, optimize=True)
+    apart = (squares[:, :, None] - 2 * products + squares[:, None]).clip(0)
+    covariance = 1 / (1 + apart / (LENGTH * steps[:, None, None]))
+    both = present.T[:, :, None] & present.T[:, None]
+    return np.linalg.inv(np.where(both, covariance, 0) + NUGGET * np.eye(len(logits)))
+
+
+def longest(vectors: np.ndarray, most: int) -> np.ndarray:
+    """Orthonormal directions [r, D] along which vectors [S, D] are longest, r <= most."""
+    if min(vectors.shape) <= MANY:
+        return _directions(vectors, most)
+    rng, few = np.random.default_rng(0), most + most // 4 + 1
+    basis = (rng.normal(size=(few, len(vectors))) @ vectors).T
+    for _ in range(ITERATIONS):
+        basis = np.linalg.qr(vectors.T @ (vectors @ np.linalg.qr(basis)[0]))[0]
+    return _directions(vectors @ basis, most) @ basis.T
+
+
+def _directions(vectors: np.ndarray, most: int) -> np.ndarray:
+    """Unit vectors that span the rows, the longest first, without those that are rounding."""
+    _, lengths, directions = np.linalg.svd(vectors, full_matrices=False)
+    return np.asarray(directions[lengths**2 > 1e-9 * lengths[0] ** 2][:most])
+
+
+def _metric(pulls: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    """M [F, F], symmetric and without negative eigenvalues, so that answers are about M pulls.
+
+    Args:
+        pulls, answers: [n, T, F, C].
+    """
+    x, y = (np.moveaxis(one, 2, 0).reshape(one.shape[2], -1) for one in (pulls, answers))
+    square = x @ x.T
+    ridge = RIDGE * max(np.trace(square), np.finfo(float).tiny) / len(x) * np.eye(len(x))
+    found = np.linalg.solve(square + ridge, x @ y.T)
+    values, axes = np.linalg.eigh((found + found.T) / 2)
+    return np.asarray(axes * values.clip(0) @ axes.T)
+
+
+def _weights(metric: np.ndarray, pulls: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    """A client's weights of classes [G], at least 0, by least squares.
+
+    Args:
+        pulls: [G, T, F, C].
+        answers: [T, F, C].
+    """
+    of_class = np.einsum("ef,gtfc->gtec", metric, pulls, optimize=True).reshape(len(pulls), -1)
+    square, product = of_class @ of_class.T, of_class @ answers.ravel()
+    ridge = SMALL * np.trace(square) / len(square)
+    if ridge <= 0:
+        return np.zeros(len(square))
+    root = np.linalg.cholesky(square + ridge * np.eye(len(square)))
+    return np.asarray(nnls(root.T, np.linalg.solve(root, product))[0])
