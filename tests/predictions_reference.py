@@ -4,11 +4,13 @@ Nothing here is shared with the fast code. Logits are lists by round and client 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import comb
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import lsq_linear
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -39,74 +41,98 @@ def spread(weights: dict[tuple[int, int], float], said: dict[tuple[int, int], Ve
     )
 
 
-def contractions(
+@dataclass(frozen=True)
+class Kernel:
+    """How training changes logits: the kernel of examples, and the weights of each client's."""
+
+    matrix: Matrix  # [D, D]
+    weights: Matrix  # [n, D]
+    labels: npt.NDArray[np.int_]
+
+    def change(self, k: int, logits: Vector) -> Vector:
+        changed = np.zeros((len(self.labels), logits.size // len(self.labels)))
+        for d, pull in enumerate(pulls(logits, self.labels)):
+            changed += self.weights[k, d] * np.outer(self.matrix[:, d], pull)
+        return changed.ravel()
+
+
+def pulls(logits: Vector, labels: npt.NDArray[np.int_]) -> Matrix:
+    """Y - p of each example [D, C]."""
+    found = []
+    for row, label in zip(logits.reshape(len(labels), -1), labels, strict=True):
+        p = np.exp(row) / np.exp(row).sum()
+        p[label] -= 1
+        found.append(-p)
+    return np.stack(found)
+
+
+def kernel_of(
     before: Rounds,
     updates: Rounds,
     present: npt.NDArray[np.bool_],
-    steps: Sequence[int],
+    labels: npt.NDArray[np.int_],
     *,
-    ridge: float = 3.0,
-    multiple: float = 2.0,
-) -> list[Matrix]:
-    """K_j of every client as a matrix [Q, Q]."""
-    n, size = len(steps), len(before[0][0])
-    secants = []  # (client, its how many-th, s, y)
-    for j in range(n):
-        rounds = [t for t in range(len(updates)) if present[t, j]]
-        for k, (t, later) in enumerate(pairwise(rounds)):
-            moved, answered = before[later][j] - before[t][j], updates[t][j] - updates[later][j]
-            secants.append((j, k, moved, answered))
-    if not secants:
-        return [np.zeros((size, size)) for _ in range(n)]
-    inner = sum(s @ y for _, k, s, y in secants if k == 0)
-    square = sum(s @ s for _, k, s, _ in secants if k == 0)
-    first = min(max(inner / square, 0.01), 0.95)
-    mean_steps = sum(steps) / n
-    constant = [1 - (1 - first) ** (multiple * b / mean_steps) for b in steps]
-    mean = sum(constant) / n
-    span, lengths, _ = np.linalg.svd(np.stack([s for _, _, s, _ in secants]).T)
-    basis = span[:, : int((lengths**2 > 1e-9 * lengths[0] ** 2).sum())]
-    pairs = [(k, basis.T @ s, basis.T @ y / (constant[j] / mean)) for j, k, s, y in secants]
-    turns = sorted({k for k, _, _ in pairs})
-    product = whole = 0.0
-    for left_out in turns:
-        others = [pair for pair in pairs if pair[0] != left_out]
-        for k, s, y in pairs:
-            if k == left_out and others:
-                by_one = least_squares(others) * s
-                apart = ridge_regression(others, mean, ridge) @ s - by_one
-                product, whole = product + (y - by_one) @ apart, whole + apart @ apart
-    trusted = min(max(product / whole, 0), 1) if len(turns) > 1 else 1
-    one = (1 - trusted) * least_squares(pairs)
-    shares, axes = np.linalg.eigh(trusted * ridge_regression(pairs, mean, ridge))
-    axes, across = basis @ axes, trusted * mean + one
-    found = []
-    for c in constant:
-        bounded = np.clip(c / mean * (shares + one), 0, 1)
-        rest = c / mean * across
-        found.append(axes @ np.diag(bounded - rest) @ axes.T + rest * np.eye(size))
-    return found
+    n_features: int = 24,
+    turns: int = 5,
+    ridge: float = 1.0,
+    small: float = 1e-3,
+) -> Kernel:
+    """The metric of the kernel and the weights of classes, fitted in turns."""
+    n, n_examples = len(updates[0]), len(labels)
+    trained = [(t, k) for t in range(len(updates)) for k in range(n) if present[t, k]]
+    changes = {(t, k): updates[t][k].reshape(n_examples, -1) for t, k in trained}
+    span, lengths, _ = np.linalg.svd(np.concatenate(list(changes.values()), axis=1))
+    real = int((lengths**2 > 1e-9 * lengths[0] ** 2).sum())
+    basis = span[:, : min(real, n_features)]
+    classes = range(labels.max() + 1)
+    of_class: dict[tuple[int, int, int], Matrix] = {}
+    for t, k in trained:
+        pull = pulls(before[t][k], labels)
+        for c in classes:
+            of_class[t, k, c] = basis[labels == c].T @ pull[labels == c]
+    weights = np.ones((n, len(classes)))
+    for _ in range(turns):
+        pairs = [
+            (sum(weights[k, c] * of_class[t, k, c] for c in classes), basis.T @ changes[t, k])
+            for t, k in trained
+        ]
+        metric = metric_of(pairs, ridge)
+        for k in range(n):
+            weights[k] = weights_of(
+                [[metric @ of_class[t, k, c] for c in classes] for t, who in trained if who == k],
+                [basis.T @ changes[t, k] for t, who in trained if who == k],
+                *(small, len(classes)),
+            )
+        mean = weights.mean()
+        weights, metric = weights / mean, metric * mean
+    return Kernel(basis @ metric @ basis.T, weights[:, labels], labels)
 
 
-Pairs = Sequence[tuple[int, Vector, Vector]]
-
-
-def least_squares(pairs: Pairs) -> float:
-    share = sum(s @ y for _, s, y in pairs) / sum(s @ s for _, s, _ in pairs)
-    return float(min(max(share, 0), 1))
-
-
-def ridge_regression(pairs: Pairs, mean: float, ridge: float) -> Matrix:
-    size = len(pairs[0][1])
-    weight = ridge * sum(s @ s for _, s, _ in pairs) / len(pairs)
-    left, right = weight * mean * np.eye(size), weight * np.eye(size)
-    for _, s, y in pairs:
-        left += np.outer(y, s)
-        right += np.outer(s, s)
-    fitted = left @ np.linalg.inv(right)
-    shares, axes = np.linalg.eigh((fitted + fitted.T) / 2)
-    bounded: Matrix = axes @ np.diag(np.clip(shares, 0, 1)) @ axes.T
+def metric_of(pairs: Sequence[tuple[Matrix, Matrix]], ridge: float) -> Matrix:
+    square, product = np.zeros((2, *[len(pairs[0][0])] * 2))
+    for x, y in pairs:
+        square += x @ x.T
+        product += y @ x.T
+    square += ridge * np.trace(square) / len(square) * np.eye(len(square))
+    fitted = product @ np.linalg.inv(square)
+    values, axes = np.linalg.eigh((fitted + fitted.T) / 2)
+    bounded: Matrix = axes @ np.diag(np.maximum(values, 0)) @ axes.T
     return bounded
+
+
+def weights_of(
+    parts: Sequence[Sequence[Matrix]], answers: Sequence[Matrix], small: float, n_classes: int
+) -> Vector:
+    """By bounded least squares, drawn towards zero by rows below."""
+    if not parts:
+        return np.zeros(n_classes)
+    columns = [np.concatenate([one[c].ravel() for one in parts]) for c in range(n_classes)]
+    design = np.stack(columns, axis=1)
+    ridge = np.sqrt(small * (design**2).sum() / n_classes) * np.eye(n_classes)
+    told = np.concatenate([np.concatenate([one.ravel() for one in answers]), np.zeros(n_classes)])
+    found = lsq_linear(np.concatenate([design, ridge]), told, bounds=(0, np.inf), method="bvls")
+    weights: Vector = found.x
+    return weights
 
 
 def final_logits(
@@ -116,10 +142,10 @@ def final_logits(
     following: Rounds,
     mixed: Mixed,
     present: npt.NDArray[np.bool_],
-    contraction: Sequence[Matrix],
+    kernel: Kernel,
 ) -> list[Vector]:
     """L_i^T(S) of all clients."""
-    n = len(contraction)
+    n = len(kernel.weights)
     before = [[start] * n, *following]
     rounds = [[s for s in range(len(mixed)) if present[s, k]] for k in range(n)]
     steps = []
@@ -127,14 +153,21 @@ def final_logits(
         moved = [np.sum((before[s][k] - before[r][k]) ** 2) for r, s in pairwise(rounds[k])]
         steps.append(np.mean(moved) if any(moved) else 1)
 
-    def answered(k: int, logits: Vector) -> Vector:
-        """By the rounds in which k trains, the near ones most."""
-        weights, answers = [], []
-        for s in rounds[k]:
-            moved = logits - before[s][k]
-            weights.append(1 / (moved @ moved + steps[k]) ** 2)
-            answers.append(trained[s][k] - before[s][k] - contraction[k] @ moved)
-        found: Vector = np.average(answers, axis=0, weights=weights)
+    def covariance(k: int, one: Vector, other: Vector) -> float:
+        return float(1 / (1 + np.sum((one - other) ** 2) / (16 * steps[k])))
+
+    untold = [
+        [trained[s][k] - before[s][k] - kernel.change(k, before[s][k]) for s in rounds[k]]
+        for k in range(n)
+    ]
+    matrices = [
+        [[covariance(k, before[r][k], before[s][k]) + 0.03 * (r == s) for s in own] for r in own]
+        for k, own in enumerate(rounds)
+    ]
+
+    def interpolated(k: int, logits: Vector) -> Vector:
+        near = [covariance(k, logits, before[s][k]) for s in rounds[k]]
+        found: Vector = np.linalg.solve(matrices[k], near) @ untold[k]
         return found
 
     said = [start] * n
@@ -145,8 +178,9 @@ def final_logits(
         now = []
         for k in range(n):
             if k in coalition and present[t, k]:
-                update = trained[t][k] - before[t][k]
-                now.append(said[k] + update + answered(k, said[k]) - answered(k, before[t][k]))
+                update = untold[k][rounds[k].index(t)] + kernel.change(k, said[k])
+                update += interpolated(k, said[k]) - interpolated(k, before[t][k])
+                now.append(said[k] + update)
             else:
                 now.append(said[k])
         sent.append(now)

@@ -19,7 +19,7 @@ from trip_jax.attribution import (
     Updates,
     by_predictions,
     by_reconstruction,
-    contraction,
+    kernel,
     predictions,
 )
 from trip_jax.attribution.predictions import ReplayedRun, reported, run_of, utilities
@@ -89,10 +89,10 @@ def judged(journal: Journal, start: np.ndarray, labels: np.ndarray) -> dict[int,
         [{(int(r % n), int(r // n)): row[r] for r in np.flatnonzero(row)} for row in weights]
         for weights in journal.mixing
     ]
-    matrices = judge.contractions(before, updates, present, journal.steps)
+    kernel = judge.kernel_of(before, updates, present, labels)
 
     def worth(coalition: frozenset[int], column: int) -> list[float]:
-        final = judge.final_logits(coalition, start, trained, following, mixed, present, matrices)
+        final = judge.final_logits(coalition, start, trained, following, mixed, present, kernel)
         log_p = [ref.log_softmax(one.reshape(-1, CLASSES)) for one in final]
         if column == LOSS:
             return [float(one[np.arange(len(labels)), labels].mean()) for one in log_p]
@@ -204,12 +204,9 @@ def test_after_one_round_of_a_linear_model_it_is_the_truth() -> None:
 
 
 def test_of_linear_models_mixing_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that without answers, it is the reconstruction from the models themselves.
-
-    Rounds count alike: near ones tell how training answers, and here it answers nothing.
-    """
-    monkeypatch.setattr(predictions, "contraction", lambda before, *_: _no_answers(before))
-    monkeypatch.setattr(predictions, "squared_steps", lambda before, _: _far(before))
+    """So that where training answers no other model, it is the reconstruction from models."""
+    monkeypatch.setattr(kernel, "fitted", _no_answers)
+    monkeypatch.setattr(kernel, "squared_steps", _far)
     simulation = tiny(CHANGING, contribution=TOLD, **LINEAR)
     kept = replace(TOLD, method="surrogate")
     result = tiny(CHANGING, contribution=kept, **LINEAR).keeping_updates().run()
@@ -218,30 +215,35 @@ def test_of_linear_models_mixing_is_exact(monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_allclose(simulation.run().phi, expected, atol=2e-3)
 
 
-def _far(before: np.ndarray) -> np.ndarray:
+def _far(logits: np.ndarray, present: np.ndarray) -> np.ndarray:
     """Steps beside which no round is nearer than another."""
-    return np.full(before.shape[1], 1e30)
+    return np.full(present.shape[1], 1e30)
 
 
-def _no_answers(before: np.ndarray) -> tuple[np.ndarray, ...]:
-    n, size = before.shape[1:]
-    return np.zeros(n), np.zeros((n, 0)), np.zeros((0, size))
+def _no_answers(
+    logits: np.ndarray, updates: np.ndarray, present: np.ndarray, labels: np.ndarray
+) -> kernel.Kernel:
+    return kernel.Kernel(np.zeros((len(labels), 0)), np.zeros((present.shape[1], len(labels))))
 
 
-def test_it_is_exact_where_training_takes_the_same_share_of_every_difference(
+def test_it_is_exact_where_training_is_a_step_of_a_kernel(
     monkeypatch: pytest.MonkeyPatch, federation: Simulation
 ) -> None:
-    """Where mixing is linear, and clients differ in what they train towards alone."""
-    monkeypatch.setattr(contraction, "RIDGE", 1e-9)
-    rng, mixing, size = np.random.default_rng(0), random_mixing(6, 4), 40 * CLASSES
-    some = np.linalg.qr(rng.normal(size=(size, 3)))[0]  # all that differs, differs in these
-    shares = some @ np.diag([0.1, 0.4, 0.8]) @ some.T
-    towards = rng.normal(size=(4, 3)) @ some.T * 9
+    """Where mixing is linear, and clients differ in how much of each class they own."""
+    for name, value in (("RIDGE", 1e-9), ("SMALL", 1e-9), ("TURNS", 300)):
+        monkeypatch.setattr(kernel, name, value)
+    labels = np.asarray(federation.learner.data.test_labels)
+    rng, mixing, size = np.random.default_rng(0), random_mixing(6, 4), len(labels) * CLASSES
+    features = np.linalg.qr(rng.normal(size=(len(labels), 4)))[0]
+    owned = rng.random((4, CLASSES)) * 9
 
     def executed(inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         said, reports = np.zeros((4, size)), []
         for weights in mixing:
-            trained = said + np.where(inside[:, None], (towards - said) @ shares, 0)
+            trained = said.copy()
+            for j in np.flatnonzero(inside):
+                pull = judge.pulls(said[j], labels) * owned[j, labels][:, None]
+                trained[j] += (features @ (features.T @ pull)).ravel()
             said = weights @ trained
             reports.append(np.concatenate([trained, said], axis=1))
         return said, np.stack(reports)
@@ -250,7 +252,8 @@ def test_it_is_exact_where_training_takes_the_same_share_of_every_difference(
     reports, nothing = executed(everyone)[1], np.zeros((6, 4, 4, 3))
     journal = Journal(np.zeros(1), reports, mixing, nothing, np.full(4, 7), always)
     every = (np.arange(16)[:, None] >> np.arange(4) & 1).astype(bool)
-    found = np.asarray(predictions.replay(run_of(journal, np.zeros(size, np.float32)), every))
+    run = run_of(journal, np.zeros(size, np.float32), labels)
+    found = np.asarray(predictions.replay(run, every))
     truth = np.stack([executed(inside)[0] for inside in every], axis=1)
     np.testing.assert_allclose(found, truth, atol=2e-3)
     assert abs(truth[:, 0] - truth[:, -1]).max() > 1
@@ -302,7 +305,7 @@ def test_what_is_not_finite_is_refused(federation: Simulation, start: np.ndarray
     journal = drawn(federation, start)
     journal.updates[1, 2, 3] = np.nan
     with pytest.raises(InvalidSetting, match=r"not finite: lower training\.learning_rate"):
-        run_of(journal, start)
+        run_of(journal, start, np.zeros(40, int))
 
 
 def test_reports_beyond_float16_are_its_largest() -> None:
@@ -311,24 +314,27 @@ def test_reports_beyond_float16_are_its_largest() -> None:
     np.testing.assert_array_equal(told[0], [65504, -65504, 65504, -65504, 0, 0, 0, 0])
 
 
-def test_many_secants_give_the_directions_of_few() -> None:
-    """Found by iterations where there are too many: those along which secants are longest."""
-    rng = np.random.default_rng(0)
-    n_rounds, n, size = 13, 6, 60
-    lengths = np.where(np.arange(size) < 2, 10.0, 0.1)
-    before = (rng.normal(size=(n_rounds, n, size)) * lengths).astype(np.float32)
-    updates = rng.normal(size=(n_rounds, n, size)).astype(np.float32)
-    always, steps = np.ones((n_rounds, n), bool), np.full(n, 3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contraction, "MAX_DIRECTIONS", 2)
-        patch.setattr(contraction, "MANY", 10)
-        _, few, directions = contraction.contraction(before, updates, always, steps)
-        patch.setattr(contraction, "MANY", 10**6)
-        _, whole, all_directions = contraction.contraction(before, updates, always, steps)
-    assert directions.shape == (2, size)
-    np.testing.assert_allclose(directions @ directions.T, np.eye(2), atol=1e-9)
-    np.testing.assert_allclose(few, whole, atol=1e-6)
-    np.testing.assert_allclose(abs(directions), abs(all_directions), atol=1e-6)
+def test_the_longest_directions_of_many_vectors_are_those_of_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are found by iterations where there are too many to decompose."""
+    lengths = np.where(np.arange(60) < 2, 10.0, 0.1)
+    vectors = np.random.default_rng(0).normal(size=(80, 60)) * lengths
+    whole = kernel.longest(vectors, 2)
+    monkeypatch.setattr(kernel, "MANY", 10)
+    few = kernel.longest(vectors, 2)
+    np.testing.assert_allclose(few @ few.T, np.eye(2), atol=1e-9)
+    np.testing.assert_allclose(abs(few), abs(whole), atol=1e-6)
+
+
+def test_many_classes_weigh_alike(
+    monkeypatch: pytest.MonkeyPatch, federation: Simulation, start: np.ndarray
+) -> None:
+    """So that no more weights are fitted than updates tell."""
+    monkeypatch.setattr(kernel, "MOST_CLASSES", CLASSES - 1)
+    labels = np.asarray(federation.learner.data.test_labels)
+    run = run_of(drawn(federation, start), start, labels)
+    assert (np.asarray(run.weights) == np.asarray(run.weights)[:, :1]).all()
 
 
 @pytest.mark.parametrize(
@@ -360,13 +366,12 @@ def test_planned_memory_covers_the_compilers_own_plan(
     def of(*shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, np.float32)
 
-    size, directions = 40 * CLASSES, min((n_rounds - 1) * n, 40 * CLASSES)
-    wide = size + directions
-    vectors = of(n_rounds, n, wide)
-    present = jax.ShapeDtypeStruct((n_rounds, n), bool)
+    size = 40 * CLASSES
+    vectors, present = of(n_rounds, n, size), jax.ShapeDtypeStruct((n_rounds, n), bool)
     run = ReplayedRun(
-        *(of(size), vectors, vectors, vectors, of(n_rounds, n), of(n, wide), of(n)),
-        *(of(directions, size), of(n_rounds, n, (1 + n_earlier) * n), present),
+        *(of(size), vectors, vectors, vectors, of(n_rounds, n)),
+        *(of(40, kernel.N_FEATURES), of(n, 40), of(n), of(n, n_rounds, n_rounds)),
+        *(of(n_rounds, n, (1 + n_earlier) * n), jax.ShapeDtypeStruct((40,), np.int32), present),
     )
     inside = jax.ShapeDtypeStruct((64, n), bool)
     compiled = utilities.lower(run, federation.learner, inside).compile().memory_analysis()

@@ -97,10 +97,10 @@ def oracle(utility: str) -> np.ndarray:
         [trained[t][i] - begun[t][i] if present[t, i] else 0 * start for i in range(N)]
         for t in range(T)
     ]
-    matrices = judge.contractions(begun, updates, present, [3, 4, 5, 6])
+    kernel = judge.kernel_of(begun, updates, present, LABELS)
 
     def worth(coalition: frozenset[int]) -> list[float]:
-        final = judge.final_logits(coalition, start, trained, following, mixed, present, matrices)
+        final = judge.final_logits(coalition, start, trained, following, mixed, present, kernel)
         return [value(utility, one.reshape(D, C)) for one in final]
 
     return judge.contributions(N, worth)
@@ -190,7 +190,7 @@ def drawn_run(n: int = 8) -> Recorded:
         said[1, t] = np.einsum("ik,kdc->idc", mixing[t], said[0, t])
         before = said[1, t]
     always = np.ones((T, n), bool)
-    return Recorded(np.zeros((D, C)), *said, mixing, always, np.ones(n))
+    return Recorded(np.zeros((D, C)), *said, mixing, always)
 
 
 def test_drawn_coalitions_have_standard_errors_that_hold() -> None:
