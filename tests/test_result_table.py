@@ -121,11 +121,11 @@ def test_a_page_that_shows_numbers_of_earlier_code_is_refused(
     lines = ["+ distance: {distance .2}", "- ours: method=surrogate", "- constant: method=equal"]
     told = list(extension.table("methods/tiny", "", lines, None))
     changes = list(result_table.CHANGES)
-    others = Change("others changed", "methods", {"method": {"weights", "TRIP-Shapley"}})
-    elsewhere = Change("steps changed", "step", {"method": {"equal"}})
+    others = Change("others changed", ["methods"], {"method": {"weights", "TRIP-Shapley"}})
+    elsewhere = Change("steps changed", ["step"], {"method": {"equal"}})
     monkeypatch.setattr(result_table, "CHANGES", [*changes, others, elsewhere])
     assert list(extension.table("methods/tiny", "", lines, None)) == told
-    equal = Change("constants changed", "methods", {"method": {"equal"}})
+    equal = Change("constants changed", ["methods"], {"method": {"equal"}})
     monkeypatch.setattr(result_table, "CHANGES", [*changes, others, elsewhere, equal])
     with pytest.raises(InvalidSetting, match="tiny were made before constants changed: run python"):
         list(extension.table("methods/tiny", "", lines, "–"))

@@ -16,17 +16,17 @@ class Change:
 
     Attributes:
         what: said of stale rows, after "made before".
-        experiment: whose rows.
-        rows: values of columns; of the experiment's rows those that have one of them in each.
+        experiments: whose rows.
+        rows: values of columns; of the experiments' rows those that have one of them in each.
     """
 
     what: str
-    experiment: str
+    experiments: Collection[str]
     rows: Mapping[str, Collection[str]]
 
     def touches(self, experiment: str, frame: pandas.DataFrame) -> bool:
         """Whether any row of an experiment, as the table of results has it, is meant."""
-        if experiment != self.experiment:
+        if experiment not in self.experiments:
             return False
         meant = pandas.Series(True, frame.index)
         for column, values in self.rows.items():
@@ -34,7 +34,15 @@ class Change:
         return bool(meant.any())
 
 
+_KERNEL = "predictions followed the kernel of gradient steps"
+
 CHANGES: Sequence[Change] = (
-    Change("C2 left out what clients report on themselves", "dishonest", {"defended": {"True"}}),
+    Change("C2 left out what clients report on themselves", ["dishonest"], {"defended": {"True"}}),
+    Change(
+        _KERNEL,
+        ["methods", "prediction_size", "false_predictions", "fragility", "adapters"],
+        {"method": {"predictions", "corrected predictions", "predictions, head alone"}},
+    ),
+    Change(_KERNEL, ["borders"], {"corrected": {"predictions"}}),
 )
 """From the first to the latest; a run's `changes` says how many of them its code had."""

@@ -68,7 +68,7 @@ class Predictions:
     round: int
     members: tuple[str, ...]  # whose models it mixed; the client among them
     weights: tuple[float, ...]  # by which their models were mixed; proportions count
-    steps: int  # minibatches that training took in the round; proportions among clients count
+    steps: int  # minibatches that training took in the round; no contribution depends on it
     test_set: int  # examples in the shared test set
     examples: int  # how many of them the record covers; 0 in a closing record
     classes: int
