@@ -35,7 +35,7 @@ BYTES = 2**24
 
 MOST_THREADS = 8
 
-HELD = 6
+HELD = 9
 """Arrays of that size that a thread takes at its peak, counted from the code."""
 
 FITTED, RUN = 16, 6
@@ -176,8 +176,8 @@ def _run_of(recorded: Recorded, labels: np.ndarray) -> _Run:
     steps = kernel.squared_steps(before, present)
     precision = kernel.precision(before, present, steps).astype(np.float32)
     told = np.empty_like(before)
-    for j, some in enumerate(np.moveaxis(before, 1, 0)):
-        told[:, j] = _told(some + start, features, weights[j], pulls[j])
+    for t, some in enumerate(before):
+        told[t] = _told(some + start, features, weights, pulls)
     untold = np.where(present[..., None], updates - told, 0)
     mixing, messages = recorded.mixing.astype(np.float32), before + updates
     mixed = mixing @ messages
@@ -187,18 +187,18 @@ def _run_of(recorded: Recorded, labels: np.ndarray) -> _Run:
 
 
 def _told(
-    logits: np.ndarray, features: np.ndarray, weights: np.ndarray, pull: np.ndarray
+    logits: np.ndarray, features: np.ndarray, weights: np.ndarray, pulls: np.ndarray
 ) -> np.ndarray:
     """G_j of logits [K, Q].
 
     Args:
         features: Phi [D, F].
-        weights: w_j [D].
-        pull: w_j Y [C, D].
+        weights: w_j [K, D].
+        pulls: w_j Y [K, C, D].
     """
-    left = kernel.softmax(logits.reshape(len(logits), *pull.shape), axis=1)
-    left *= -weights
-    left += pull
+    left = kernel.softmax(logits.reshape(pulls.shape), axis=1)
+    left *= -weights[:, None]
+    left += pulls
     found = left.reshape(-1, len(features)) @ features @ features.T
     return np.asarray(found.reshape(logits.shape))
 
@@ -230,16 +230,15 @@ def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
     n, size = run.before.shape[1:]
     said = np.zeros((n, len(inside), size), np.float32)
     mixed = np.empty_like(said)
-    own = [_nearness(run, j, run.before[:, j]) for j in range(n)]
+    of_run, untold = _nearness(run, np.moveaxis(run.before, 1, 0)), np.moveaxis(run.untold, 1, 0)
     for t, mixing in enumerate(run.mixing):
-        for j in np.flatnonzero(run.present[t]):
-            members = np.flatnonzero(inside[:, j])
-            logits = said[j, members]
-            near = _nearness(run, int(j), logits) - own[j][t]
-            near[:, t] += 1  # the round's own
-            update = near @ run.untold[:, j]
-            update += _told(logits + run.start, run.features, run.weights[j], run.pulls[j])
-            said[j, members] += update
+        near = _nearness(run, said) - of_run[:, t, None]
+        near[..., t] += 1  # the round's own
+        member = np.nonzero(inside.T & run.present[t][:, None])
+        update = (near @ untold)[member]
+        j, logits = member[0], said[member]
+        update += _told(logits + run.start, run.features, run.weights[j], run.pulls[j])
+        said[member] = logits + update
         np.matmul(mixing, said.reshape(n, -1), out=mixed.reshape(n, -1))
         spread = mixing @ _squares(said) - _squares(mixed)
         for i in np.flatnonzero(run.present[t]):
@@ -251,9 +250,9 @@ def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
     return said
 
 
-def _nearness(run: _Run, j: int, said: np.ndarray) -> np.ndarray:
-    """a_s [K, T], how much what rounds leave untold counts where a model says something, [K, Q]."""
-    points = run.before[:, j]
-    apart = _squares(said)[:, None] - 2 * said @ points.T + _squares(points)
-    near = run.present[:, j] / (1 + apart.clip(0) / (kernel.LENGTH * run.steps[j]))
-    return np.asarray(near @ run.precision[j], np.float32)
+def _nearness(run: _Run, said: np.ndarray) -> np.ndarray:
+    """a_s [n, K, T], how much what rounds leave untold counts where models say this, [n, K, Q]."""
+    points = np.moveaxis(run.before, 0, -1)
+    apart = _squares(said)[..., None] - 2 * said @ points + _squares(run.before).T[:, None]
+    near = run.present.T[:, None] / (1 + apart.clip(0) / (kernel.LENGTH * run.steps[:, None, None]))
+    return np.asarray(near @ run.precision, np.float32)
