@@ -46,6 +46,8 @@ class Kernel:
     """How training changes logits: the kernel of examples, and the weights of each client's."""
 
     matrix: Matrix  # [D, D]
+    contraction: float
+    start: Vector  # F^0
     weights: Matrix  # [n, D]
     labels: npt.NDArray[np.int_]
 
@@ -53,7 +55,7 @@ class Kernel:
         changed = np.zeros((len(self.labels), logits.size // len(self.labels)))
         for d, pull in enumerate(pulls(logits, self.labels)):
             changed += self.weights[k, d] * np.outer(self.matrix[:, d], pull)
-        return changed.ravel()
+        return changed.ravel() - self.contraction * (logits - self.start)
 
 
 def pulls(logits: Vector, labels: npt.NDArray[np.int_]) -> Matrix:
@@ -105,7 +107,21 @@ def kernel_of(
             )
         mean = weights.mean()
         weights, metric = weights / mean, metric * mean
-    return Kernel(basis @ metric @ basis.T, weights[:, labels], labels)
+    matrix, weights = basis @ metric @ basis.T, weights[:, labels]
+    told = {
+        (t, k): matrix @ (weights[k][:, None] * pulls(before[t][k], labels)) for t, k in trained
+    }
+    missed = sum(float(((changes[place] - told[place]) ** 2).sum()) for place in trained)
+    share = max(1 - missed / sum(float((changes[place] ** 2).sum()) for place in trained), 0)
+    product = square = 0.0
+    for k in range(n):
+        for t, later in pairwise([t for t, who in trained if who == k]):
+            moved = before[later][k] - before[t][k]
+            left = [changes[s, k] - share * told[s, k] for s in (t, later)]
+            product += moved @ (left[0] - left[1]).ravel()
+            square += moved @ moved
+    contraction = min(max(product / square, 0), 1) if square else 0
+    return Kernel(share * matrix, contraction, before[0][0], weights, labels)
 
 
 def metric_of(pairs: Sequence[tuple[Matrix, Matrix]], ridge: float) -> Matrix:

@@ -207,6 +207,7 @@ def test_of_linear_models_mixing_is_exact(monkeypatch: pytest.MonkeyPatch) -> No
     """So that where training answers no other model, it is the reconstruction from models."""
     monkeypatch.setattr(kernel, "fitted", _no_answers)
     monkeypatch.setattr(kernel, "squared_steps", _far)
+    monkeypatch.setattr(kernel, "contraction", lambda *_: 0.0)
     simulation = tiny(CHANGING, contribution=TOLD, **LINEAR)
     kept = replace(TOLD, method="surrogate")
     result = tiny(CHANGING, contribution=kept, **LINEAR).keeping_updates().run()
@@ -370,7 +371,7 @@ def test_planned_memory_covers_the_compilers_own_plan(
     vectors, present = of(n_rounds, n, size), jax.ShapeDtypeStruct((n_rounds, n), bool)
     run = ReplayedRun(
         *(of(size), vectors, vectors, vectors, of(n_rounds, n)),
-        *(of(40, kernel.N_FEATURES), of(n, 40), of(n), of(n, n_rounds, n_rounds)),
+        *(of(40, kernel.N_FEATURES), of(n, 40), of(), of(n), of(n, n_rounds, n_rounds)),
         *(of(n_rounds, n, (1 + n_earlier) * n), jax.ShapeDtypeStruct((40,), np.int32), present),
     )
     inside = jax.ShapeDtypeStruct((64, n), bool)

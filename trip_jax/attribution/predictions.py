@@ -68,6 +68,7 @@ class ReplayedRun:
     spread: Float[Array, "T n"]  # spread_i(N)
     features: Float[Array, "D F"]  # Phi of kernel.py
     weights: Float[Array, "n D"]  # w_j of kernel.py
+    contraction: Float[Array, ""]  # kappa of kernel.py
     steps: Float[Array, " n"]  # h_j of kernel.py
     precision: Float[Array, "n T T"]  # of E_j, see kernel.py
     mixing: Float[Array, "T n R"]
@@ -141,18 +142,21 @@ def run_of(
     fitted = kernel.fitted(logits, updates.reshape(shape), journal.present, labels)
     steps = kernel.squared_steps(before[:-1], journal.present)
     features, weights = fitted.features, fitted.weights
-    told = _told(*(jnp.asarray(one) for one in (logits, features, weights, labels)))
+    told = np.asarray(_told(*map(jnp.asarray, (logits, features, weights, labels))))
+    untold = np.where(journal.present[..., None], updates - told, 0)
+    contraction = kernel.contraction(before[:-1], untold, journal.present)
     messages = with_earlier(before[:-1] + updates, journal)
     mixed = np.einsum("tir,trx->tix", journal.mixing, messages, optimize=True)
     square = np.einsum("tir,tr->ti", journal.mixing, (messages**2).sum(axis=-1))
     numbers = {
         "start": start,
         "before": before[:-1],
-        "untold": np.where(journal.present[..., None], updates - np.asarray(told), 0),
+        "untold": untold + np.where(journal.present[..., None], contraction * before[:-1], 0),
         "residual": before[1:] - mixed,
         "spread": square - (mixed**2).sum(axis=-1),
         "features": features,
         "weights": weights,
+        "contraction": np.float32(contraction),
         "steps": steps,
         "precision": kernel.precision(before[:-1], journal.present, steps),
         "mixing": journal.mixing,
@@ -171,7 +175,7 @@ def _told(
     weights: Float[Array, "n D"],
     labels: Int[Array, " D"],
 ) -> Float[Array, "*R n Q"]:
-    """G_j of logits."""
+    """G_j of logits, but for kappa."""
     left = jax.nn.one_hot(labels, logits.shape[-1]) - jax.nn.softmax(logits)
     with jax.default_matmul_precision("highest"):
         pulled = jnp.einsum("df,...jdc->...jfc", features, weights[..., None] * left)
@@ -238,6 +242,7 @@ def replay(run: ReplayedRun, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"
         logits = (run.start + said).reshape(n, n_coalitions, len(run.labels), -1)
         update = _told(logits.swapaxes(0, 1), run.features, run.weights, run.labels).swapaxes(0, 1)
         update += run.untold[t][:, None] + jnp.einsum("jcs,sjx->jcx", near, run.untold)
+        update -= run.contraction * said
         trains = inside.T & run.present[t][:, None]
         newest = jnp.concatenate([(said + jnp.where(trains[..., None], update, 0))[None], earlier])
         messages = newest.reshape(-1, n_coalitions, size)

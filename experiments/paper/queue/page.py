@@ -96,7 +96,7 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
             yield "\n".join(found)
     yield "## Not run"
     yield (
-        f"{_whole(units)} The table has what is left of that. Times are counted FLOP over the "
+        f"{_whole(units)} The table lists what is left of that. Times are counted FLOP over the "
         f"rates of {TWO_CORES.device} and {H200.device}, without loading and compiling."
     )
     yield markdown(_not_run(frame, units))

@@ -6,12 +6,15 @@ tangent kernel of Jacot et al. 2018). A client's training examples are private. 
 examples stand for them, each class as often as the client's updates ask for, so that a round of
 training changes the logits L of client j's model by about
 
-    G_j(L) = Phi Phi' diag(w_j) (Y - softmax(L))
+    G_j(L) = Phi Phi' diag(w_j) (Y - softmax(L)) - kappa (L - F^0)
 
-with Y the one-hot labels [D, C], w_j >= 0 a weight of each example that depends on its class alone,
+with F^0 the logits of the model from which all begin, Y the one-hot labels [D, C], w_j >= 0 a weight of each example that depends on its class alone,
 and Phi [D, N_FEATURES]. Both are fitted to the updates U_j^t of the run. Phi lies in the span of
 the longest principal directions of the updates; its metric, by ridge regression, and the weights,
-by non-negative least squares, are fitted in turns.
+by non-negative least squares, are fitted in turns. The whole is multiplied by the share of the
+updates that it tells. kappa is the share of a difference between two models' logits that a round of
+training takes away besides, as after memorising noise: by least squares from the differences
+between successive rounds.
 
 What G_j leaves of the updates, E_j^s = U_j^s - G_j(F_j^s), is interpolated between the rounds s in
 which j trains, by kriging with covariance k(L, F) = 1 / (1 + |L - F|^2 / (LENGTH h_j)). h_j is the
@@ -67,7 +70,7 @@ class Kernel:
 def fitted(
     logits: np.ndarray, updates: np.ndarray, present: np.ndarray, labels: np.ndarray
 ) -> Kernel:
-    """The kernel that best tells a run's updates.
+    """The kernel that best tells a run's updates, times the share of them that it tells.
 
     Args:
         logits: of the models from which clients train [T, n, D, C].
@@ -95,7 +98,10 @@ def fitted(
         weights = np.stack([_weights(metric, *one) for one in zip(pulls, answers, strict=True)])
         mean = weights.mean() or 1.0
         weights, metric = weights / mean, metric * mean
-    lengths, axes = np.linalg.eigh(metric)
+    left = answers - np.einsum("ef,jg,jgtfc->jtec", metric, weights, pulls, optimize=True)
+    outside = (updates**2).sum() - (answers**2).sum()  # of the basis
+    share = 1 - ((left**2).sum() + outside) / (updates**2).sum()
+    lengths, axes = np.linalg.eigh(metric * max(share, 0))
     return Kernel(basis @ axes * np.sqrt(lengths.clip(0)), weights[:, some])
 
 
@@ -104,6 +110,21 @@ def softmax(logits: np.ndarray, axis: int = -1) -> np.ndarray:
     p = np.exp(logits - logits.max(axis=axis, keepdims=True))
     p /= p.sum(axis=axis, keepdims=True)
     return np.asarray(p)
+
+
+def contraction(logits: np.ndarray, untold: np.ndarray, present: np.ndarray) -> float:
+    """kappa, the share of a difference between logits that a round of training takes away.
+
+    Args:
+        logits: of the models from which clients train [T, n, Q].
+        untold: what the kernel leaves of their updates [T, n, Q].
+        present: who trains in a round, bool [T, n].
+    """
+    product = square = 0.0
+    for j, trains in enumerate(present.T):
+        moved, less = np.diff(logits[trains, j], axis=0), -np.diff(untold[trains, j], axis=0)
+        product, square = product + float((moved * less).sum()), square + float((moved**2).sum())
+    return min(max(product / square, 0.0), 1.0) if square > 0 else 0.0
 
 
 def squared_steps(logits: np.ndarray, present: np.ndarray) -> np.ndarray:

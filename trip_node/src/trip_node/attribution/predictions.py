@@ -95,6 +95,7 @@ class _Run:
     features: np.ndarray  # Phi of kernel.py [D, F]
     pulls: np.ndarray  # w_j Y of kernel.py [n, C, D]
     weights: np.ndarray  # w_j of kernel.py [n, D]
+    contraction: float  # kappa of kernel.py
     steps: np.ndarray  # h_j of kernel.py [n]
     precision: np.ndarray  # of E_j [n, T, T], see kernel.py
     mixing: np.ndarray  # [T, n, n]
@@ -179,17 +180,22 @@ def _run_of(recorded: Recorded, labels: np.ndarray) -> _Run:
     for t, some in enumerate(before):
         told[t] = _told(some + start, features, weights, pulls)
     untold = np.where(present[..., None], updates - told, 0)
+    contraction = kernel.contraction(before, untold, present)
+    untold += np.where(present[..., None], np.float32(contraction) * before, 0)
     mixing, messages = recorded.mixing.astype(np.float32), before + updates
     mixed = mixing @ messages
     spread = np.einsum("tik,tk->ti", mixing, _squares(messages)) - _squares(mixed)
-    of_kernel = features, pulls, weights, steps.astype(np.float32), precision
-    return _Run(*(start, before, untold, following - mixed, spread), *of_kernel, mixing, present)
+    return _Run(
+        *(start, before, untold, following - mixed, spread, features, pulls, weights),
+        contraction,
+        *(steps.astype(np.float32), precision, mixing, present),
+    )
 
 
 def _told(
     logits: np.ndarray, features: np.ndarray, weights: np.ndarray, pulls: np.ndarray
 ) -> np.ndarray:
-    """G_j of logits [K, Q].
+    """G_j of logits [K, Q], but for kappa.
 
     Args:
         features: Phi [D, F].
@@ -238,7 +244,7 @@ def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
         update = (near @ untold)[member]
         j, logits = member[0], said[member]
         update += _told(logits + run.start, run.features, run.weights[j], run.pulls[j])
-        said[member] = logits + update
+        said[member] = (1 - run.contraction) * logits + update
         np.matmul(mixing, said.reshape(n, -1), out=mixed.reshape(n, -1))
         spread = mixing @ _squares(said) - _squares(mixed)
         for i in np.flatnonzero(run.present[t]):
