@@ -13,13 +13,6 @@ Records = list[tuple[Vector, Vector]]
 """By client, the logits of its model after training and of its next model."""
 
 
-def mixture(weights: Mapping[int, float], said: Sequence[Vector]) -> tuple[Vector, float]:
-    """Mixed logits, and the spread of the mixed around them."""
-    mixed = np.sum([share * said[k] for k, share in weights.items()], axis=0)
-    spread = sum(share * np.sum((said[k] - mixed) ** 2) for k, share in weights.items())
-    return mixed, float(spread)
-
-
 def claimed(
     kind: str,
     true: Records,
@@ -28,11 +21,9 @@ def claimed(
     right: Vector,
     *,
     size: float,
-    tolerance: float,
     victim: int,
 ) -> Records:
     """What all clients say of their models."""
-    trained = [one for one, _ in true]
     told = list(true)
     for j in liars:
         own, following = true[j]
@@ -42,14 +33,6 @@ def claimed(
             following = following - size * right
         if kind == "sabotage":
             following = following - mixing[j].get(victim, 0.0) * size * right
-        if kind == "evasive":
-            mixed, spread = mixture(mixing[j], trained)
-            tried = np.linspace(0, size, 3001)
-            passes = [
-                np.linalg.norm(following - x * right - mixed) <= tolerance * np.sqrt(spread)
-                for x in tried
-            ]
-            following = following - max(tried[passes], default=0.0) * right
         told[j] = own, following
     return told
 
@@ -88,19 +71,16 @@ def taken(claim: Vector, testimonies: Sequence[Vector]) -> Vector | None:
 
 def confirmed(
     start: Vector,
-    rounds: Sequence[tuple[Sequence[Vector | None], Sequence[Vector]]],
+    rounds: Sequence[Sequence[Vector | None]],
     mixing: Sequence[Sequence[Mapping[int, float]]],
-    tolerance: float,
 ) -> list[Records]:
-    """What counts of all models: of next ones what is near enough to the mixture of the taken."""
+    """What counts of all models: of those after training what was taken, of next ones mixtures."""
     found: list[Records] = []
-    for (after, following), weights in zip(rounds, mixing, strict=True):
+    for after, weights in zip(rounds, mixing, strict=True):
         before = [one for _, one in found[-1]] if found else [start] * len(after)
         trained = [was if one is None else one for one, was in zip(after, before, strict=True)]
-        counted = []
-        for j, own in enumerate(following):
-            mixed, spread = mixture(weights[j], trained)
-            near = tolerance * np.sqrt(spread) + np.linalg.norm(mixed) / 1024
-            counted.append((trained[j], own if np.linalg.norm(own - mixed) <= near else mixed))
-        found.append(counted)
+        mixed = [
+            np.sum([share * trained[k] for k, share in row.items()], axis=0) for row in weights
+        ]
+        found.append(list(zip(trained, mixed, strict=True)))
     return found

@@ -61,7 +61,7 @@ def test_claims_and_what_receivers_leave_of_them_are_those_of_the_oracle(
     data, true = federation.data, drawn(federation)
     labels = np.asarray(data.test_labels)
     right = ((labels[:, None] == np.arange(3)) - 1 / 3).ravel()
-    lie, check = FalsePredictions(kind, SIZE, VICTIM, collude), ByReceivers(0.3)
+    lie, check = FalsePredictions(kind, SIZE, VICTIM, collude), ByReceivers()
     records: judge.Records = [
         (np.asarray(a, float), np.asarray(b, float))
         for a, b in zip(true.trained, true.following, strict=True)
@@ -70,8 +70,8 @@ def test_claims_and_what_receivers_leave_of_them_are_those_of_the_oracle(
     changed = 0
     for t in range(2):
         here, weights = federation.schedule.at(jnp.int32(t)), weights_at(federation, t)
-        found = lie.say(true, here, federation.learner, check.tolerance)
-        told = judge.claimed(kind, records, weights, LIARS, right, tolerance=0.3, **lied)
+        found = lie.say(true, here, federation.learner)
+        told = judge.claimed(kind, records, weights, LIARS, right, **lied)
         np.testing.assert_allclose(found.trained, [one for one, _ in told], atol=1e-5)
         np.testing.assert_allclose(found.following, [one for _, one in told], atol=2e-3)
         changed += sum(told[j] is not records[j] for j in range(6))
@@ -91,30 +91,23 @@ def test_claims_and_what_receivers_leave_of_them_are_those_of_the_oracle(
 
 
 def test_what_counts_in_the_end_is_as_by_the_oracle(federation: Simulation) -> None:
-    """Of unreceived models what was before; of next ones what is near enough to the mixture."""
+    """Of unreceived models what was before; of next ones the mixture."""
     rng, size = np.random.default_rng(1), 12
     start, mixing = rng.normal(size=size), [weights_at(federation, t) for t in range(2)]
     dense = np.array([[[row.get(k, 0.0) for k in range(6)] for row in one] for one in mixing])
     trained = rng.normal(size=(2, 6, size))
     trained[:, 3] = np.nan
-    true = np.where(np.isnan(trained), start, trained)
-    noise = rng.normal(size=true.shape) * np.geomspace(0.01, 3, 6)[:, None]
-    following = np.einsum("tik,tkq->tiq", dense, true) + noise
+    following = rng.normal(size=trained.shape)
     journal = Journal(
         *(np.zeros(1), np.concatenate([trained, following], axis=-1), dense),
         *(np.zeros((2, 6, 6, 3)), np.ones(6, int), np.ones((2, 6), bool)),
     )
-    found = confirmed(journal, start, 0.7)
-    rounds = [
-        ([None if np.isnan(row).all() else row for row in after], list(next_ones))
-        for after, next_ones in zip(trained, following, strict=True)
-    ]
-    expected = judge.confirmed(start, rounds, mixing, 0.7)
+    found = confirmed(journal, start)
+    rounds = [[None if np.isnan(row).all() else row for row in after] for after in trained]
+    expected = judge.confirmed(start, rounds, mixing)
     np.testing.assert_allclose(
         found, [[np.concatenate(one) for one in of] for of in expected], 1e-4
     )
-    replaced = (abs(found[..., size:] - following) > 1e-3).any(axis=-1)
-    assert replaced.any() and not replaced.all()
 
 
 @pytest.mark.thorough
@@ -122,16 +115,16 @@ def test_a_run_with_liars_is_told_from_what_counts() -> None:
     """Models are as without lies; what a majority of honest receivers sees is the truth."""
     honest = tiny(CHANGING, contribution=TOLD)
     plain, lie = honest.run(), Adversary("d3", clients=(1,), claim="praise")
-    checked = honest.with_liars(lie, Defence(receivers=True, tolerance=0.5))
+    checked = honest.with_liars(lie, Defence(receivers=True))
     result = checked.run()
     np.testing.assert_array_equal(result.models, plain.models)
     np.testing.assert_array_equal(result.records.kept, plain.records.kept)
     journal = Journal.of(result.records, checked.topology, checked.learner)
-    taken = confirmed(journal, first_logits(journal, checked.learner), 0.5)
+    taken = confirmed(journal, first_logits(journal, checked.learner))
     expected = by_predictions(replace(journal, updates=taken), checked.learner).phi[..., LOSS]
     np.testing.assert_array_equal(result.phi, expected.astype(np.float32))
     told, unsent = [], jnp.zeros(6, bool)
-    by: Any = replace(checked.rules.contribute, check=TakeAll(0))
+    by: Any = replace(checked.rules.contribute, check=TakeAll())
     for t, said in enumerate(np.asarray(plain.records.kept)):
         trained, following = jnp.split(jnp.asarray(said), 2, axis=1)
         here = checked.schedule.at(jnp.int32(t))

@@ -140,10 +140,10 @@ def scores(told: RecordedRun) -> dict[str, float]:
     return dict(zip(told.names, phi.mean(axis=0).tolist(), strict=True))
 
 
-def alike(one: RecordedRun, other: RecordedRun) -> None:
-    """The same run, bit for bit."""
+def alike(one: RecordedRun, other: RecordedRun, within: float = 0) -> None:
+    """The same run, bit for bit or but for so much of a logit."""
     for name, array in vars(one.recorded).items():
-        np.testing.assert_array_equal(array, getattr(other.recorded, name), name)
+        np.testing.assert_allclose(array, getattr(other.recorded, name), 0, within, err_msg=name)
 
 
 @pytest.mark.parametrize("encoding", ["float16", "int8"])
@@ -152,25 +152,25 @@ def alike(one: RecordedRun, other: RecordedRun) -> None:
 )
 def test_the_check_changes_nothing_where_nobody_lies(away: Any, encoding: str) -> None:
     records = play(away=away, encoding=encoding)
-    found, ignored = run(records), run(records, tolerance=None)
+    found, ignored = run(records), run(records, check=False)
     assert ignored.checked is None and found.checked is not None
-    assert not found.checked.objections and not found.checked.bounded and not found.disputed
+    assert not found.checked.objections and not found.disputed
     assert found.rounds == [1, 2, 3] and found.checked.open_rounds == []
-    alike(found, ignored)
+    rounding = 0.1 if encoding == "int8" else 0.01
+    alike(found, ignored, rounding)
     told = [without(one) for one in records if not one.closes]
     assert run(told).checked is None
-    alike(found, run(told))
+    alike(ignored, run(told))
 
 
-def test_the_check_changes_nothing_where_mixtures_of_models_mix_no_logits() -> None:
+def test_checked_next_models_are_mixtures_even_where_mixtures_of_models_mix_no_logits() -> None:
     records = play(predict=bent)
-    found, ignored = run(records), run(records, tolerance=None)
+    found, ignored = run(records), run(records, check=False)
     assert found.checked == Checked()
-    alike(found, ignored)
     told = found.recorded
     mixed = np.einsum("tik,tkdc->tidc", told.mixing, told.trained)
-    assert abs(told.following - mixed).max() > 0.05
-    assert run(records, tolerance=0.001).checked != Checked()
+    np.testing.assert_allclose(told.following, mixed, atol=1e-5)
+    assert abs(ignored.recorded.following - mixed).max() > 0.05
 
 
 def test_who_praises_itself_gains_nothing() -> None:
@@ -178,7 +178,7 @@ def test_who_praises_itself_gains_nothing() -> None:
     honest = scores(run(play()))
     for t in (1, 2):
         lying = play({(t, "bob"): PRAISE})
-        undefended, found = scores(run(lying, tolerance=None)), run(lying)
+        undefended, found = scores(run(lying, check=False)), run(lying)
         assert undefended["bob"] > 1.25 * honest["bob"]
         assert scores(found)["bob"] < 0.9 * honest["bob"]
         assert found.checked is not None and found.checked.refuted == [(t, "bob")]
@@ -189,15 +189,11 @@ def test_who_praises_itself_gains_nothing() -> None:
         np.testing.assert_array_equal(told.trained[t - 1, i], before)
 
 
-def test_a_next_model_is_told_as_the_mixture_at_least() -> None:
+def test_what_a_client_claims_of_its_next_model_does_not_count() -> None:
     """Who tells less of its next model seems to learn more in the next round."""
     honest, lying = scores(run(play())), play({(1, "bob"): MODEST})
-    assert scores(run(lying, tolerance=None))["bob"] > honest["bob"] + 0.1
-    defended = run(lying)
-    assert defended.checked is not None and defended.checked.bounded == [(1, "bob")]
-    assert abs(scores(defended)["bob"] - honest["bob"]) < 0.02
-    far = run(lying, tolerance=1e6)
-    alike(far, run(lying, tolerance=None))
+    assert scores(run(lying, check=False))["bob"] > honest["bob"] + 0.1
+    alike(run(lying), run(play()))
 
 
 @pytest.mark.parametrize(("accusers", "stands"), [(["ann"], True), (["ann", "dan"], False)])
@@ -209,9 +205,9 @@ def test_a_minority_of_receivers_can_not_refute_and_a_majority_can(
     assert found.checked is not None
     assert found.checked.refuted == ([] if stands else [(2, "cleo")])
     if stands:
-        alike(found, run(records, tolerance=None))
+        alike(found, run(records, check=False), 0.01)
     else:
-        assert scores(found)["cleo"] < scores(run(records, tolerance=None))["cleo"]
+        assert scores(found)["cleo"] < scores(run(records, check=False))["cleo"]
 
 
 def test_silent_receivers_object_to_nothing() -> None:

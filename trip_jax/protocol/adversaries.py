@@ -160,9 +160,9 @@ class FalsePredictions(Honest):
     victim: int
     collude: bool
 
-    def say(self, true: Said, this_round: Round, learner: Learner, tolerance: float) -> Said:
+    def say(self, true: Said, this_round: Round, learner: Learner) -> Said:
         labels, lying = learner.data.test_labels, this_round.lying
-        options = self.logits, tolerance, self.victim
+        options = self.logits, self.victim
         known = claims.known(this_round, labels, true.trained.shape[1] // len(labels), *options)
         claimed = claims.of_liars(CLAIMS[self.claim](true, known), true, lying)
         return claims.confirmed(claimed, lying) if self.collude else claimed

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from flax import struct
 from jax import Array
 
-from trip_jax.protocol.aggregation import matmul
 from trip_jax.protocol.round import Round
 from trip_jax.settings import Kinds
 
@@ -39,7 +38,6 @@ class Known:
     lying: Array  # [n] bool
     victim: int  # whom they sabotage
     size: float  # how many logits they add or take away
-    tolerance: float  # the tolerance of the check by receivers
 
 
 Claim = Callable[[Said, Known], Said]
@@ -48,15 +46,13 @@ Claim = Callable[[Said, Known], Said]
 CLAIMS: Kinds[Claim] = Kinds("adversary.claim")
 
 
-def known(
-    here: Round, labels: Array, n_classes: int, size: float, tolerance: float, victim: int
-) -> Known:
+def known(here: Round, labels: Array, n_classes: int, size: float, victim: int) -> Known:
     """What liars know in a round, as the arrays that claims take."""
     nearby = here.neighbourhoods
     n, right = here.n_clients, labels[:, None] == jnp.arange(n_classes)
     mixing = jnp.zeros((n, n)).at[here.numbers[:, None], nearby.members].add(nearby.shares)
     centred = (right - 1 / n_classes).ravel()
-    return Known(centred, mixing, here.lying, victim, size, tolerance)
+    return Known(centred, mixing, here.lying, victim, size)
 
 
 @CLAIMS("praise", reads=("logits", "collude"))
@@ -71,20 +67,6 @@ def modest(true: Said, known: Known) -> Said:
     return _with(true, following=true.following - known.size * known.right)
 
 
-@CLAIMS("evasive", reads=("logits", "defence.tolerance"))
-def evasive(true: Said, known: Known) -> Said:
-    """Claims like `modest`, by as much as the check by receivers lets pass."""
-    mixed, spread = mixture(true.trained, known.mixing)
-    apart = true.following - mixed
-    bound = known.tolerance**2 * spread
-    # the larger root of |apart - x right|^2 = bound
-    along, square = apart @ known.right, known.right @ known.right
-    root = along**2 - square * ((apart**2).sum(axis=1) - bound)
-    most = (along + jnp.sqrt(root.clip(0))) / square
-    size = jnp.where(root > 0, most.clip(0, known.size), 0)
-    return _with(true, following=true.following - size[:, None] * known.right)
-
-
 @CLAIMS("sabotage", reads=("logits", "victim"))
 def sabotage(true: Said, known: Known) -> Said:
     """Lowers the true classes' logits of a victim's model and of mixtures with it."""
@@ -95,13 +77,6 @@ def sabotage(true: Said, known: Known) -> Said:
         following=true.following - share * harm,
         received=true.received.at[known.victim].add(-harm),
     )
-
-
-def mixture(trained: Array, mixing: Array) -> tuple[Array, Array]:
-    """Mixtures of logits [n, Q], and the variance of the mixed logits around each [n]."""
-    mixed = matmul(mixing, trained)
-    square = matmul(mixing, (trained**2).sum(axis=1))
-    return mixed, (square - (mixed**2).sum(axis=1)).clip(0)
 
 
 def confirmed(claimed: Said, lying: Array) -> Said:

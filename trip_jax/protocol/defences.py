@@ -102,14 +102,11 @@ class Defence(Brief):
     distance: float | None = read_by_kind(None)
     thresholding: str = read_by_kind("soft")
     # what models say is taken from those who received them
-    receivers: bool = switch(reads=("tolerance",))
-    # of a next model's logits to the mixture of those received, in spreads of the mixed
-    tolerance: float = read_by_kind(0.2)
+    receivers: bool = False
 
     def __post_init__(self) -> None:
         check_types("defence", self)
         at_least("defence.v_threshold", self.v_threshold, 0)
-        at_least("defence.tolerance", self.tolerance, 0)
         check_c2(self)
 
     def calibrated(
@@ -152,7 +149,7 @@ class Defence(Brief):
 
     def check(self) -> Check:
         """The rule by which predictions are checked: by receivers, or not."""
-        return ByReceivers(self.tolerance) if self.receivers else TakeAll(self.tolerance)
+        return ByReceivers() if self.receivers else TakeAll()
 
     def audit(self) -> Audit:
         """The rule by which the coordinator corrects reports: C2 or none.

@@ -49,10 +49,6 @@ class Lie:
         """What clients report who found the contributions `lcv`."""
         return lcv
 
-    def say(self, true: Said, this_round: Round, learner: Learner, tolerance: float) -> Said:
-        """What clients say that models say of the test set, if `true` is what they do.
-
-        Args:
-            tolerance: of the check by receivers, as `Defence.tolerance`.
-        """
+    def say(self, true: Said, this_round: Round, learner: Learner) -> Said:
+        """What clients say that models say of the test set, if `true` is what they do."""
         return true

@@ -37,13 +37,12 @@ class Check(ABC):
     """A check of clients' claims, which gives the predictions that the coordinator uses; hashable.
 
     Attributes:
-        tolerance: of next models, see attribution/confirmed.py; liars know it, too.
-        bounds: whether what clients say of next models is held to it.
+        of_next: whether mixtures stand in place of what clients say of next models, see
+            attribution/confirmed.py.
         costs: what it costs a client in a round.
     """
 
-    tolerance: float
-    bounds: ClassVar[bool]
+    of_next: ClassVar[bool]
     costs: ClassVar[Costs]
 
     @abstractmethod
@@ -63,8 +62,7 @@ class Check(ABC):
 class TakeAll(Check):
     """The check of a federation without one: claims are taken as they are."""
 
-    tolerance: float
-    bounds = False
+    of_next = False
     costs = Costs(evaluations=0)
 
     def __call__(self, claimed: Said, trained: Array, here: Round, unsent: Array) -> Array:
@@ -76,14 +74,9 @@ class ByReceivers(Check):
     """A claim stands unless more than half of those who received the model agree on another.
 
     Costs are those of a receiver; a record of 2 Q bytes more for each claim that does not stand.
-
-    Attributes:
-        tolerance: how far a next model's logits may be from the mixture of what was received, in
-            units of the spread of the mixed.
     """
 
-    tolerance: float
-    bounds = True
+    of_next = True
     costs = Costs(
         evaluations=Amount("m - 1", lambda sizes: sizes.m - 1),
         n_bytes=Amount(f"{4 * NUMBERS} (m - 1)", lambda sizes: 4 * NUMBERS * (sizes.m - 1)),

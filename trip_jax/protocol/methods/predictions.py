@@ -45,7 +45,7 @@ class Predictions(Replay):
     """
 
     lie: Lie = Honest()
-    check: Check = TakeAll(0)
+    check: Check = TakeAll()
 
     costs = Costs(evaluations=2, n_bytes=PREDICTIONS)
     sees = Sees.PREDICTIONS
@@ -86,13 +86,12 @@ class Predictions(Replay):
             said = noisy.record(said, here.keys_beside(NOISING))
             trained, following = jnp.split(said, 2, axis=1)
         true = Said(trained, following, trained)
-        claimed = self.lie.say(true, here, learner, self.check.tolerance)
+        claimed = self.lie.say(true, here, learner)
         return reported(self.check(claimed, trained, here, unsent), claimed.following)
 
     def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
-        if self.check.bounds:
-            start = first_logits(journal, learner)
-            taken = confirmed(journal, start, self.check.tolerance)
+        if self.check.of_next:
+            taken = confirmed(journal, first_logits(journal, learner))
             journal = replace(journal, updates=taken)
         return by_predictions(journal, learner, **options)
 

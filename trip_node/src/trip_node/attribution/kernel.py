@@ -8,10 +8,11 @@ training changes the logits L of client j's model by about
 
     G_j(L) = Phi Phi' diag(w_j) (Y - softmax(L)) - kappa (L - F^0)
 
-with F^0 the logits of the model from which all begin, Y the one-hot labels [D, C], w_j >= 0 a weight of each example that depends on its class alone,
-and Phi [D, N_FEATURES]. Both are fitted to the updates U_j^t of the run. Phi lies in the span of
-the longest principal directions of the updates; its metric, by ridge regression, and the weights,
-by non-negative least squares, are fitted in turns. The whole is multiplied by the share of the
+with F^0 the logits of the model from which all begin, Y the one-hot labels [D, C], w_j >= 0 a
+weight of each example that depends on its class alone, and Phi [D, N_FEATURES]. Both are fitted to
+the updates U_j^t of the run. Phi lies in the span of the longest principal directions of the
+updates; its metric, by ridge regression, and the weights, by non-negative least squares, are fitted
+in turns. The whole is multiplied by the share of the
 updates that it tells. kappa is the share of a difference between two models' logits that a round of
 training takes away besides, as after memorising noise: by least squares from the differences
 between successive rounds.

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from trip_node.attribution.confirmed import TOLERANCE
 from trip_node.attribution.predictions import Attribution, by_predictions
 from trip_node.attribution.utilities import UTILITIES, Utility, utility_of
 from trip_node.cli.receivers import plain, what_receivers_said
@@ -27,12 +26,12 @@ from trip_node.deployment.result_tables import (
 from trip_node.deployment.scores import MOST, percent, shares
 from trip_node.node.admission import Federation
 from trip_node.node.predictions import MOST_EXAMPLES
-from trip_node.settings import at_least, count, require
+from trip_node.settings import count, require
 from trip_node.settings.declared import path_of
 from trip_node.settings.errors import InvalidSetting
 from trip_node.settings.plurals import counted
 
-OPTIONS = ("labels", "utility", "budget", "receivers", "tolerance")
+OPTIONS = ("labels", "utility", "budget", "receivers")
 SERVED = True
 """The value of --predictions without a folder: the service takes records."""
 
@@ -60,9 +59,6 @@ def of_predictions(parser: ArgumentParser) -> None:
     heard = "hold claims against what receivers of models testify, where records have it (default)"
     heard += ", or ignore it"
     group.add_argument("--receivers", choices=("check", "ignore"), help=heard)
-    far = "how far a next model may be from the mixture, in units of the spread of the mixed "
-    far += f"(default {TOLERANCE})"
-    group.add_argument("--tolerance", type=float, metavar="X", help=far)
 
 
 def refuse_without_folder(args: Namespace) -> None:
@@ -96,8 +92,8 @@ def replay_of(args: Namespace) -> ReplaySettings | None:
     require(not args.c2, "--c2 replaces reports, and the service takes records: remove it.")
     require(args.labels is not None, "--listen with --predictions needs --labels FILE.")
     utility = args.utility or UTILITY
-    how, unit, tolerance = _how(args), UNITS.get(utility, utility), _tolerance(args)
-    return ReplaySettings(read_labels(args.labels), *how, unit, tolerance)
+    how, unit = _how(args), UNITS.get(utility, utility)
+    return ReplaySettings(read_labels(args.labels), *how, unit, _checks(args))
 
 
 def _how(args: Namespace) -> tuple[Utility, int]:
@@ -108,15 +104,9 @@ def _how(args: Namespace) -> tuple[Utility, int]:
     return utility, budget
 
 
-def _tolerance(args: Namespace) -> float | None:
-    """The tolerance of the check by receivers; None: testimonies are ignored."""
-    ignored = args.receivers == "ignore"
-    require(
-        not ignored or args.tolerance is None,
-        "--tolerance is of the check by receivers: remove it, or --receivers ignore.",
-    )
-    at_least("--tolerance", args.tolerance, 0)
-    return None if ignored else TOLERANCE if args.tolerance is None else args.tolerance
+def _checks(args: Namespace) -> bool:
+    """Whether claims are held against testimonies."""
+    return args.receivers != "ignore"
 
 
 def from_predictions(args: Namespace) -> str:
@@ -145,13 +135,13 @@ def from_predictions(args: Namespace) -> str:
         args.labels is not None and args.out is not None,
         "--predictions needs --labels FILE and --out DIR.",
     )
-    (utility, budget), tolerance = _how(args), _tolerance(args)
+    utility, budget = _how(args)
     out = path_of("--out", args.out)
     refuse_other_files(out)
     federation = None if args.keys is None else Federation.read(args.keys)
     labels = read_labels(args.labels)
     run = read_predictions(
-        args.predictions, federation=federation, missing=args.missing, tolerance=tolerance
+        args.predictions, federation=federation, missing=args.missing, check=_checks(args)
     )
     require(
         len(labels) == run.test_set,

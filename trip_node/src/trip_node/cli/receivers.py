@@ -25,9 +25,6 @@ def what_receivers_said(run: RecordedRun) -> Iterator[str]:
             "counted as untrained, as more than half of those who received the model testify "
             f"otherwise: {_some(names)}\n"
         )
-    if found.bounded:
-        names = [_place(*place) for place in found.bounded]
-        yield f"next models counted as the mixture, from which they are too far: {_some(names)}\n"
     if found.unconfirmed:
         names = [_place(*place) for place in found.unconfirmed]
         yield f"taken at their word, as nobody testifies on their models: {_some(names)}\n"

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from trip_node.attribution.confirmed import TOLERANCE
 from trip_node.attribution.predictions import by_predictions, planned_bytes
 from trip_node.attribution.utilities import Utility
 from trip_node.deployment.attributors import OfRound
@@ -41,14 +40,14 @@ class ReplaySettings:
         utility: the utility by which predictions are judged.
         budget: coalitions that are replayed.
         unit: the unit of the utility, for the page.
-        tolerance: of the check by receivers, as of `read_predictions`.
+        check: whether claims are held against testimonies.
     """
 
     labels: np.ndarray
     utility: Utility
     budget: int
     unit: str = "the unit of the utility"
-    tolerance: float | None = TOLERANCE
+    check: bool = True
 
 
 class Stopped(Exception):
@@ -110,7 +109,7 @@ class FromPredictions:
             self._files,
             clients=self._federation.clients,
             missing="zero",
-            tolerance=self._replay.tolerance,
+            check=self._replay.check,
         )
         labels = self._replay.labels[run.places]
         self._replayed, self._of_rounds = 0, closed

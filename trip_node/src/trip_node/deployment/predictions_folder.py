@@ -9,7 +9,6 @@ import os
 import stat
 from pathlib import Path
 
-from trip_node.attribution.confirmed import TOLERANCE
 from trip_node.deployment.recorded import FEWER, Files, RecordedRun, run_of_records
 from trip_node.node.admission import Federation, Refused
 from trip_node.node.predictions import MOST_BYTES, MOST_HEADER, Predictions, separated
@@ -27,7 +26,7 @@ def read_predictions(
     *,
     federation: Federation | None = None,
     missing: str = "refuse",
-    tolerance: float | None = TOLERANCE,
+    check: bool = True,
 ) -> RecordedRun:
     """The run that the records in a folder tell of.
 
@@ -37,9 +36,8 @@ def read_predictions(
         missing: "refuse" a round that lacks a client's record, or take such a client, by "zero",
             to have kept its model. What others mixed of it is then its model of before. A client
             whose record of a round is a closing record lacks one.
-        tolerance: how far a next model's logits may be from the mixture of what was received, in
-            units of the spread of the mixed, where records hold testimonies; None: testimonies are
-            ignored, and all claims stand.
+        check: whether claims are held against testimonies, where records have any; else all claims
+            stand.
 
     Raises:
         InvalidSetting: a file is no record, or records contradict one another or lack one.
@@ -63,7 +61,7 @@ def read_predictions(
         first = next((one for one in files.values() if not one[1].closes), (str(path), record))
         _require_alike(*first, path, record)
     clients = () if federation is None else federation.clients
-    return run_of_records(files, clients=clients, missing=missing, tolerance=tolerance)
+    return run_of_records(files, clients=clients, missing=missing, check=check)
 
 
 def _read(path: Path, federation: Federation | None) -> Predictions:

@@ -41,14 +41,11 @@ class Checked:
         objections: the testimonies against claims that do not stand, by round and client.
         unconfirmed: rounds and clients on whose models nobody testified; their claims stand.
         open_rounds: rounds after which no record follows, so that nobody could testify on them.
-        bounded: rounds and clients whose next model's claim gave way to the mixture, but for
-            those who mixed a model whose claim does not stand, or whose exchange is disputed.
     """
 
     objections: list[Objection] = field(default_factory=list)
     unconfirmed: list[tuple[int, str]] = field(default_factory=list)
     open_rounds: list[int] = field(default_factory=list)
-    bounded: list[tuple[int, str]] = field(default_factory=list)
 
     @property
     def refuted(self) -> list[tuple[int, str]]:

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from trip_node.attribution.confirmed import TOLERANCE, confirmed
+from trip_node.attribution.confirmed import confirmed
 from trip_node.attribution.predictions import Recorded, planned_bytes
-from trip_node.deployment.receivers import Checked, Weights, checked, rounding_of
+from trip_node.deployment.receivers import Checked, Weights, checked
 from trip_node.node.exchanges import Disputed, weights_stated_by_both
 from trip_node.node.predictions import Predictions
 from trip_node.node.weights import shares
@@ -55,14 +55,14 @@ def run_of_records(
     *,
     clients: Collection[str] = (),
     missing: str = "refuse",
-    tolerance: float | None = TOLERANCE,
+    check: bool = True,
 ) -> RecordedRun:
     """The run that records describe, whatever their order.
 
     Args:
         files: at least one, all of the same examples.
         clients: who takes part, beside those that records name.
-        missing, tolerance: the arguments of `read_predictions`.
+        missing, check: the arguments of `read_predictions`.
 
     Raises:
         InvalidSetting: records contradict one another, lack one, or are too many for the memory.
@@ -78,10 +78,9 @@ def run_of_records(
     weights, disputed = _weights(training)
     recorded, about = _recorded(training, names, rounds, weights), (first.test_set, first.places)
     run = RecordedRun(recorded, names, rounds, *about, disputed)
-    if tolerance is not None and any(record.testified for _, record in files.values()):
+    if check and any(record.testified for _, record in files.values()):
         found = checked({place: record for place, (_, record) in files.items()}, weights)
-        rounding = max(rounding_of(record) for _, record in training.values())
-        _confirm(run, found, tolerance, rounding)
+        _confirm(run, found)
         return replace(run, checked=found)
     return run
 
@@ -137,24 +136,17 @@ def _recorded(files: Files, names: list[str], rounds: list[int], weights: Weight
     return Recorded(start, said[0], said[1], mixing, present)
 
 
-def _confirm(run: RecordedRun, found: Checked, tolerance: float, rounding: float) -> None:
-    """Put what stands after the check in place of claims, and note whose next model is too far."""
+def _confirm(run: RecordedRun, found: Checked) -> None:
+    """Put what stands after the check in place of claims."""
     recorded = run.recorded
     place = {client: i for i, client in enumerate(run.names)}
     time = {round: t for t, round in enumerate(run.rounds)}
     shape = (*recorded.present.shape, -1)
     trained, following = recorded.trained.reshape(shape), recorded.following.reshape(shape)
     trained[~recorded.present] = np.nan  # a client that is away keeps what stands of before
-    excused = ~recorded.present
     for round, client in found.refuted:
-        t, j = time[round], place[client]
-        trained[t, j] = np.nan
-        excused[t] |= recorded.mixing[t, :, j] > 0  # they mixed another model than what stands
-    for one in run.disputed:
-        excused[time[one.round], place[one.client]] = True
-    start = recorded.start.ravel()
-    far = confirmed(trained, following, recorded.mixing, start, tolerance, rounding)
-    found.bounded.extend((run.rounds[t], run.names[i]) for t, i in np.argwhere(far & ~excused))
+        trained[time[round], place[client]] = np.nan
+    confirmed(trained, following, recorded.mixing, recorded.start.ravel())
 
 
 def _start(files: Files) -> np.ndarray:
