@@ -171,7 +171,7 @@ def _private(settings: Privacy) -> Any:
 
 
 def _defended(settings: Defence) -> Any:
-    return settings.filter(), settings.audit(), settings.receivers and settings.check()
+    return settings.filter(), settings.audit()
 
 
 def _scheduled(settings: Clocks) -> str:
@@ -215,10 +215,7 @@ WHAT_COMES: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
     ),
     "defence": (
         _defended,
-        {
-            **{"v_threshold": 0.3, "penalty": 0.5, "distance": 0.7, "thresholding": "hard"},
-            "tolerance": 0.3,
-        },
+        {"v_threshold": 0.3, "penalty": 0.5, "distance": 0.7, "thresholding": "hard"},
     ),
     "participation": (
         lambda settings: str(settings.present(9, 5, 0)),
@@ -250,7 +247,7 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
 def every_kind() -> Iterator[tuple[str, str, Any]]:
     for name in WHAT_COMES:
         for chooser, choices in choosers(SECTIONS[name]).items():
-            if chooser in ("kind", "method", "c1", "c2", "receivers"):
+            if chooser in ("kind", "method", "c1", "c2"):
                 yield from ((name, chooser, kind) for kind in choices)
 
 
@@ -274,7 +271,7 @@ def test_what_a_kind_says_that_it_reads_is_true(
     before, tried = come(settings), 0
     for field, value in others.items():
         read = field in choosers(settings)[chooser].reads(kind)
-        if chooser in ("c1", "c2", "receivers") and not readers(settings, field).get(chooser):
+        if chooser in ("c1", "c2") and not readers(settings, field).get(chooser):
             continue  # of the other switch
         try:
             changes = {field: value}
