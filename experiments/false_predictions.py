@@ -7,10 +7,10 @@ A quarter of the clients lies. A federation is trained once for a seed and told 
 by TRIP-Shapley, where liars send untrained models before training (D1), raise their own entries
 (D2) or also each other's, with and without C1 and C2; and by predictions, where liars praise
 themselves (alone, or confirmed by each other), tell less of what they know before training or
-sabotage the first honest client (D3), with and without the
-check by receivers. D1 and D2 do not reach predictions: nobody sends models before training, or
-reports. A gain is the difference of a score to that where nobody lies under the same defence, in
-mean scores of a client by that method. What is kept: as experiments.methods.
+sabotage the first honest client (D3), with and without the check by receivers. D1 and D2 do not
+reach predictions: nobody sends models before training, or reports. A gain is the difference of a
+score to that where nobody lies under the same defence, in mean scores of a client by that method.
+What is kept: as experiments.methods.
 """
 
 from collections.abc import Iterator, Sequence
