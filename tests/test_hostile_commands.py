@@ -153,6 +153,7 @@ def test_a_command_is_a_run_or_a_sentence(
             assert line.startswith("error: "), said
             assert "Traceback" not in outcome.out + outcome.err and len(line) < 1500, said
             ready += line == "error: Ready."
-    assert ready + finished > 3 and finished >= 1
-    if thorough:
+    assert finished >= 1
+    if thorough:  # of few commands none may be without a mistake
+        assert ready > 20
         print(f"{finished} finished, {ready} would have begun")
