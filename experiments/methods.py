@@ -28,13 +28,12 @@ from experiments.harness import report
 from experiments.harness.command_line import run_as_command
 from experiments.paper.attributions import METHODS, NULLS, OF_EXECUTIONS, RIVALS_OF_COST, Attributed
 from experiments.paper.cells import COALITIONS, CORRECTED, CellStudy
-from experiments.paper.drawn_truths import by_sampling
 from experiments.paper.measures import TRIP
 from experiments.paper.method_figures import draw_by_method, draw_yardsticks
 from experiments.paper.paper_values import DISTRIBUTIONS
 from experiments.paper.verdicts import LESS, by_cell, summary
 from experiments.topologies import BEYOND_THE_PAPER
-from trip_jax.judge.yardsticks import yardsticks
+from trip_jax.judge.yardsticks import by_sampling, yardsticks
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.figure_style import MUTED, add_legend
 

@@ -30,12 +30,11 @@ from experiments.harness.statistics import pearson, spearman
 from experiments.methods import CELL, GRAPHS
 from experiments.paper.attributions import METHODS, NULLS, Attributed
 from experiments.paper.cells import COALITIONS, Cell, CellStudy
-from experiments.paper.drawn_truths import by_sampling
 from experiments.paper.method_figures import draw_by_method
 from experiments.paper.paper_values import DISTRIBUTIONS
 from experiments.paper.verdicts import HEADINGS, LESS, summary
 from experiments.topologies import BEYOND_THE_PAPER
-from trip_jax.judge.yardsticks import yardsticks
+from trip_jax.judge.yardsticks import by_sampling, yardsticks
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.runs.figure_style import MUTED, add_legend
 from trip_jax.simulation import Simulation

@@ -8,10 +8,10 @@ import pytest
 
 from experiments.paper.attributions import METHODS
 from experiments.paper.cells import Cell
-from experiments.paper.drawn_truths import by_sampling
 from experiments.paper.measures import yardsticks
 from experiments.stability import ERROR, TRUTH, StabilityStudy, compared, phi_of, stability
 from tests.conftest import Once
+from trip_jax.judge.yardsticks import by_sampling
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.truth.metrics import cosine_distance
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from experiments.paper.attributions import BEST, NULLS, Attributed
 from experiments.paper.cells import Cell
@@ -43,14 +42,3 @@ def rows_over_draws(cell: Cell, utilities: Sequence[str]) -> Iterator[dict[str, 
                 "spread": distances[1:].std(),
                 "nearer": (distances < others)[1:].mean(),
             }
-
-
-def by_sampling(values: Float[np.ndarray, "*B n"], error: Float[np.ndarray, "*B n"]) -> float:
-    """The mean cosine distance that two samples of the same truth would have from each other.
-
-    To first order in variances: of two errors only what is orthogonal to the truth turns it, and
-    half the squared length of their difference is their mean square.
-    """
-    square = (values**2).sum(axis=-1, keepdims=True)
-    turning = error**2 * (1 - values**2 / square) / square
-    return float(turning.sum(axis=-1).mean())

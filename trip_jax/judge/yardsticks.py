@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from trip_jax.truth.metrics import (
     cosine_distance,
@@ -66,6 +67,17 @@ def judged(phi: np.ndarray, truth: np.ndarray) -> list[float]:
         top_overlap(phi, truth, top),
     )
     return [float(np.mean(one)) for one in means]
+
+
+def by_sampling(values: Float[np.ndarray, "*B n"], error: Float[np.ndarray, "*B n"]) -> float:
+    """The mean cosine distance that two samples of the same truth would have from each other.
+
+    To first order in variances: of two errors only what is orthogonal to the truth turns it, and
+    half the squared length of their difference is their mean square.
+    """
+    square = (values**2).sum(axis=-1, keepdims=True)
+    turning = error**2 * (1 - values**2 / square) / square
+    return float(turning.sum(axis=-1).mean())
 
 
 def _over_rows(values: np.ndarray, statistic: Callable[..., Any] = np.mean) -> float:
