@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,9 +15,11 @@ import numpy as np
 import pytest
 
 from experiments.harness.kept_runs import compose_config
-from experiments.kept_truths import kept_truths
+from experiments.kept_truths import USUAL, kept_truths
 from experiments.leaderboard import leaderboard
+from experiments.methods import MethodStudy
 from experiments.paper.cells import Cell as StudiedCell
+from experiments.topologies import BEYOND_THE_PAPER
 from tests.conftest import Once
 from trip_jax.cli.judge import main
 from trip_jax.cli.main import main as trip_jax
@@ -28,8 +32,9 @@ from trip_jax.judge.table import BY, LEVELS, MATRIX, SCORES, Table, kept_table, 
 from trip_jax.judge.trained import Trained
 from trip_jax.judge.verdict import verdict
 from trip_jax.judge.work import checked
-from trip_jax.judge.yardsticks import JUDGED, judged
+from trip_jax.judge.yardsticks import JUDGED, by_sampling, judged
 from trip_jax.runs.prepare import prepare
+from trip_jax.runs.provenance import result_settings
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.truth.metrics import top_overlap
@@ -42,14 +47,23 @@ FEW = ("n_clients=3", "topology=star", "training.rounds=2", "dataset.train_size=
 FEW += ("dataset.test_size=50", "dataset=digits", "model=mlp", "training.learning_rate=0.05")
 """A federation of test_experiments.py, whose programs these tests share."""
 
+SAME = {"n_clients": 3, "training.rounds": 2, "dataset.test_size": 50}
+"""What all these cells share, and so is in no name of theirs."""
+
 JUDGES = ("equal", "weights", "weights x gain")
+
+
+def study(folder: Path, *settings: str, **beyond: Any) -> Path:
+    """The folder of a study with the truth of one cell."""
+    config = compose_config("vs_shapley", [*FEW, *settings])
+    StudiedCell(folder / "cells", config, "test", **beyond).decentralised()
+    return folder
 
 
 def fill(folder: Path) -> None:
     """Cells of two seeds, their truths, and three methods judged by them."""
     for seed in (10, 11):
-        config = compose_config("vs_shapley", [*FEW, f"seed={seed}"])
-        StudiedCell(folder / "study" / "cells", config, "test").decentralised()
+        study(folder / "study", f"seed={seed}")
     data = folder / "data"
     data.mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -68,6 +82,7 @@ def move(data: Path, patch: pytest.MonkeyPatch) -> None:
     for module in ("experiments.kept_truths", "experiments.leaderboard"):
         patch.setattr(f"{module}.DATA", data)
     patch.setattr("experiments.leaderboard.PAGE", data / "leaderboard.md")
+    patch.setattr("experiments.kept_truths.USUAL", USUAL | SAME)
     for cached in (benchmark, kept_table):
         cached.cache_clear()
 
@@ -400,7 +415,10 @@ def test_arguments_that_mean_nothing_together(
         (["--reports", "a.csv", "--fresh"], "--fresh is of methods"),
         (["trip", "--track", "large"], "--track must be one of small"),
         (["trip", "--seeds", "3"], "--seeds must be one of development, judging"),
-        (["trip", "--seeds", "development"], "has no cell"),
+        (
+            ["trip", "--seeds", "development"],
+            "has no cell of --seeds development: choose --seeds judging and tune on --track small",
+        ),
         (["trip", "--out", ""], "--out"),
     ):
         assert main(arguments) == 2, arguments
@@ -491,13 +509,82 @@ def test_every_method_is_judged_by_its_names() -> None:
 
 def test_the_kept_truths_are_whole() -> None:
     known = benchmark().cells
-    assert len({one.name for one in known}) == len(known) == 246
+    assert len({one.name for one in known}) == len(known)
+    assert len([one for one in known if not one.varied]) == 246
     assert len(chosen("small", "judging")) == 150 and len(chosen("small", "development")) == 60
     for cell in known:
-        assert cell.values.shape == (8, 8, 3) and cell.utilities.shape == (18, 8, 3)
+        n, drawn = cell.config.n_clients, cell.standard_error is not None
+        assert cell.values.shape == (n, n, 3) and drawn == (n > 8)
+        assert cell.utilities.shape == (2 if drawn else 2 * n + 2, n, 3)
         gains = cell.everyone - cell.utilities[0]
-        np.testing.assert_allclose(cell.values.sum(axis=1), gains, atol=1e-9)
+        np.testing.assert_allclose(cell.values.sum(axis=1), gains, atol=1e-6 if drawn else 1e-9)
         assert cell.command.startswith("python -m experiments.methods dataset=")
+
+
+def test_commands_of_kept_truths_are_of_their_cells() -> None:
+    for cell in {one.varied: one for one in benchmark().cells}.values():
+        asked = MethodStudy(shlex.split(cell.command)[3:])
+        ((dataset, model),), (graph,) = asked.reports(), asked.topologies
+        graphs = BEYOND_THE_PAPER.get(graph, [f"topology={graph}"])
+        made = asked.cell(dataset, model, cell.seed, f"distribution={cell.distribution}", *graphs)
+        settings, again = (result_settings(one.calibrated()) for one in (made.config, cell.config))
+        assert settings == again, cell.name
+
+
+def test_cells_of_other_settings_are_packed_beside_others(
+    small: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(small / "data", data)
+    move(data, monkeypatch)
+    known, rows = benchmark(), kept_table()
+    label = known.label
+    new = study(tmp_path / "study", "seed=10", "training.local_epochs=2", "model.hidden=[]")
+    kept_truths([f"from={new}", "version=2", "beside=true"])
+    for cached in (benchmark, kept_table, cells._arrays):
+        cached.cache_clear()
+    name = "digits-hidden_none-local_epochs_2-iid-star-10"
+    assert [one.name for one in cells_of("settings", "judging")] == [name]
+    assert [one.name for one in cells_of("small", "judging")] == list(NAMES)
+    assert benchmark().label != label and benchmark().version == "2"
+    for one in known.cells:
+        assert one == next(cell for cell in benchmark().cells if cell.name == one.name)
+        assert one.values.shape == (3, 3, 3)
+    table, cell = kept_table(), cells_of("settings", "judging")
+    for method in JUDGES:
+        before, after = (of.of(method, known.cells, MATRIX) for of in (rows, table))
+        np.testing.assert_array_equal(before, after)
+        assert not table.has(method, cell)
+    assert "2n + 2 re-executions" in names()
+    assert method_of("2n + 2 re-executions").phi(Trained.again(cell[0])).shape == (3, 3, 3)
+
+
+def test_an_estimated_truth_says_how_sure_it_is(
+    small: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(small / "data", data)
+    move(data, monkeypatch)
+    new = study(tmp_path / "study", "seed=10", "n_clients=6", "dataset.train_size=600", samples=40)
+    kept_truths([f"from={new}", "version=2", "beside=true"])
+    for cached in (benchmark, kept_table, cells._arrays):
+        cached.cache_clear()
+    (cell,) = cells_of("settings", "judging")
+    assert cell.inside.tolist() == [[False] * 6, [True] * 6]
+    assert cell.standard_error is not None and "n_clients=6" in cell.command
+    assert "samples=40" in cell.command
+    with pytest.raises(InvalidSetting, match="Methods of 2n"):
+        method_of("2n + 2 re-executions").phi(Trained.again(cell))
+    capsys.readouterr()
+    assert main(["weights", "--track", "settings"]) == 0
+    out = capsys.readouterr().out
+    apart = [by_sampling(cell.values[..., k], cell.standard_error[..., k]) for k in (0, 1)]
+    assert f"would be {apart[0]:.3f} by accuracy and {apart[1]:.3f} by loss from each" in out
+    with pytest.raises(InvalidSetting, match="give corrected="):
+        kept_truths([f"from={new}", "corrected=predictions"])
 
 
 def test_the_leaderboard_is_that_of_the_kept_rows() -> None:

@@ -2,7 +2,8 @@
 
 Of each cell data/truths.npz holds the Shapley values and the utilities of its 2 n + 2 coalitions of
 at most one client and of all but one; data/cells.json holds its settings, the command that made it
-and the hash of its numbers.
+and the hash of its numbers. Where coalitions were drawn, the values have standard errors, and the
+coalitions kept are nobody and everyone.
 """
 
 import hashlib
@@ -31,6 +32,9 @@ CELLS, TRUTHS = "cells.json", "truths.npz"
 BORDERS = 1
 """Kept are the utilities of coalitions of at most so many clients, and of all but so many."""
 
+NUMBERS = "values", "utilities", "standard_error"
+"""The arrays of a truth; the last where coalitions were drawn."""
+
 SEEDS: Mapping[str, tuple[int, ...]] = {
     "development": (0, 1),
     "judging": (10, 11, 12, 13, 14),
@@ -47,6 +51,8 @@ class Cell:
         settings: those that differ from the defaults of `Config`, by name.
         command: the command line that executed its coalitions.
         sha256: of its numbers, see `numbers_hash`.
+        varied: what it changes of the settings that most cells share, as in `local_epochs_3`.
+        borders: see `BORDERS`; 0 where coalitions were drawn.
     """
 
     name: str
@@ -57,6 +63,8 @@ class Cell:
     settings: Mapping[str, Any]
     command: str
     sha256: str
+    varied: str = ""
+    borders: int = BORDERS
 
     @property
     def config(self) -> Config:
@@ -74,9 +82,14 @@ class Cell:
         return self._numbers["utilities"]
 
     @property
+    def standard_error(self) -> Float[np.ndarray, "n n 3"] | None:
+        """The standard errors of `values`; None where all coalitions were executed."""
+        return self._numbers.get("standard_error")
+
+    @property
     def inside(self) -> Bool[np.ndarray, "K n"]:
         """Which of the n clients belong to each of the K coalitions of `utilities`."""
-        return border_coalitions(len(self.values), BORDERS)
+        return border_coalitions(len(self.values), self.borders)
 
     @property
     def everyone(self) -> Float[np.ndarray, "n 3"]:
@@ -86,13 +99,12 @@ class Cell:
     @cached_property
     def _numbers(self) -> dict[str, np.ndarray]:
         path = DATA / TRUTHS
-        arrays, names = _arrays(path), ("values", "utilities")
-        keys = [f"{self.name}.{one}" for one in names]
+        arrays, keys = _arrays(path), {one: f"{self.name}.{one}" for one in NUMBERS}
+        found = {one: arrays[key].astype(float) for one, key in keys.items() if key in arrays}
         require(
-            all(key in arrays for key in keys),
+            {"values", "utilities"} <= set(found),
             f"{path} lacks the truth of {self.name}: install trip-jax again.",
         )
-        found = {one: arrays[key].astype(float) for one, key in zip(names, keys, strict=True)}
         require(
             numbers_hash(**found) == self.sha256,
             f"The truth of {self.name} in {path} is not what {CELLS} says: install trip-jax again.",
@@ -114,10 +126,12 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         raise InvalidSetting(f"{path} is damaged ({error}): install trip-jax again.") from error
 
 
-def numbers_hash(values: np.ndarray, utilities: np.ndarray) -> str:
+def numbers_hash(
+    values: np.ndarray, utilities: np.ndarray, standard_error: np.ndarray | None = None
+) -> str:
     """SHA-256 of a cell's truth as float64."""
     digest = hashlib.sha256()
-    for array in (values, utilities):
+    for array in (values, utilities, *([] if standard_error is None else [standard_error])):
         digest.update(np.ascontiguousarray(array, "<f8").tobytes())
     return digest.hexdigest()
 
@@ -171,8 +185,10 @@ class Track:
 
 
 def _digits(cell: Cell) -> bool:
-    return cell.dataset == "digits"
+    return cell.dataset == "digits" and not cell.varied
 
+
+CNN, HUNDRED = "cnn", "n_clients_100"
 
 TRACKS: Mapping[str, Track] = {
     "small": Track("digits, five distributions on six graphs", _digits),
@@ -186,7 +202,19 @@ TRACKS: Mapping[str, Track] = {
     ),
     "medium": Track(
         "Fashion-MNIST, five distributions on six graphs",
-        lambda cell: cell.dataset == "fashion_mnist",
+        lambda cell: cell.dataset == "fashion_mnist" and not cell.varied,
+    ),
+    "cnn": Track(
+        "digits with a CNN, three distributions on two graphs",
+        lambda cell: cell.varied == CNN,
+    ),
+    "settings": Track(
+        "digits with other settings of learning, model, data and weights, on two graphs",
+        lambda cell: cell.varied not in ("", CNN, HUNDRED),
+    ),
+    "hundred": Track(
+        "Fashion-MNIST, a hundred clients that own classes; an estimated truth",
+        lambda cell: cell.varied == HUNDRED,
     ),
 }
 
@@ -206,5 +234,10 @@ def chosen(track: str, seeds: str) -> list[Cell]:
     choice("--track", track, tuple(TRACKS))
     choice("--seeds", seeds, tuple(SEEDS))
     found = cells_of(track, seeds)
-    require(bool(found), f"--track {track} has no cell of --seeds {seeds}: choose others.")
+    others = " or ".join(one for one in SEEDS if cells_of(track, one))
+    elsewhere = " and tune on --track small" if seeds == "development" else ""
+    require(
+        bool(found),
+        f"--track {track} has no cell of --seeds {seeds}: choose --seeds {others}{elsewhere}.",
+    )
     return found

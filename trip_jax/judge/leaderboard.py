@@ -38,7 +38,8 @@ Yours is judged beside these [in minutes](../judge.md).
     python -m experiments.leaderboard
 
 - Benchmark version {label}. Rows are in the order of the distance on the track `small`, which all
-  columns but three are of: {cells} cells, seeds {low} to {high}. `medium` has seed 10 alone.
+  columns are of that no other track gives its name: {cells} cells, seeds {low} to {high}. `medium`
+  and `hundred` have seed 10 alone. A dash: not judged on that track.
 - *Distance* is the mean cosine distance by accuracy ± the standard deviation over seeds. *Top two*
   is the share of the two clients of most contribution that a method names.
 - *Ahead of nulls* counts, by accuracy and by loss, [nulls](index.md#how-to-read-the-distances) that

@@ -13,7 +13,8 @@ from trip_jax.judge.cells import TRACKS, benchmark
 from trip_jax.judge.leaderboard import number, with_spread
 from trip_jax.judge.table import BY, Table
 from trip_jax.judge.verdict import Comparison, Verdict
-from trip_jax.judge.yardsticks import JUDGED, TOP
+from trip_jax.judge.yardsticks import JUDGED, TOP, by_sampling
+from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.protocol.methods.facts import Costs
 from trip_node.pages.document import WEB
 
@@ -54,10 +55,31 @@ class VerdictReport:
 
     @property
     def about(self) -> str:
-        """What is judged, in a sentence."""
+        """What is judged, and how sure the truth is, in sentences."""
         if self.verdict.level == "matrix":
-            return "Judged is phi[i, j], what client j contributed to client i's final model."
-        return "Judged are scores, what a client contributed to all final models on average."
+            what = "Judged is phi[i, j], what client j contributed to client i's final model."
+        else:
+            what = "Judged are scores, what a client contributed to all final models on average."
+        return f"{what} {self._doubt()}".rstrip()
+
+    def _doubt(self) -> str:
+        """How far an estimated truth is from another; nothing where truths are exact."""
+        drawn = [
+            (one.values, one.standard_error)
+            for one in self.verdict.cells
+            if one.standard_error is not None
+        ]
+        if not drawn:
+            return ""
+        apart = {
+            name: np.mean([by_sampling(values[..., k], error[..., k]) for values, error in drawn])
+            for name, k in ((one, UTILITIES.index(one)) for one in BY)
+        }
+        each = " and ".join(f"{distance:.3f} by {name}" for name, distance in apart.items())
+        return (
+            "The truth is an estimate from drawn coalitions: phi of two such estimates would be "
+            f"{each} from each other."
+        )
 
     def cost(self) -> str:
         """What the method costs, in sentences."""

@@ -1,7 +1,7 @@
 """How near every kept method is to the truth of every cell: data/rows.npz."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -81,6 +81,21 @@ class Table:
         shape = (0, len(cells))
         values = np.zeros((*shape, len(BY), len(LEVELS), len(JUDGED)), np.float32)
         return cls(benchmark().label, (), cells, values, np.zeros((*shape, 3)))
+
+    def beside_others(self, others: Collection[str]) -> Self:
+        """This table of all cells, of which nothing is known of `others`."""
+        known = [one for one in self.cells if one not in others]
+        cells = tuple(one.name for one in benchmark().cells)
+        old = [self.cells.index(one) for one in known]
+        new = [cells.index(one) for one in known]
+
+        def wider(rows: np.ndarray) -> np.ndarray:
+            found = np.full((len(rows), len(cells), *rows.shape[2:]), np.nan, rows.dtype)
+            found[:, new] = rows[:, old]
+            return found
+
+        values, spent = wider(self.values), wider(self.spent)
+        return replace(self, benchmark=benchmark().label, cells=cells, values=values, spent=spent)
 
     def having(self, method: str, cells: Sequence[Cell], said: Sequence[Answer]) -> Self:
         """This table with the yardsticks and costs of a method in some cells."""
