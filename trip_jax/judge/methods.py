@@ -143,8 +143,8 @@ def _at_the_borders(one: Trained) -> Executed:
     found = [rows.get(tuple(row)) for row in few.tolist()]
     require(
         None not in found,
-        "Methods of 2n + 2 re-executions need a truth that has them: leave out samples, or choose "
-        "other methods with method=.",
+        "Methods of 2n + 2 re-executions need a truth that executed them: choose another method, "
+        "other cells, or leave out samples.",
     )
     return Executed(few, utilities[np.array(found)])
 

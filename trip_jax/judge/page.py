@@ -16,6 +16,7 @@ from trip_jax.judge.verdict import Comparison, Verdict
 from trip_jax.judge.yardsticks import JUDGED, TOP, by_sampling
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.protocol.methods.facts import Costs
+from trip_jax.settings.plurals import counted
 from trip_node.pages.document import WEB
 
 COLUMNS = ("method", "cell", "utility", *(name.replace(" ", "_") for name in JUDGED))
@@ -47,10 +48,11 @@ class VerdictReport:
     def title(self) -> str:
         """What was judged on which cells."""
         one = self.verdict
-        count, seeds = len(one.cells), ", ".join(map(str, one.seeds))
+        cells, seeds = counted(len(one.cells), "cell"), ", ".join(map(str, one.seeds))
+        plural = "s" * (len(one.seeds) != 1)
         return (
-            f"{one.method} on track {self.track} ({TRACKS[self.track].about}), {self.seeds} seeds "
-            f"{seeds}: {count} cells, benchmark {benchmark().label}"
+            f"{one.method} on track {self.track} ({TRACKS[self.track].about}), {self.seeds} "
+            f"seed{plural} {seeds}: {cells}, benchmark {benchmark().label}"
         )
 
     @property

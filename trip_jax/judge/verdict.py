@@ -10,6 +10,7 @@ from scipy import stats
 from trip_jax.judge.cells import Cell
 from trip_jax.judge.methods import ALIASES, NULLS
 from trip_jax.judge.table import BY, Table
+from trip_jax.settings.plurals import counted
 
 LEVEL = 0.95
 
@@ -17,8 +18,7 @@ ROUNDING = 1e-6
 """Distances that differ by less are the same."""
 
 CORRECTED = (
-    "{level:.0%} intervals of Student's t over {seeds} seeds, corrected by Bonferroni for "
-    "{comparisons} comparisons"
+    "{level:.0%} intervals of Student's t over {seeds}, corrected by Bonferroni for {comparisons}"
 )
 
 
@@ -72,8 +72,9 @@ class Verdict:
 
     def corrected(self, comparisons: Sequence[Comparison]) -> str:
         """How the confidence intervals are corrected for several comparisons, in words."""
-        given = {"level": LEVEL, "seeds": len(self.seeds), "comparisons": len(comparisons)}
-        return CORRECTED.format(**given)
+        seeds, compared = len(self.seeds), len(comparisons)
+        about = {"seeds": counted(seeds, "seed"), "comparisons": counted(compared, "comparison")}
+        return CORRECTED.format(level=LEVEL, **about)
 
     def ahead_of_nulls(self, utility: str) -> tuple[int, int]:
         """The number of nulls that the method is ahead of, and the number of all nulls."""
