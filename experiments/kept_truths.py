@@ -65,7 +65,9 @@ def kept_truths(arguments: Sequence[str]) -> None:
     stays = request.among("beside", ("true", "false"), "false") == ("true",)
     table = kept_table() if stays else None
     new = {cell.name for cell, _ in cells}
-    cells += [_packed(one) for one in benchmark().cells if one.name not in new] if stays else []
+    if stays:
+        own = [one for one in benchmark().cells if not one.truth]
+        cells += [_packed(one) for one in own if one.name not in new]
     _write(sorted(cells, key=_order), request.one("version", "1"))
     if table is not None:
         benchmark.cache_clear()
@@ -167,7 +169,7 @@ def _write(kept: Sequence[Kept], version: str) -> None:
     for cell, _ in kept:
         told = asdict(cell)
         told["settings"] = {k: v for k, v in cell.settings.items() if k not in common}
-        unsaid = {"varied": "", "borders": BORDERS}
+        unsaid = {"varied": "", "borders": BORDERS, "truth": ""}
         cells.append({k: v for k, v in told.items() if k not in unsaid or v != unsaid[k]})
     about = {"version": version, "packages": versions(), "settings": common}
     with whole(DATA / CELLS) as path:

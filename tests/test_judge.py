@@ -24,7 +24,7 @@ from tests.conftest import Once
 from trip_jax.cli.judge import main
 from trip_jax.cli.main import main as trip_jax
 from trip_jax.judge import cells, own, table, work
-from trip_jax.judge.arrays import ARRAYS
+from trip_jax.judge.arrays import ARRAYS, arrays_of
 from trip_jax.judge.cells import SEEDS, TRACKS, Cell, benchmark, cells_of, chosen
 from trip_jax.judge.leaderboard import page
 from trip_jax.judge.methods import NULLS, method_of, names
@@ -33,6 +33,7 @@ from trip_jax.judge.trained import Trained
 from trip_jax.judge.verdict import verdict
 from trip_jax.judge.work import checked
 from trip_jax.judge.yardsticks import JUDGED, by_sampling, judged
+from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.runs.prepare import prepare
 from trip_jax.runs.provenance import result_settings
 from trip_jax.settings.errors import InvalidSetting
@@ -385,6 +386,55 @@ def test_what_others_have_written_stays(
     (tmp_path / "out" / "cells").symlink_to(tmp_path / "elsewhere")
     assert main(["mine.py:by_size", "--out", "out"]) == 2
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("lie", "told_by", "checks"),
+    [
+        ("d1", "trip", False),
+        ("d2", "trip", False),
+        ("d3", "predictions", False),
+        ("d3", "predictions", True),
+    ],
+)
+def test_methods_are_told_the_lies_of_a_run(
+    small: Path, lie: str, told_by: str, checks: bool
+) -> None:
+    """Contributions are those of a run with these liars, and the truth is that without."""
+    honest = benchmark().cells[0]
+    cell = honest.told_with(lie)
+    assert cell.name == f"digits-{lie}-iid-star-10"
+    np.testing.assert_array_equal(cell.values, honest.values)
+    method = method_of(f"checked {told_by}" if checks else told_by)
+    told = Trained.again(cell)
+    assert len(told.simulation.liars) == 1
+    usual = honest.config
+    contribution = replace(usual.contribution, method=told_by)
+    given = {"adversary": cell.adversary, "defence": replace(usual.defence, receivers=checks)}
+    run = prepare(replace(usual, contribution=contribution, **given))[0].run()
+    found, unlied = (method.phi(one) for one in (told, Trained.again(honest)))
+    np.testing.assert_allclose(found[..., ACCURACY], run.phi, atol=1e-6)
+    assert np.allclose(found, unlied) == checks  # which leave nothing of this lie
+
+
+def test_lies_change_what_they_are_about_alone(small: Path) -> None:
+    honest = benchmark().cells[0]
+    names = ("mixing", "lcv", "predictions", "models")
+    true = arrays_of(Trained.again(honest), names)
+    for lie, about in (("d1", "lcv"), ("d2", "lcv"), ("d3", "predictions")):
+        one = Trained.again(honest.told_with(lie))
+        for name, array in arrays_of(one, names).items():
+            assert np.allclose(array, true[name], atol=1e-6) == (name != about), (lie, name)
+    (liar,) = one.simulation.liars
+    claimed = arrays_of(one, names)["predictions"] - true["predictions"].astype(float)
+    right = true_classes(one) - 1 / 10
+    np.testing.assert_allclose(claimed[:, liar, 0], np.tile(3 * right, (2, 1, 1)), atol=0.02)
+    assert not claimed[:, liar, 1].any() and not np.delete(claimed, liar, axis=1).any()
+
+
+def true_classes(one: Trained) -> np.ndarray:
+    """One-hot labels of the test set [D, C]."""
+    return np.eye(10)[arrays_of(one, ("labels",))["labels"]]
 
 
 def test_arrays_for_people_who_compute_elsewhere(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trip_jax.judge.trained import Trained
+from trip_jax.judge.trajectory import said
 from trip_jax.protocol.methods.facts import (
     COALITIONS,
     MODELS_AND_REPORT,
@@ -64,13 +65,12 @@ def _labels(one: Trained) -> np.ndarray:
 
 
 def _predictions(one: Trained) -> np.ndarray:
-    learner = one.learner
     rounds = [
-        [np.asarray(learner.logits(models)) for models in (learned.trained, learned.models)]
-        for _, learned in one.trajectory.rounds
+        said(*one.simulation.assessing, state, *map(one.learner.logits, (new.trained, new.models)))
+        for state, new in one.trajectory.rounds
     ]
     largest = np.finfo(np.float16).max
-    return np.stack(rounds).swapaxes(1, 2).clip(-largest, largest).astype(np.float16)
+    return np.stack(rounds).clip(-largest, largest).astype(np.float16)
 
 
 def _first_predictions(one: Trained) -> np.ndarray:

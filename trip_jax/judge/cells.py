@@ -4,6 +4,9 @@ Of each cell data/truths.npz holds the Shapley values and the utilities of its 2
 at most one client and of all but one; data/cells.json holds its settings, the command that made it
 and the hash of its numbers. Where coalitions were drawn, the values have standard errors, and the
 coalitions kept are nobody and everyone.
+
+Some cells have a second form for each of `LIES`: a quarter of the clients lies about contributions.
+These lies change no model that is mixed, so that both forms have the same truth.
 """
 
 import hashlib
@@ -20,7 +23,7 @@ import numpy as np
 from flax.traverse_util import unflatten_dict
 from jaxtyping import Bool, Float
 
-from trip_jax.config import Config
+from trip_jax.config import Adversary, Config
 from trip_jax.runs.schema import config_of_values
 from trip_jax.settings import choice, require
 from trip_jax.settings.errors import InvalidSetting
@@ -42,6 +45,12 @@ SEEDS: Mapping[str, tuple[int, ...]] = {
 """The seeds on which methods may be tuned, and those that judge them."""
 
 
+LIES: Mapping[str, Adversary] = {
+    kind: Adversary(kind, fraction=0.25) for kind in ("d1", "d2", "d3")
+}
+"""What clients may lie about: models before training (D1), reports (D2) and predictions (D3)."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """A federation with its Shapley values, found by executing coalitions of clients again.
@@ -51,8 +60,10 @@ class Cell:
         settings: those that differ from the defaults of `Config`, by name.
         command: the command line that executed its coalitions.
         sha256: of its numbers, see `numbers_hash`.
-        varied: what it changes of the settings that most cells share, as in `local_epochs_3`.
+        varied: what it changes of the settings that most cells share, as in `local_epochs_3`, or
+            one of `LIES`.
         borders: see `BORDERS`; 0 where coalitions were drawn.
+        truth: the name of the cell that has the same truth; empty if it is its own.
     """
 
     name: str
@@ -65,11 +76,23 @@ class Cell:
     sha256: str
     varied: str = ""
     borders: int = BORDERS
+    truth: str = ""
 
     @property
     def config(self) -> Config:
-        """The configuration of the cell's run, on one device."""
+        """The configuration of the cell's run, on one device, without its lie."""
         return replace(config_of_values(unflatten_dict(self.settings, sep=".")), devices=1)
+
+    @property
+    def adversary(self) -> Adversary:
+        """Who lies, and how."""
+        return LIES.get(self.varied, Adversary())
+
+    def told_with(self, lie: str) -> "Cell":
+        """The cell where a quarter of the clients tells a lie."""
+        start = f"{self.dataset}-"
+        name = f"{start}{lie}-{self.name.removeprefix(start)}"
+        return replace(self, name=name, varied=lie, truth=self.name)
 
     @cached_property
     def values(self) -> Float[np.ndarray, "n n 3"]:
@@ -99,7 +122,7 @@ class Cell:
     @cached_property
     def _numbers(self) -> dict[str, np.ndarray]:
         path = DATA / TRUTHS
-        arrays, keys = _arrays(path), {one: f"{self.name}.{one}" for one in NUMBERS}
+        arrays, keys = _arrays(path), {one: f"{self.truth or self.name}.{one}" for one in NUMBERS}
         found = {one: arrays[key].astype(float) for one, key in keys.items() if key in arrays}
         require(
             {"values", "utilities"} <= set(found),
@@ -168,7 +191,8 @@ def benchmark() -> Benchmark:
     saved = json.loads((DATA / CELLS).read_text(encoding="utf-8"))
     common = saved["settings"]
     cells = [Cell(**one | {"settings": common | one["settings"]}) for one in saved["cells"]]
-    return Benchmark(saved["version"], saved["packages"], cells)
+    told = [one.told_with(lie) for lie in LIES for one in cells if _has_liars(one)]
+    return Benchmark(saved["version"], saved["packages"], cells + told)
 
 
 @dataclass(frozen=True)
@@ -186,6 +210,12 @@ class Track:
 
 def _digits(cell: Cell) -> bool:
     return cell.dataset == "digits" and not cell.varied
+
+
+def _has_liars(cell: Cell) -> bool:
+    """Whether a cell has a second form for each lie."""
+    usual = cell.distribution in ("sizes", "noisy_labels", "non_iid")
+    return _digits(cell) and usual and cell.topology in ("regular", "star")
 
 
 CNN, HUNDRED = "cnn", "n_clients_100"
@@ -210,11 +240,15 @@ TRACKS: Mapping[str, Track] = {
     ),
     "settings": Track(
         "digits with other settings of learning, model, data and weights, on two graphs",
-        lambda cell: cell.varied not in ("", CNN, HUNDRED),
+        lambda cell: cell.varied not in ("", CNN, HUNDRED, *LIES),
     ),
     "hundred": Track(
         "Fashion-MNIST, a hundred clients that own classes; an estimated truth",
         lambda cell: cell.varied == HUNDRED,
+    ),
+    "liars": Track(
+        "digits, a quarter of the clients lies in one of three ways, on two graphs",
+        lambda cell: cell.varied in LIES,
     ),
 }
 

@@ -37,9 +37,12 @@ Yours is judged beside these [in minutes](../judge.md).
 
     python -m experiments.leaderboard
 
-- Benchmark version {label}. Rows are in the order of the distance on the track `small`, which all
-  columns are of that no other track gives its name: {cells} cells, seeds {low} to {high}. `medium`
-  and `hundred` have seed 10 alone. A dash: not judged on that track.
+- Benchmark version {label}. Columns with the name of a track have the distance by accuracy there,
+  all others are of the track `small`: {cells} cells, seeds {low} to {high}. Rows are in the order
+  of its distance. `medium` and `hundred` have seed 10 alone. A dash: not judged on that track.
+- On `liars` two of eight clients lie: about models before training, reports or predictions, in a
+  third of the cells each. Nobody checks them, but in `checked predictions`, where receivers of
+  models do.
 - *Distance* is the mean cosine distance by accuracy ± the standard deviation over seeds. *Top two*
   is the share of the two clients of most contribution that a method names.
 - *Ahead of nulls* counts, by accuracy and by loss, [nulls](index.md#how-to-read-the-distances) that

@@ -27,11 +27,13 @@ from trip_jax.judge.games import (
 )
 from trip_jax.judge.trained import Executed, Trained
 from trip_jax.learning.evaluation import THIRD, UTILITIES
+from trip_jax.protocol.adversaries import Honest
 from trip_jax.protocol.contributions import METHODS as REGISTERED
 from trip_jax.protocol.contributions import TRIP
 from trip_jax.protocol.methods.facts import MODELS_AND_REPORT, PREDICTIONS, Amount, Costs, Sees
 from trip_jax.protocol.methods.method import Method
 from trip_jax.protocol.methods.whole_run import WholeRun
+from trip_jax.protocol.receivers import NUMBERS, ByReceivers
 from trip_jax.settings import refusal, require
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
@@ -131,6 +133,16 @@ def _by_corrected_predictions(one: Trained) -> Phi:
     return np.moveaxis(game_values(replayed) + border_values(few, errs)[0], 0, 1)
 
 
+def _by_checked_predictions(one: Trained) -> Phi:
+    """Predictions that receivers of models have checked."""
+    check = ByReceivers()
+    settings = replace(one.config.contribution, method="predictions")
+    method = settings.build().facing(Honest(), check)
+    assert isinstance(method, WholeRun)
+    journal = one.trajectory.journal(method, check=check)
+    return method.attribute(journal, one.learner).phi
+
+
 def _at_the_borders(one: Trained) -> Executed:
     """The 2 n + 2 coalitions of at most one client and of all but one, with their utilities.
 
@@ -151,6 +163,14 @@ def _at_the_borders(one: Trained) -> Executed:
 
 WITH_GAINS = Costs(evaluations=2, n_bytes=MODELS_AND_REPORT)
 """Each client evaluates what it mixed, and what it would have mixed had nobody trained."""
+
+CHECKED = Costs(
+    evaluations=Amount("m + 1", lambda sizes: sizes.m + 1),
+    n_bytes=Amount(
+        f"4 Q + {4 * NUMBERS} (m - 1)", lambda sizes: 4 * sizes.Q + 4 * NUMBERS * (sizes.m - 1)
+    ),
+)
+"""The costs of predictions with those of their check, as in protocol/receivers.py."""
 
 _FEW = Amount("2 n + 2", lambda sizes: 2 * sizes.n + 2)
 _ALL = Amount("2^n", lambda sizes: 2**sizes.n)
@@ -197,6 +217,7 @@ BESIDE: Mapping[str, Judged] = {
                 ("LOO of rounds", _by_games(semivalue="loo", normalization="efficient")),
             )
         ),
+        Judged("checked predictions", _by_checked_predictions, CHECKED, str(Sees.PREDICTIONS)),
         Judged("2n + 2 re-executions", _by_few_executions, EXECUTIONS, WHOLE_EXECUTIONS),
         Judged("corrected predictions", _by_corrected_predictions, CORRECTED, WHOLE_EXECUTIONS),
         *(

@@ -1,7 +1,7 @@
 """A cell's run, trained again, and what methods look at in it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -15,6 +15,7 @@ from trip_jax.judge.trajectory import Trajectory
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.contributions import Method
+from trip_jax.protocol.defences import Defence
 from trip_jax.protocol.methods.facts import Sizes
 from trip_jax.protocol.methods.whole_run import Silent, WholeRun
 from trip_jax.runs.prepare import prepare
@@ -61,7 +62,15 @@ class Trained:
                 says.
         """
         config = cell.config
-        one = cls(config, lambda: prepare(config)[0], lambda: Executed(cell.inside, cell.utilities))
+
+        def simulate() -> Simulation:
+            federation = prepare(config)[0]
+            if cell.adversary.kind == "d3":  # which is refused unless clients tell predictions
+                told = replace(config.contribution, method="predictions")
+                federation = federation.with_contribution(told)
+            return federation.with_liars(cell.adversary, Defence())
+
+        one = cls(config, simulate, lambda: Executed(cell.inside, cell.utilities))
         apart = one.apart_from(cell)
         require(
             apart <= SAME_ACCURACY,

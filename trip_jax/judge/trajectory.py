@@ -5,17 +5,26 @@ What clients learn does not depend on how they tell contributions.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jaxtyping import Float
 
 from trip_jax.attribution import Journal
+from trip_jax.learning.learner import Learner
 from trip_jax.learning.utilities import UTILITIES
 from trip_jax.protocol.algorithm import assess, learn
+from trip_jax.protocol.claims import Said
 from trip_jax.protocol.contributions import Method
 from trip_jax.protocol.methods.whole_run import Keeping, keeps_updates
+from trip_jax.protocol.receivers import Check, TakeAll
+from trip_jax.protocol.round import Timetable
+from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Learned, State
 from trip_jax.settings.errors import Diverged
 from trip_jax.simulation import Simulation
@@ -44,11 +53,14 @@ class Trajectory:
             state = replace(state, models=learned.models, utility=utility, round=state.round + 1)
         return cls(simulation, rounds)
 
-    def journal(self, method: Method, third_utility: str = UTILITIES[2]) -> Journal:
-        """What a run by this method would leave.
+    def journal(
+        self, method: Method, third_utility: str = UTILITIES[2], check: Check | None = None
+    ) -> Journal:
+        """What a run by this method would leave, told as liars tell it.
 
         Args:
             third_utility: the utility beside accuracy and loss, see `columns`.
+            check: the check of predictions; None: they are taken as they are told.
 
         Raises:
             Diverged: a contribution is no longer finite.
@@ -57,6 +69,7 @@ class Trajectory:
         learner = replace(learner, third_utility=third_utility)
         n_members = np.asarray(self.simulation.topology.graphs.mask).sum(axis=-1)
         schedule = replace(schedule, work=method.work(n_members, learner.evaluation_batch))
+        method = method.facing(rules.adversary, check or TakeAll())
         keeping = method if keeps_updates(method) else Keeping(method)
         rules = replace(rules, contribute=keeping)
         records = []
@@ -64,10 +77,38 @@ class Trajectory:
             assessed = assess(learner, rules, schedule, state, learned.trained, learned.unsent)
             found = assessed.contributions
             _require_finite(np.asarray(found.lcv).sum(axis=(1, 2)), t)
-            record = {"unsent": learned.unsent, "lcv": found.lcv, "kept": found.kept}
+            told = reported(rules, schedule, state, found.lcv)
+            record = {"unsent": learned.unsent, "lcv": told, "kept": found.kept}
             records.append(jax.tree.map(np.asarray, record))
         stacked = jax.tree.map(lambda *rounds: np.stack(rounds), *records)
         return Journal.of(SimpleNamespace(**stacked), self.simulation.topology, learner)
+
+
+@jax.jit
+def reported(
+    rules: Rules, timetable: Timetable, state: State, lcv: Float[Array, "n M 3"]
+) -> Float[Array, "n M 3"]:
+    """The contribution vectors that clients report in a round who found `lcv`, by each utility."""
+    this_round = rules.weigh(timetable.at(state.round), state)
+    report = partial(rules.adversary.report, this_round=this_round)
+    return this_round.where_present(jax.vmap(report, in_axes=-1, out_axes=-1)(lcv), lcv)
+
+
+@jax.jit
+def said(
+    learner: Learner,
+    rules: Rules,
+    timetable: Timetable,
+    state: State,
+    trained: Float[Array, "n D C"],
+    following: Float[Array, "n D C"],
+) -> Float[Array, "n 2 D C"]:
+    """The logits that clients claim in a round of their models after training and of their next."""
+    this_round = rules.weigh(timetable.at(state.round), state)
+    now, after = (one.reshape(len(one), -1) for one in (trained, following))
+    told = rules.adversary.say(Said(now, after, now), this_round, learner)
+    claims = [one.reshape(trained.shape) for one in (told.trained, told.following)]
+    return jnp.stack(claims, axis=1)
 
 
 def _require_finite(numbers: np.ndarray, t: int) -> None:
