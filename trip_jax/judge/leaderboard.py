@@ -40,9 +40,9 @@ Yours is judged beside these [in minutes](../judge.md).
 - Benchmark version {label}. Columns with the name of a track have the distance by accuracy there,
   all others are of the track `small`: {cells} cells, seeds {low} to {high}. Rows are in the order
   of its distance. `medium` and `hundred` have seed 10 alone. A dash: not judged on that track.
-- On `liars` two of eight clients lie: about models before training, reports or predictions, in a
-  third of the cells each. Nobody checks them, but in `checked predictions`, where receivers of
-  models do.
+- On `liars` two of eight clients lie: about models before training, about reports, or about
+  predictions, in a third of the cells each. No defence is in place, except in `checked
+  predictions`: there whoever receives a model checks what its sender says of it.
 - *Distance* is the mean cosine distance by accuracy ± the standard deviation over seeds. *Top two*
   is the share of the two clients of most contribution that a method names.
 - *Ahead of nulls* counts, by accuracy and by loss, [nulls](index.md#how-to-read-the-distances) that
