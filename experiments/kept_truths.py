@@ -71,7 +71,8 @@ def kept_truths(arguments: Sequence[str]) -> None:
     _write(sorted(cells, key=_order), request.one("version", "1"))
     if table is not None:
         benchmark.cache_clear()
-        table.beside_others(new).write(DATA / ROWS)
+        told = {one.name for one in benchmark().cells if one.truth in new}
+        table.beside_others(new | told).write(DATA / ROWS)
     print(f"{len(cells)} cells in {DATA}")
 
 

@@ -393,6 +393,7 @@ def test_what_others_have_written_stays(
     [
         ("d1", "trip", False),
         ("d2", "trip", False),
+        ("d2", "gain", False),
         ("d3", "predictions", False),
         ("d3", "predictions", True),
     ],
@@ -400,7 +401,7 @@ def test_what_others_have_written_stays(
 def test_methods_are_told_the_lies_of_a_run(
     small: Path, lie: str, told_by: str, checks: bool
 ) -> None:
-    """Contributions are those of a run with these liars, and the truth is that without."""
+    """A method says what it says in a run with these liars; the truth is that of honest clients."""
     honest = benchmark().cells[0]
     cell = honest.told_with(lie)
     assert cell.name == f"digits-{lie}-iid-star-10"
@@ -414,19 +415,19 @@ def test_methods_are_told_the_lies_of_a_run(
     run = prepare(replace(usual, contribution=contribution, **given))[0].run()
     found, unlied = (method.phi(one) for one in (told, Trained.again(honest)))
     np.testing.assert_allclose(found[..., ACCURACY], run.phi, atol=1e-6)
-    assert np.allclose(found, unlied) == checks  # which leave nothing of this lie
+    assert np.allclose(found, unlied) == checks  # the check removes this lie
 
 
 def test_lies_change_what_they_are_about_alone(small: Path) -> None:
     honest = benchmark().cells[0]
-    names = ("mixing", "lcv", "predictions", "models")
-    true = arrays_of(Trained.again(honest), names)
+    asked = ("mixing", "lcv", "predictions", "models")
+    true = arrays_of(Trained.again(honest), asked)
     for lie, about in (("d1", "lcv"), ("d2", "lcv"), ("d3", "predictions")):
         one = Trained.again(honest.told_with(lie))
-        for name, array in arrays_of(one, names).items():
+        for name, array in arrays_of(one, asked).items():
             assert np.allclose(array, true[name], atol=1e-6) == (name != about), (lie, name)
     (liar,) = one.simulation.liars
-    claimed = arrays_of(one, names)["predictions"] - true["predictions"].astype(float)
+    claimed = arrays_of(one, asked)["predictions"] - true["predictions"].astype(float)
     right = true_classes(one) - 1 / 10
     np.testing.assert_allclose(claimed[:, liar, 0], np.tile(3 * right, (2, 1, 1)), atol=0.02)
     assert not claimed[:, liar, 1].any() and not np.delete(claimed, liar, axis=1).any()

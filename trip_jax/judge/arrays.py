@@ -117,7 +117,7 @@ ARRAYS: Mapping[str, Named] = {
     ),
     "predictions": Named(
         "[T, n, 2, D, C]",
-        "logits on the test set of each client's model after training, and of its next model",
+        "logits that each client claims for its model after training, and for its next model",
         _predictions,
         Sees.PREDICTIONS,
         _PREDICTED,

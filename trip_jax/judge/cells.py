@@ -5,8 +5,8 @@ at most one client and of all but one; data/cells.json holds its settings, the c
 and the hash of its numbers. Where coalitions were drawn, the values have standard errors, and the
 coalitions kept are nobody and everyone.
 
-Some cells have a second form for each of `LIES`: a quarter of the clients lies about contributions.
-These lies change no model that is mixed, so that both forms have the same truth.
+Some cells exist once more for each of `LIES`, with a quarter of the clients lying. These lies
+change no model that is mixed, so the truth is the same.
 """
 
 import hashlib
@@ -63,7 +63,7 @@ class Cell:
         varied: what it changes of the settings that most cells share, as in `local_epochs_3`, or
             one of `LIES`.
         borders: see `BORDERS`; 0 where coalitions were drawn.
-        truth: the name of the cell that has the same truth; empty if it is its own.
+        truth: the name of the cell whose truth this cell shares; empty if it has its own.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Cell:
 
     @property
     def config(self) -> Config:
-        """The configuration of the cell's run, on one device, without its lie."""
+        """The configuration of the honest run, on one device."""
         return replace(config_of_values(unflatten_dict(self.settings, sep=".")), devices=1)
 
     @property
@@ -89,7 +89,7 @@ class Cell:
         return LIES.get(self.varied, Adversary())
 
     def told_with(self, lie: str) -> "Cell":
-        """The cell where a quarter of the clients tells a lie."""
+        """This cell with a quarter of its clients telling a lie."""
         start = f"{self.dataset}-"
         name = f"{start}{lie}-{self.name.removeprefix(start)}"
         return replace(self, name=name, varied=lie, truth=self.name)

@@ -31,7 +31,8 @@ HEAD = (
 TEXT = """\
 # Leaderboard
 
-Of all methods that `trip-jax judge` knows by name, `{first}` is closest to the truth by accuracy.
+On the track `small`, of all methods that `trip-jax judge` knows by name, `{first}` is closest to
+the truth by accuracy.
 
 Yours is judged beside these [in minutes](../judge.md).
 
@@ -40,9 +41,9 @@ Yours is judged beside these [in minutes](../judge.md).
 - Benchmark version {label}. Columns with the name of a track have the distance by accuracy there,
   all others are of the track `small`: {cells} cells, seeds {low} to {high}. Rows are in the order
   of its distance. `medium` and `hundred` have seed 10 alone. A dash: not judged on that track.
-- On `liars` two of eight clients lie: about models before training, about reports, or about
-  predictions, in a third of the cells each. No defence is in place, except in `checked
-  predictions`: there whoever receives a model checks what its sender says of it.
+- On `liars` two of eight clients lie. A third of the cells has each lie: fake models before
+  training (D1), raised reports (D2), false predictions (D3). Only `checked predictions` has a
+  defence: receivers of models check claims. Compare columns by `weights`, which no lie reaches.
 - *Distance* is the mean cosine distance by accuracy ± the standard deviation over seeds. *Top two*
   is the share of the two clients of most contribution that a method names.
 - *Ahead of nulls* counts, by accuracy and by loss, [nulls](index.md#how-to-read-the-distances) that

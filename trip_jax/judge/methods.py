@@ -80,7 +80,10 @@ def of_class(name: str, method: type[Method], made_by: str = "") -> Judged:
 
 def contributions_of(one: Trained, method: Method) -> np.ndarray:
     """The contributions by a method: traced from reports by Eq. 3, or when the run is over."""
-    journal = one.journal_of(method)
+    return _concluded(one, method, one.journal_of(method))
+
+
+def _concluded(one: Trained, method: Method, journal: Journal) -> np.ndarray:
     if not isinstance(method, WholeRun):
         return traced(journal.mixing, journal.lcv)
     if method.budget is None:
@@ -134,13 +137,11 @@ def _by_corrected_predictions(one: Trained) -> Phi:
 
 
 def _by_checked_predictions(one: Trained) -> Phi:
-    """Predictions that receivers of models have checked."""
+    """`predictions` with the check by receivers."""
     check = ByReceivers()
     settings = replace(one.config.contribution, method="predictions")
     method = settings.build().facing(Honest(), check)
-    assert isinstance(method, WholeRun)
-    journal = one.trajectory.journal(method, check=check)
-    return method.attribute(journal, one.learner).phi
+    return _concluded(one, method, one.trajectory.journal(method, check=check))
 
 
 def _at_the_borders(one: Trained) -> Executed:
@@ -170,7 +171,7 @@ CHECKED = Costs(
         f"4 Q + {4 * NUMBERS} (m - 1)", lambda sizes: 4 * sizes.Q + 4 * NUMBERS * (sizes.m - 1)
     ),
 )
-"""The costs of predictions with those of their check, as in protocol/receivers.py."""
+"""The costs of `predictions` and of its check where all claims stand (protocol/receivers.py)."""
 
 _FEW = Amount("2 n + 2", lambda sizes: 2 * sizes.n + 2)
 _ALL = Amount("2^n", lambda sizes: 2**sizes.n)

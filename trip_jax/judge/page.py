@@ -248,6 +248,6 @@ def bibtex() -> str:
         "  author = {{The trip\\_jax developers}},\n"
         "  title = {{trip-jax judge: contribution methods against exact Shapley values}},\n"
         f"  version = {{{one.label}}},\n"
-        f"  note = {{{len(one.cells)} federations, SHA-256 {one.sha256}}}\n"
+        f"  note = {{{len(one.cells)} cells, SHA-256 {one.sha256}}}\n"
         "}\n"
     )

@@ -65,7 +65,7 @@ class Trained:
 
         def simulate() -> Simulation:
             federation = prepare(config)[0]
-            if cell.adversary.kind == "d3":  # which is refused unless clients tell predictions
+            if cell.adversary.kind == "d3":  # which other methods refuse
                 told = replace(config.contribution, method="predictions")
                 federation = federation.with_contribution(told)
             return federation.with_liars(cell.adversary, Defence())

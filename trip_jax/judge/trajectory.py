@@ -18,10 +18,12 @@ from jaxtyping import Float
 from trip_jax.attribution import Journal
 from trip_jax.learning.learner import Learner
 from trip_jax.learning.utilities import UTILITIES
+from trip_jax.protocol.adversaries import FalseReports
 from trip_jax.protocol.algorithm import assess, learn
 from trip_jax.protocol.claims import Said
 from trip_jax.protocol.contributions import Method
-from trip_jax.protocol.methods.whole_run import Keeping, keeps_updates
+from trip_jax.protocol.lie import Lie
+from trip_jax.protocol.methods.whole_run import Beside, Keeping, keeps_updates
 from trip_jax.protocol.receivers import Check, TakeAll
 from trip_jax.protocol.round import Timetable
 from trip_jax.protocol.rules import Rules
@@ -56,7 +58,7 @@ class Trajectory:
     def journal(
         self, method: Method, third_utility: str = UTILITIES[2], check: Check | None = None
     ) -> Journal:
-        """What a run by this method would leave, told as liars tell it.
+        """The journal that a run by this method would leave, with what liars tell.
 
         Args:
             third_utility: the utility beside accuracy and loss, see `columns`.
@@ -69,6 +71,7 @@ class Trajectory:
         learner = replace(learner, third_utility=third_utility)
         n_members = np.asarray(self.simulation.topology.graphs.mask).sum(axis=-1)
         schedule = replace(schedule, work=method.work(n_members, learner.evaluation_batch))
+        rules = replace(rules, adversary=scaled(rules.adversary, method))
         method = method.facing(rules.adversary, check or TakeAll())
         keeping = method if keeps_updates(method) else Keeping(method)
         rules = replace(rules, contribute=keeping)
@@ -84,11 +87,20 @@ class Trajectory:
         return Journal.of(SimpleNamespace(**stacked), self.simulation.topology, learner)
 
 
+def scaled(lie: Lie, method: Method) -> Lie:
+    """A lie in the unit of what clients report by a method, see `Contribution.scaling`."""
+    while isinstance(method, Beside):
+        method = method.method
+    if isinstance(lie, FalseReports):
+        return replace(lie, divided=getattr(method, "normalization", "efficient") == "efficient")
+    return lie
+
+
 @jax.jit
 def reported(
     rules: Rules, timetable: Timetable, state: State, lcv: Float[Array, "n M 3"]
 ) -> Float[Array, "n M 3"]:
-    """The contribution vectors that clients report in a round who found `lcv`, by each utility."""
+    """What clients report in a round if they found the contributions `lcv`, for each utility."""
     this_round = rules.weigh(timetable.at(state.round), state)
     report = partial(rules.adversary.report, this_round=this_round)
     return this_round.where_present(jax.vmap(report, in_axes=-1, out_axes=-1)(lcv), lcv)
@@ -103,7 +115,7 @@ def said(
     trained: Float[Array, "n D C"],
     following: Float[Array, "n D C"],
 ) -> Float[Array, "n 2 D C"]:
-    """The logits that clients claim in a round of their models after training and of their next."""
+    """The logits that clients claim in a round: of trained models, then of next models."""
     this_round = rules.weigh(timetable.at(state.round), state)
     now, after = (one.reshape(len(one), -1) for one in (trained, following))
     told = rules.adversary.say(Said(now, after, now), this_round, learner)
