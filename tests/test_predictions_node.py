@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_info
 
 from tests import reference as ref
 from tests.conftest import layers, tiny
@@ -66,3 +67,9 @@ def test_contributions_are_those_of_the_simulator(tmp_path: Path) -> None:
         found = node.by_predictions(recorded, labels, utility_of(name)).phi
         np.testing.assert_allclose(found, expected[..., column], atol=1e-5)
     assert abs(expected[..., LOSS]).max() > 0.1
+
+
+def test_replays_that_run_beside_each_other_do_not_divide_products_among_threads() -> None:
+    with node._one_thread_a_product():
+        threads = [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+    assert threads and set(threads) == {1}

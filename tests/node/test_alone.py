@@ -12,7 +12,8 @@ import trip_node
 ROOT = Path(trip_node.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 BASE = {*sys.stdlib_module_names, "numpy", "scipy", "trip_node"}
-OPTIONAL = {"starlette", "uvicorn", "cryptography", "filelock", "pyarrow", "psutil", "flwr"}
+OPTIONAL = {"starlette", "uvicorn", "cryptography", "filelock", "threadpoolctl"}
+OPTIONAL |= {"pyarrow", "psutil", "flwr"}
 OF_EXTRAS = ("deployment/service", "deployment/answers", "deployment/listening", "node/flower")
 OF_EXTRAS += ("deployment/connections", "deployment/application")
 """Modules that only whoever has installed their extra imports."""

@@ -19,6 +19,7 @@ operations for each coalition and round. The simulator's method of this name is 
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -158,6 +159,19 @@ def _threads() -> int:
     return min(there or 1, MOST_THREADS)
 
 
+def _one_thread_a_product() -> AbstractContextManager[object]:
+    """Keeps matrix products to the thread that asks for them, where threadpoolctl is installed.
+
+    A BLAS of several threads would divide each product among the processors that replay others.
+    """
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return nullcontext()
+    limits: AbstractContextManager[object] = threadpool_limits(1, user_api="blas")
+    return limits
+
+
 def _flat(logits: np.ndarray) -> np.ndarray:
     """Logits [..., D, C] as vectors [..., Q], classes first: over these most utilities reduce."""
     return np.swapaxes(logits, -1, -2).reshape(*logits.shape[:-2], -1).astype(np.float32)
@@ -223,7 +237,7 @@ def _utilities(run: _Run, inside: np.ndarray, labels: np.ndarray, utility: Utili
         final = _replay(run, some).reshape(n, len(some), -1, len(labels))
         return np.stack([utility(np.swapaxes(one, -1, -2), labels) for one in final], axis=1)
 
-    with ThreadPoolExecutor(_threads()) as pool:
+    with _one_thread_a_product(), ThreadPoolExecutor(_threads()) as pool:
         return np.concatenate(list(pool.map(of_part, parts)))
 
 
