@@ -106,9 +106,10 @@ def fitted(
     return Kernel(basis @ axes * np.sqrt(lengths.clip(0)), weights[:, some])
 
 
-def softmax(logits: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Probabilities of classes, which lie along an axis."""
-    p = np.exp(logits - logits.max(axis=axis, keepdims=True))
+def softmax(logits: np.ndarray, axis: int = -1, out: np.ndarray | None = None) -> np.ndarray:
+    """Probabilities of classes, which lie along an axis, written to out or to a new array."""
+    p = np.subtract(logits, logits.max(axis=axis, keepdims=True), out=out)
+    np.exp(p, out=p)
     p /= p.sum(axis=axis, keepdims=True)
     return np.asarray(p)
 

@@ -90,12 +90,13 @@ class _Run:
 
     start: np.ndarray  # F^0 [Q]
     before: np.ndarray  # F_j^t - F^0 [T, n, Q]
+    squares: np.ndarray  # their squared lengths [n, T]
     untold: np.ndarray  # E_j^t [T, n, Q], 0 of who is away
     residual: np.ndarray  # M_i^t [T, n, Q]
     spread: np.ndarray  # spread_i(N) [T, n]
     features: np.ndarray  # Phi of kernel.py [D, F]
-    pulls: np.ndarray  # w_j Y of kernel.py [n, C, D]
     weights: np.ndarray  # w_j of kernel.py [n, D]
+    labels: np.ndarray  # of the examples [D]
     contraction: float  # kappa of kernel.py
     steps: np.ndarray  # h_j of kernel.py [n]
     precision: np.ndarray  # of E_j [n, T, T], see kernel.py
@@ -186,13 +187,11 @@ def _run_of(recorded: Recorded, labels: np.ndarray) -> _Run:
     logits, changes = (one.reshape(examples).swapaxes(2, 3) for one in (start + before, updates))
     fitted = kernel.fitted(logits, changes, present, labels)
     features, weights = fitted.features.astype(np.float32), fitted.weights.astype(np.float32)
-    one_hot = labels == np.arange(recorded.start.shape[1])[:, None]
-    pulls = weights[:, None] * one_hot
     steps = kernel.squared_steps(before, present)
     precision = kernel.precision(before, present, steps).astype(np.float32)
     told = np.empty_like(before)
     for t, some in enumerate(before):
-        told[t] = _told(some + start, features, weights, pulls)
+        told[t] = _told(some + start, features, weights, labels)
     untold = np.where(present[..., None], updates - told, 0)
     contraction = kernel.contraction(before, untold, present)
     untold += np.where(present[..., None], np.float32(contraction) * before, 0)
@@ -200,26 +199,28 @@ def _run_of(recorded: Recorded, labels: np.ndarray) -> _Run:
     mixed = mixing @ messages
     spread = np.einsum("tik,tk->ti", mixing, _squares(messages)) - _squares(mixed)
     return _Run(
-        *(start, before, untold, following - mixed, spread, features, pulls, weights),
-        contraction,
+        *(start, before, _squares(before).T, untold, following - mixed, spread),
+        *(features, weights, labels, contraction),
         *(steps.astype(np.float32), precision, mixing, present),
     )
 
 
 def _told(
-    logits: np.ndarray, features: np.ndarray, weights: np.ndarray, pulls: np.ndarray
+    logits: np.ndarray, features: np.ndarray, weights: np.ndarray, labels: np.ndarray
 ) -> np.ndarray:
-    """G_j of logits [K, Q], but for kappa.
+    """G_j of logits [K, Q], which are overwritten, but for kappa.
 
     Args:
         features: Phi [D, F].
         weights: w_j [K, D].
-        pulls: w_j Y [K, C, D].
+        labels: of the examples [D].
     """
-    left = kernel.softmax(logits.reshape(pulls.shape), axis=1)
+    n_examples = len(labels)
+    left = logits.reshape(len(logits), logits.shape[1] // n_examples, n_examples)
+    kernel.softmax(left, axis=1, out=left)
     left *= -weights[:, None]
-    left += pulls
-    found = left.reshape(-1, len(features)) @ features @ features.T
+    left[:, labels, np.arange(n_examples)] += weights
+    found = left.reshape(-1, n_examples) @ features @ features.T
     return np.asarray(found.reshape(logits.shape))
 
 
@@ -255,10 +256,12 @@ def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
         near = _nearness(run, said) - of_run[:, t, None]
         near[..., t] += 1  # the round's own
         member = np.nonzero(inside.T & run.present[t][:, None])
-        update = (near @ untold)[member]
-        j, logits = member[0], said[member]
-        update += _told(logits + run.start, run.features, run.weights[j], run.pulls[j])
-        said[member] = (1 - run.contraction) * logits + update
+        logits = said[member]
+        told = _told(logits + run.start, run.features, run.weights[member[0]], run.labels)
+        logits *= 1 - run.contraction
+        logits += (near @ untold)[member]
+        logits += told
+        said[member] = logits
         np.matmul(mixing, said.reshape(n, -1), out=mixed.reshape(n, -1))
         spread = mixing @ _squares(said) - _squares(mixed)
         for i in np.flatnonzero(run.present[t]):
@@ -273,6 +276,6 @@ def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
 def _nearness(run: _Run, said: np.ndarray) -> np.ndarray:
     """a_s [n, K, T], how much what rounds leave untold counts where models say this, [n, K, Q]."""
     points = np.moveaxis(run.before, 0, -1)
-    apart = _squares(said)[..., None] - 2 * said @ points + _squares(run.before).T[:, None]
+    apart = _squares(said)[..., None] - 2 * said @ points + run.squares[:, None]
     near = run.present.T[:, None] / (1 + apart.clip(0) / (kernel.LENGTH * run.steps[:, None, None]))
     return np.asarray(near @ run.precision, np.float32)
