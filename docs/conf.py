@@ -52,6 +52,7 @@ html_theme = "furo"
 html_title = "trip_jax"
 html_static_path = ["style"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).parent / "style" / "search.js")
 html_theme_options = {"light_css_variables": {"code-font-size": "76%"}}
 html_show_sphinx = False
 html_copy_source = False

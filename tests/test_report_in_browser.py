@@ -432,3 +432,25 @@ def test_pages_can_be_used_without_sight_or_mouse(opened: Open, page: Any, tmp_p
     finally:
         page.emulate_media(color_scheme="light")
         page.set_viewport_size(usual)
+
+
+def test_fences_of_an_equation_are_of_one_height(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As multiples of the size of letters, in all equations of the documentation."""
+    docs = Path(__file__).parents[1] / "docs"
+    monkeypatch.syspath_prepend(docs)
+    from extensions.mathml import drawn
+
+    text = "".join(page.read_text() for page in docs.rglob("*.md"))
+    blocks = re.findall(r"^\$\$\n(.*?)^\$\$", text, re.DOTALL | re.MULTILINE)
+    assert any(r"\lVert" in one for one in blocks)
+    page = opened("".join(f"<p>{drawn(one, as_block=True)}</p>" for one in blocks))
+    heights = page.evaluate(
+        """[...document.querySelectorAll('math')].map((one) => [...one.querySelectorAll('mo')]
+             .filter((mo) => '‖{}|'.includes(mo.textContent))
+             .map((mo) => [mo.getBoundingClientRect().height, getComputedStyle(mo).fontSize])
+             .map(([height, font]) => height / parseFloat(font)))"""
+    )
+    assert len(heights) == len(blocks) and any(heights)
+    assert all(max(one) < 1.2 * min(one) for one in heights if one), heights
