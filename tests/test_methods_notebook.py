@@ -16,7 +16,6 @@ SMALLER = (("N_CLIENTS = 8", "N_CLIENTS = 5"), ("rounds=10", "rounds=2"))
 """What is replaced where not all tests are asked for."""
 
 
-@pytest.mark.thorough
 def test_its_cells_run_one_after_another(thorough: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plt, "show", lambda: None)
     names: dict[str, Any] = {}

@@ -25,7 +25,6 @@ def shown_by(source: str, names: dict[str, Any]) -> Any:
     return None
 
 
-@pytest.mark.thorough
 def test_its_cells_run_one_after_another(
     thorough: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
