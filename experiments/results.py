@@ -7,12 +7,13 @@
     python -m experiments.results remove=RUN
 
 FILE.csv is what an experiment writes; the command stands in it. Pages take their numbers from the
-table when the site is built. `changes` is how many of experiments/harness/changes.py the code had
-that wrote the file, if not all.
+table when the site is built. `jax` and `trip_jax` are the versions that are installed, unless given.
+`changes` is how many of experiments/harness/changes.py the code had that wrote the file, if not all.
 """
 
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import pandas
@@ -48,7 +49,8 @@ def results(arguments: Sequence[str], folder: Path = result_table.FOLDER) -> Non
         path = Path(given.pop("add"))
         if not path.is_file():
             raise InvalidSetting(f"add={path}: there is no such file.")
-        result_table.put(given.pop("run", ""), pandas.read_csv(path), folder, **given)
+        about = {"jax": version("jax"), "trip_jax": version("trip-jax")} | given
+        result_table.put(about.pop("run", ""), pandas.read_csv(path), folder, **about)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterator
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
@@ -81,6 +82,8 @@ def test_the_command_lists_shows_adds_and_removes(
     results([f"add={tmp_path / 'more.csv'}", "run=methods/more", "machine=another"], folder)
     results([], folder)
     assert f"methods/more: 8 rows, {COMMAND}" in capsys.readouterr().out
+    more = result_table.runs(folder).set_index("run").loc["methods/more"]
+    assert (more.machine, more.jax, more.trip_jax) == ("another", version("jax"), version("trip-jax"))
     results(["show=methods/more"], folder)
     assert capsys.readouterr().out.splitlines()[0].startswith("run,distance,distribution,method")
     results(["remove=methods/more"], folder)
