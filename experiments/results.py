@@ -7,8 +7,9 @@
     python -m experiments.results remove=RUN
 
 FILE.csv is what an experiment writes; the command stands in it. Pages take their numbers from the
-table when the site is built. `jax` and `trip_jax` are the versions that are installed, unless given.
-`changes` is how many of experiments/harness/changes.py the code had that wrote the file, if not all.
+table when the site is built. `jax` and `trip_jax` are the installed versions, unless given.
+`changes` is how many of experiments/harness/changes.py the code had that wrote the file, if not
+all.
 """
 
 import sys
