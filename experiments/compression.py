@@ -4,7 +4,7 @@
         [distribution=non_iid,noisy_labels] [topology=regular] [lie=d1,d2,d1d2] [out=DIR]
         [SETTING=VALUE ...]
 
-Every channel at several sizes, three ways: what tells contributions is compressed, with and without
+Every channel at several sizes, three ways: what computes contributions is compressed, with and without
 error feedback; and what is learned from is compressed, too. Each is compared with the same
 federation without compression: how far phi is from the uncompressed one and from the Shapley value
 by re-execution (mean cosine distance of rows), what models can do in the end, and what liars gain
@@ -347,7 +347,7 @@ def draw(frame: pandas.DataFrame, lies: Sequence[str], title: str) -> Figure:
     near.axhline(WANTED, color="k", lw=0.5)
     near.axvline(TENTH, color="k", lw=0.5)
     near.set(xscale="log", yscale="log", ylabel="cosine distance to uncompressed phi")
-    near.set_xlabel("bytes to tell contributions, plain = 1")
+    near.set_xlabel("bytes to compute contributions, plain = 1")
     models.axhline(plain.accuracy, color="k", lw=0.6, ls=":")
     models.set(xscale="log", ylabel="final accuracy, learning compressed")
     models.set_xlabel("bytes to learn, plain = 1")
@@ -355,7 +355,7 @@ def draw(frame: pandas.DataFrame, lies: Sequence[str], title: str) -> Figure:
         gains.axhline(plain[lie], color="k", lw=0.5, ls=":")
         gains.plot([], [], color="k", marker=mark, ms=3, lw=0, label=lie)
     gains.set(xscale="log", ylabel="gain of undefended liars")
-    gains.set_xlabel("bytes to tell contributions, plain = 1")
+    gains.set_xlabel("bytes to compute contributions, plain = 1")
     for axes in (near, models, gains):
         axes.set_xticks(BYTES_SHOWN, [f"{share:g}" for share in BYTES_SHOWN])
         axes.xaxis.set_minor_locator(NullLocator())

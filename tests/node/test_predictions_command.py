@@ -388,7 +388,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
     ),
     "utility": (lambda folder: None, ("--utility", "acuracy"), "did you mean accuracy?"),
     "twice": (lambda folder: None, ("--utility", "loss+loss"), "names one twice"),
-    "c2": (lambda folder: None, ("--c2",), "--c2 is of another way to tell contributions"),
+    "c2": (lambda folder: None, ("--c2",), "--c2 is of another way to compute contributions"),
     "a service": (lambda folder: None, ("--listen", "localhost:0"), "--listen takes records from"),
     "budget": (lambda folder: None, ("--budget", "0"), "--budget must be at least 1"),
 }

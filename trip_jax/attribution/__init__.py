@@ -1,6 +1,6 @@
 """Contributions told when a run is over.
 
-TRIP-Shapley tells contributions round by round, and its coordinator never sees a model. The
+TRIP-Shapley computes contributions round by round, and its coordinator never sees a model. The
 methods here wait for the end. Some take all reports, or what models say of the shared test set, and
 see no model either; others take the models of all rounds, and in return follow what a coalition
 would have become.

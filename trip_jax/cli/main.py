@@ -25,7 +25,7 @@ COMMANDS = {
 """The module whose `main(arguments)` carries a command out."""
 
 USAGE = """\
-trip-jax tells who contributed what in decentralised federated learning.
+trip-jax computes who contributed what in decentralised federated learning.
 
   trip-jax run [SETTING=VALUE ...]     simulate a federation, write a directory
   trip-jax report DIR                  a page on which a run can be explored

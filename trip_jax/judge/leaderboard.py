@@ -25,7 +25,7 @@ HEAD = (
     "models evaluated",
     "gradients",
     "MB sent",
-    "who tells contributions sees",
+    "who computes contributions sees",
 )
 
 TEXT = """\

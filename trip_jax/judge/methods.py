@@ -50,7 +50,7 @@ class Judged:
         name: the name of the method in tables.
         phi: what it says of a cell: phi [n, n, 3], phi [n, n] or scores [n].
         costs: what the method costs a client.
-        sees: what whoever tells contributions sees.
+        sees: what whoever computes contributions sees.
         made_by: changes when its answers may.
     """
 

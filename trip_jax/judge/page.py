@@ -97,7 +97,7 @@ class VerdictReport:
             )
         ]
         return (
-            f"Whoever tells contributions sees {self.sees}. A client in a round: "
+            f"Whoever computes contributions sees {self.sees}. A client in a round: "
             f"{', '.join(formulas)}. All clients in a run, beside what learning takes: "
             f"{evaluations:,.0f} models evaluated, {gradients:,.0f} gradients, {n_bytes:,.0f} "
             "bytes."
@@ -194,7 +194,7 @@ def page(report: VerdictReport) -> str:
         *(f"<p>{escape(part)}</p>" for part in (f"{report.title}.", report.about)),
         _table(report.yardsticks()),
         f"<h2>Ahead of {escape(' and '.join(ahead))}</h2>",
-        f"<p>{escape(one.corrected(one.nulls))}. Below 0 it is nearer to the truth.</p>",
+        f"<p>{escape(one.corrected(one.nulls))}. Below 0 it is closer to the truth.</p>",
         _table(report.against_nulls()),
         "<h2>Beside other methods</h2>",
         f"<p>{escape(one.corrected(one.rivals))}.</p>",

@@ -1,6 +1,6 @@
 """A federation trained once, whose rounds are assessed by one method after another.
 
-What clients learn does not depend on how they tell contributions.
+What clients learn does not depend on how they compute contributions.
 """
 
 from collections.abc import Sequence

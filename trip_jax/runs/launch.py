@@ -155,10 +155,10 @@ class _Reporting(Observer):
             say(f"memory planned: {planned}")
         method = f"contribution.method={self._simulation.contribution.method}"
         if sees_models(self._simulation.rules.contribute):
-            say(f"{method}: WHO TELLS CONTRIBUTIONS SEES ALL MODELS OF ALL ROUNDS")
+            say(f"{method}: WHOEVER COMPUTES CONTRIBUTIONS SEES ALL MODELS OF ALL ROUNDS")
         elif self._simulation.keeps_updates:
             seen = "what all models say of the shared test set"
-            say(f"{method}: who tells contributions sees {seen}")
+            say(f"{method}: whoever computes contributions sees {seen}")
         self._progress.begin()
         self._observer.on_start(planned)
 

@@ -106,7 +106,7 @@ class Result:
     n_devices: int  # that shared the work
     planned_bytes: int | None  # the planned memory, see learning/memory.py
     precision: str  # the precision of matrix products
-    message_bytes: tuple[int, int]  # of a model to learn from, and of what tells contributions
+    message_bytes: tuple[int, int]  # of a model to learn from, and of what computes contributions
     guarantee: Guarantee | None  # of privacy, for the client that took part most often
     federation: Federation  # what was simulated, its settings and seed included
     broadcast: Outcome | None = None  # what clients find without a coordinator; None: there is one

@@ -53,7 +53,7 @@ def _close(cells: Sequence[tuple[str, str]]) -> Callable[[pandas.DataFrame], Ver
         nulls = ours[[name for name in NULLS if name in ours]].min(axis=1)
         if nulls.notna().any():
             nearer = int((nulls < ours[TRIP])[nulls.notna()].sum())
-            verdict += f"; a null is nearer in {nearer} of {nulls.notna().sum()}"
+            verdict += f"; a null is closer in {nearer} of {nulls.notna().sum()}"
         return number(its), said, verdict
 
     return judge

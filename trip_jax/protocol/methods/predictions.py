@@ -2,7 +2,7 @@
 
 In a round a client sends, to whoever concludes, the logits of its model after training and of its
 next one, 2 Q numbers in float16 of Q = examples x classes; whoever concludes sees no model and
-evaluates none but the first. How it tells contributions from them stands in
+evaluates none but the first. How it computes contributions from them stands in
 attribution/predictions.py. Liars may claim something else (protocol/claims.py), and receivers of a
 model may check what its sender claims (protocol/receivers.py).
 """

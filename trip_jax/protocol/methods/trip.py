@@ -1,4 +1,4 @@
-"""TRIP-Shapley's way to tell contributions: a semivalue of the round's game (Eqs. 4 and 5).
+"""TRIP-Shapley's way to compute contributions: a semivalue of the round's game (Eqs. 4 and 5).
 
 Anada, Kaneko, Takamaeda-Yamazaki, "How to Evaluate Participant Contributions in Decentralized
 Federated Learning". In the game of client i a member j of a coalition S brings its model after

@@ -2,7 +2,7 @@
 
     psi_i(j) = W_ij
 
-Eq. 3 then traces mixing weights along the exchanges. Whoever claims to tell contributions should
+Eq. 3 then traces mixing weights along the exchanges. Whoever claims to compute contributions should
 come closer to the truth than this.
 
 Cost: nothing; the next model is evaluated once to say how good it is. What is sent: nothing beside

@@ -16,7 +16,7 @@ COMMANDS = {
 """The module whose `main(arguments, program)` carries a command out."""
 
 USAGE = """\
-trip-node tells who contributed what in decentralised federated learning.
+trip-node computes who contributed what in decentralised federated learning.
 
   trip-node coordinate TABLE --out DIR   contributions from a table of reports
   trip-node coordinate --listen HOST:PORT --state DIR --keys FILE

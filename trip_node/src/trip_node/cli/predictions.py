@@ -42,7 +42,7 @@ UNITS = {"loss": "nats of test loss", "accuracy": "test accuracy"}
 
 
 def of_predictions(parser: ArgumentParser) -> None:
-    """Add the options of this way to tell contributions."""
+    """Add the options of this way to compute contributions."""
     group = parser.add_argument_group(
         "records of predictions, in place of a table",
         "With --keys FILE records must be signed by its clients.",
@@ -125,7 +125,7 @@ def from_predictions(args: Namespace) -> str:
         require(
             getattr(args, name) in (None, False),
             f"{'A table of reports' if name == 'reports' else f'--{name}'} is of another way to "
-            "tell contributions than --predictions: remove one of the two.",
+            "compute contributions than --predictions: remove one of the two.",
         )
     require(
         args.predictions is not SERVED,
