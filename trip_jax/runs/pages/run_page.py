@@ -271,7 +271,7 @@ LABELS = {"topology": "Graph"}
 
 
 def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, list[list[str]]]:
-    """The settings in words: `facts` for the page's head, and `usual`, which have their defaults."""
+    """The settings in words: `facts` for the page's head, and `usual` that have their defaults."""
     settings = dict(settings_of(summary))
     named = {"Data": "dataset.name", "Seed": "seed", "Weights": "topology.weights"}
     facts = [[label, settings[name]] for label, name in named.items() if name in settings]
