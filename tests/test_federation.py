@@ -49,7 +49,11 @@ def test_runs_from_python_that_differ_in_a_setting_are_told_apart(tmp_path: Path
         summary = saved(tmp_path / name, of_other)
         told = compared(first, tmp_path / name).settings
         assert name in told, told
+        assert name != "contribution.normalization" or set(told) == {name}, told  # not C2's, idle
         assert summary["seed"] == settings.get("seed", 0)
+    elsewhere = tiny(**ROUND, seed=3, graphs=nx.cycle_graph(6))  # as if the seed had drawn it
+    saved(tmp_path / "drawn", replace(result, federation=elsewhere.federation))
+    assert set(compared(first, tmp_path / "drawn").settings) == {"seed"}
     saved(tmp_path / "again", tiny(**ROUND).run())
     assert compared(first, tmp_path / "again").settings == {}
     attributes = load_run(tmp_path / "seed").data.attrs

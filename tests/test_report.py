@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -29,6 +30,7 @@ from trip_jax.runs.meaning import explain, unit
 from trip_jax.runs.pages import run_page as pages
 from trip_jax.runs.pages.comparison import Comparison
 from trip_jax.runs.pages.comparison_figure import figure_of
+from trip_jax.runs.pages.comparison_finding import finding
 from trip_jax.runs.pages.run_page import page_data, run_page
 from trip_jax.runs.propagation import contributions, retraced, shares
 from trip_jax.runs.reading import Run, load_run
@@ -194,6 +196,51 @@ def test_runs_are_compared(sweep: Path) -> None:
     assert comparison.correlation[0, 1] == pytest.approx(-1)
     assert np.isnan(comparison.correlation[0, 2])
     assert comparison.table().groupby("run").share.sum().values == pytest.approx(100)
+
+
+def side_by_side(*settings: dict[str, Any], **more: Any) -> Comparison:
+    """Runs of eight clients that differ in their settings alone."""
+    runs = [Run({"config": one} | more, pandas.DataFrame(), EIGHT) for one in settings]
+    return Comparison([Path(f"{k}") for k in range(len(runs))], runs)
+
+
+def test_clients_of_different_seeds_are_neither_averaged_nor_correlated() -> None:
+    seeds, methods = ({"seed": 0}, {"seed": 1}), ("trip", "weights")
+    alone = side_by_side(*seeds)
+    assert np.isnan(alone.correlation[0, 1]) and not alone.same_clients
+    assert '"same_clients":false' in alone.page() and "drawn anew with each seed" in alone.page()
+    assert len(figure_of(alone).axes[0].lines) == 2 + 1  # runs and the line at 0, but no mean
+    crossed = side_by_side(
+        *(one | {"contribution": {"method": m}} for m in methods for one in seeds)
+    )
+    assert list(crossed.groups) == list(methods) and len(crossed.series) == 4
+    same = np.eye(4) + np.eye(4, k=2) + np.eye(4, k=-2)
+    np.testing.assert_allclose(crossed.correlation, np.where(same, 1, np.nan))
+    repeated = side_by_side(*seeds[:1] * 2)
+    assert repeated.same_clients and repeated.correlation[0, 1] == pytest.approx(1)
+    assert len(figure_of(repeated).axes[0].lines) == 2 + 2
+
+
+def test_a_comparison_begins_with_what_differs_and_what_follows() -> None:
+    trip, weights = ({"contribution": {"method": name}} for name in ("trip", "weights"))
+    told = finding(side_by_side(trip, weights))
+    assert told.startswith("The runs differ in contribution.method (trip, weights) alone. Final")
+    assert "No run is held against the truth" in told
+    seeds = side_by_side({"seed": 0}, {"seed": 1}, truth={"distance": 0.2})
+    assert finding(seeds).endswith("Their mean cosine distance to the truth is 0.2000.")
+    near = side_by_side(trip, weights)
+    for one, distance in zip(near.runs, (0.3, 0.1), strict=True):
+        one.summary["truth"] = {"distance": distance, "distance_of_equal_parts": 0.25}
+    assert finding(near).endswith(
+        "Nearest the truth is contribution.method=weights, at a mean cosine distance of 0.1000; "
+        "next is contribution.method=trip, at 0.3000; that of equal parts for all clients is "
+        "0.2500."
+    )
+    confounded = side_by_side(trip | {"seed": 0}, weights | {"seed": 1})
+    assert finding(confounded).endswith("no setting can be called better.")
+    assert "settings of the runs are the same" in finding(side_by_side(trip, trip))
+    many = ({f"setting {k}": value for k in range(9)} for value in (0, 1))
+    assert finding(side_by_side(*many)).startswith("The runs differ in 9 settings, which the")
 
 
 def test_scores_that_are_all_equal_have_no_rank_correlation(tmp_path: Path) -> None:

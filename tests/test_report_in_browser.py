@@ -17,6 +17,7 @@ from tests.synthetic_runs import (
     EIGHT,
     HOSTILE,
     LIARS,
+    small_world,
     summary_of,
     synthetic_run,
     write_run,
@@ -316,6 +317,7 @@ def test_hostile_texts_are_inert(opened: Open) -> None:
 
 def test_a_comparison_can_be_looked_at(opened: Open, tmp_path: Path) -> None:
     page = opened(Comparison.of([write_sweep(tmp_path)]).page())
+    assert page.inner_text("#finding").startswith("The runs differ in topology.kind, rounds (")
     runs = rows(page, "#runs")
     assert [cells[2] for cells in runs] == ["star", "ring", HOSTILE]
     assert rows(page, "#correlation")[0] == ["Run 1", "1.00", "−1.00", "–"]
@@ -326,8 +328,19 @@ def test_a_comparison_can_be_looked_at(opened: Open, tmp_path: Path) -> None:
         [cells[3].removeprefix("liar ").rstrip("\u00a0%") for cells in rows(page, "#scores")]
     )
     assert shares[shares != "–"].astype(float).sum() == pytest.approx(100, abs=0.5)
+    numbers = list(map(str, range(9)))
+    assert [cells[0] for cells in rows(page, "#scores")] == numbers  # 9 clients are others than 8
     page.click("#scores th >> text=Client")
-    assert [cells[0].split()[0] for cells in rows(page, "#scores")] == list(map(str, range(9)))
+    assert [cells[0] for cells in rows(page, "#scores")] == numbers[::-1]
+
+
+def test_scores_of_different_seeds_stand_by_number_without_a_mean(opened: Open) -> None:
+    runs = [Run({"config": {"seed": seed}}, pandas.DataFrame(), EIGHT) for seed in (0, 1)]
+    page = opened(Comparison([Path("a"), Path("b")], runs).page())
+    assert "drawn anew with each seed" in page.inner_text("#scores-lead")
+    assert [cells[0] for cells in rows(page, "#scores")] == list(map(str, range(8)))
+    assert "Mean" not in page.inner_text("#scores thead")
+    assert page.is_hidden("#correlation")
 
 
 @pytest.mark.thorough
@@ -396,6 +409,56 @@ def test_tables_and_figures_are_saved(opened: Open) -> None:
     assert name == "graph.svg" and graph.startswith(b"<svg") and b"rgb(" in graph
     name, matrix = saved("#matrix + .saved button")
     assert name == "contributions.png" and matrix.startswith(b"\x89PNG")
+
+
+def test_the_head_shows_what_differs_from_the_usual(opened: Open) -> None:
+    settings = {"seed": 0, "topology": {"weights": "data_size", "kind": "ring"}}
+    page = opened(run_page(EIGHT, summary_of(EIGHT, **settings)))
+    assert page.inner_text("#facts").split() == ["Graph", "ring", "Method", "trip"]
+    assert page.is_hidden("#settings") and page.is_hidden("#scale")
+    page.click("summary")
+    assert page.inner_text("#usual").split()[:4] == ["Seed", "0", "Weights", "data_size"]
+    assert "Equation 4" in page.inner_text("#scale") and "Equation" not in page.inner_text(
+        "#meaning"
+    )
+    assert ["topology.kind", "ring"] in rows(page, "#settings")
+
+
+def test_paper_has_graph_and_scores_first_and_all_settings(opened: Open, page: Any) -> None:
+    usual = page.viewport_size
+    a4 = {"width": 688, "height": 1017}  # less its margins
+    try:
+        page.set_viewport_size(a4)
+        page.emulate_media(media="print")
+        crowd = synthetic_run(100, [small_world(100)], rounds=2)
+        opened(run_page(crowd, summary_of(crowd, seed=3)))
+        for part in ("#graph", "#client"):
+            box = page.locator(part).bounding_box()
+            assert box["y"] + box["height"] < a4["height"]
+        assert page.is_visible("#scale")
+        assert page.locator("#settings").bounding_box()["height"] > 0
+    finally:
+        page.emulate_media(media="screen")
+        page.set_viewport_size(usual)
+
+
+def test_a_thousand_clients_fit_on_a_phone(opened: Open, page: Any) -> None:
+    usual = page.viewport_size
+    try:
+        page.set_viewport_size({"width": 375, "height": 800})
+        crowd = synthetic_run(1000, rounds=1)
+        opened(run_page(crowd, summary_of(crowd)))
+        assert page.evaluate("document.documentElement.scrollWidth") == 375
+    finally:
+        page.set_viewport_size(usual)
+
+
+def test_scores_without_shares_are_not_parts_of_all(opened: Open) -> None:
+    harmful = EIGHT.drop_vars("phi").assign(score=-EIGHT.score)
+    page = opened(run_page(harmful, summary_of(harmful)))
+    assert page.inner_text(".tile:last-child span") == "highest score: client 3"
+    page = opened(run_page(EIGHT, summary_of(EIGHT)))
+    assert page.inner_text(".tile:last-child span").endswith("% of all")
 
 
 def test_dark_screens_are_dark_and_paper_is_white(opened: Open, page: Any) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from inspect import signature
 from typing import Any
 
 import jax
@@ -318,6 +319,15 @@ def test_in_one_round_clients_reach_their_neighbours_alone() -> None:
 def test_too_many_coalitions_name_the_way_out() -> None:
     with pytest.raises(InvalidSetting, match=r"n_clients=4 has 16 .*max_coalitions=15"):
         decentralised_truth(small(), max_coalitions=15)
+
+
+def test_truths_name_the_coalitions_that_can_be_chosen() -> None:
+    """So that an editor completes them; each is refused by name."""
+    for truth in (decentralised_truth, centralised_truth):
+        named = signature(truth).parameters
+        assert {"samples", "borders", "max_coalitions", "memory"} <= named.keys()
+        with pytest.raises(InvalidSetting, match="Either samples or borders"):
+            truth(small(), samples=10, borders=1)
 
 
 def test_a_model_that_is_no_longer_finite() -> None:

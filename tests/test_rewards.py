@@ -11,6 +11,7 @@ import xarray
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.synthetic_runs import synthetic_run, write_run
 from trip_jax import InvalidSetting
 from trip_jax.cli.main import main
 from trip_jax.rewards import (
@@ -188,7 +189,12 @@ def test_the_command_writes_a_table(over: Path, capsys: pytest.CaptureFixture[st
     assert main(["rewards", run, "--budget", "12.34", "--rule", "clipped", "--gains"]) == 0
     table = pandas.read_csv(over / "rewards.csv")
     assert table.payment_cents.sum() == 1234 and len(table) == 3
-    assert "mean gain (MCG)" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "mean gain (MCG)" in said and "the first" not in said
+    header, *_ = said.splitlines()
+    for column in header.split():
+        assert column in {"client", "score", "payment"} or f"\n{column}: " in said
+    assert "0 is never" in said
     assert main(["rewards", run, "--budget", "10", "--rule", "proportional"]) == 0
     said = capsys.readouterr().out
     assert "beside 2.00 that clients of negative payments pay in for the others" in said
@@ -208,6 +214,24 @@ def test_a_deployment_is_paid_by_the_scores_of_its_coordinator(
     assert main(["rewards", str(tmp_path), "--budget", "100"]) == 0
     paid = (tmp_path / "rewards.csv").read_text()
     assert paid == "client,score,payment_cents\na,0.5,8000\nb,0.125,2000\n"
-    capsys.readouterr()
+    assert "the first" not in capsys.readouterr().out
     assert main(["rewards", str(tmp_path), "--gains"]) == 2
     assert "--gains trains the clients of a simulated run" in capsys.readouterr().err
+
+
+def test_of_many_clients_the_first_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run", synthetic_run(30, rounds=1))
+    deployment = tmp_path / "deployment"
+    deployment.mkdir()
+    lines = "".join(f"{k},1\n" for k in range(30))
+    (deployment / "scores.csv").write_text(f"client,score\n{lines}")
+    for folder in (run, deployment):
+        assert main(["rewards", str(folder)]) == 0
+        said = capsys.readouterr().out.splitlines()
+        numbers = [line.split()[0] for line in said if line.split()[0].isdigit()]
+        assert numbers == list(map(str, range(20)))
+        file = folder / "rewards.csv"
+        assert f"the first 20 of 30 clients; all are in {file}" in said
+        assert len(pandas.read_csv(file)) == 30

@@ -49,6 +49,10 @@ def test_the_page_draws_scores_live(keys: Path, tmp_path: Path, browser: Any) ->
         page.wait_for_selector("text=on round 2")
         page.wait_for_selector("#scores td:has-text('%')", timeout=60_000)
         assert sorted(page.locator("#scores tbody th").all_text_contents()) == sorted(NAMES)
+        cell, bar = (
+            page.locator(f"#scores {part}").first.bounding_box() for part in (".beside", "svg")
+        )
+        assert bar["y"] + bar["height"] < cell["y"] + cell["height"] < cell["y"] + 30  # on one line
         assert page.title() == "f · contributions"
         assert not violations(page)
         page.close()

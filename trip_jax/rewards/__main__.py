@@ -26,9 +26,27 @@ from trip_jax.runs.schema import config_of_run
 from trip_jax.settings import choice, require
 from trip_jax.settings.errors import InvalidSetting
 from trip_node.cli import rewards as of_scores
-from trip_node.cli.rewards import COLUMNS, FILE, RESULTS, SCORES, paid_out, parser_of
+from trip_node.cli.rewards import (
+    COLUMNS,
+    FILE,
+    PRINTED,
+    RESULTS,
+    SCORES,
+    paid_out,
+    parser_of,
+    say_unprinted,
+)
 from trip_node.settings.lines import say
 from trip_node.settings.own_files import is_table, refuse_others
+
+MEANINGS = {
+    "reputation": "moving average of its part in what each round contributed; below 0 is harm",
+    "model_share": "part of the common model's update that it would be given (CGSV); 1 is all",
+    "excluded_after_round": "round after which it would be shut out (RFFL); 0 is never",
+    "alone": "test accuracy that it reaches by itself",
+    "gain": "what taking part adds to that accuracy",
+}
+"""What a column says of a client, in a line."""
 
 
 @command
@@ -66,8 +84,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     with whole(path) as unfinished:
         table.to_csv(unfinished, index=False, float_format="%.6g")
-    shown = table.assign(payment=(table.payment_cents / 100).map("{:,.2f}".format))
+    few = table[:PRINTED]
+    shown = few.assign(payment=(few.payment_cents / 100).map("{:,.2f}".format))
     print(shown.drop(columns="payment_cents").to_string(index=False, float_format="%.4f"))
+    say_unprinted(len(table), path)
+    for name in table.columns.intersection(list(MEANINGS), sort=False):
+        say(f"{name}: {MEANINGS[name]}")
     say(f"{said}; table in {path}")
     return 0
 

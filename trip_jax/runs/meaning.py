@@ -162,7 +162,7 @@ def in_a_sentence(utility: str, normalization: str, method: str = TRIP) -> str:
 
 
 def explain(attributes: Mapping[str, Any]) -> list[str]:
-    """What a contribution, a score and a share are; a paragraph each."""
+    """What a contribution is, how it is found, and what score and share are; a paragraph each."""
     found = _semivalue(attributes)
     contribution = (
         "The contribution of client j to client i says how much of what i's model can do came from "

@@ -54,7 +54,14 @@ class GroundTruth(Brief):
 
 
 def decentralised_truth(
-    simulation: Simulation, *, corrected: str | None = None, **options: Any
+    simulation: Simulation,
+    *,
+    samples: int | None = None,
+    borders: int | None = None,
+    max_coalitions: int = MOST,
+    corrected: str | None = None,
+    memory: float | None = None,
+    **options: Any,
 ) -> GroundTruth:
     """The Shapley values of a decentralised federation, for every client's final model.
 
@@ -64,35 +71,55 @@ def decentralised_truth(
     that they belong to.
 
     Args:
+        samples: coalitions that are drawn in place of all 2^n, in pairs with their complements;
+            values are then estimates with standard errors. None, or 2^n and more: all.
+        borders: clients, at least 2, that coalitions have or lack at most: those coalitions are
+            executed, and what sizes between them add is interpolated (`shapley.borders`). None:
+            all coalitions.
+        max_coalitions: executions that are allowed unless `samples` says how many.
         corrected: "predictions" or "surrogate", whose replay tells what executions that are left
             out would have added: with `samples` or `borders` the error is that of what the replay
             errs by (`truth.replayed`).
-        options: `max_coalitions`, `samples` and `borders` of `require_coalitions`, `memory` of
-            `Executor`, and what `Executor.execute` takes.
+        memory: bytes that the models of executions at once may take on each device; None: half of
+            an accelerator's, on a CPU 1 GiB a core but 4 GiB in all.
+        options: what `Executor.execute` takes to go on with and to tell of its progress.
 
     Raises:
-        InvalidSetting: too many coalitions, a model that is no longer finite, or a replay of a
-            truth that executes all coalitions.
+        InvalidSetting: more coalitions than are allowed, too few samples for their estimator, both
+            `samples` and `borders`, a model that is no longer finite, or a replay of a truth that
+            executes all coalitions.
     """
     simulation = instance("simulation", simulation, Simulation, MADE)
     process = Decentralised.of(simulation)
-    if corrected is None:
-        return _truth(simulation, process, **options)
-    chosen = {name: options[name] for name in ("samples", "borders") if name in options}
-    require_coalitions(simulation.n, options.get("max_coalitions", MOST), **chosen)
-    if are_all(simulation.n, **chosen):
-        refuse_no_effect(corrected)
-    return _truth(simulation, process, replay=replay_of(simulation, corrected), **options)
+    replay = None
+    if corrected is not None:
+        require_coalitions(simulation.n, max_coalitions, samples, borders)
+        if are_all(simulation.n, samples, borders):
+            refuse_no_effect(corrected)
+        replay = replay_of(simulation, corrected)
+    return _truth(simulation, process, max_coalitions, samples, borders, memory, replay, **options)
 
 
-def centralised_truth(simulation: Simulation, **options: Any) -> GroundTruth:
+def centralised_truth(
+    simulation: Simulation,
+    *,
+    samples: int | None = None,
+    borders: int | None = None,
+    max_coalitions: int = MOST,
+    memory: float | None = None,
+    **options: Any,
+) -> GroundTruth:
     """The Shapley values of FedAvg among the same clients, where only S takes part.
 
-    Args and raises: as `decentralised_truth`.
+    Args:
+        samples, borders, max_coalitions, memory, options: as in `decentralised_truth`.
+
+    Raises:
+        InvalidSetting: as in `decentralised_truth`, or a federation that FedAvg has no place for.
     """
     simulation = instance("simulation", simulation, Simulation, MADE)
     require_fedavg(simulation)
-    return _truth(simulation, Centralised(), **options)
+    return _truth(simulation, Centralised(), max_coalitions, samples, borders, memory, **options)
 
 
 @dataclass(frozen=True)
@@ -169,11 +196,10 @@ class Centralised(Process):
 def _truth(
     simulation: Simulation,
     process: Process,
-    *,
-    max_coalitions: int = MOST,
-    samples: int | None = None,
-    borders: int | None = None,
-    memory: float | None = None,
+    max_coalitions: int,
+    samples: int | None,
+    borders: int | None,
+    memory: float | None,
     replay: Replay | None = None,
     **options: Any,
 ) -> GroundTruth:

@@ -12,6 +12,7 @@ import numpy as np
 from trip_jax.runs.labels import column, labels
 from trip_jax.runs.meaning import explain, unit
 from trip_jax.runs.pages import WEB
+from trip_jax.runs.pages.comparison_finding import drawn_anew, finding
 from trip_jax.runs.pages.settings import settings_of, without_effect
 from trip_jax.runs.reading import Run, existing, load_run
 from trip_jax.settings.errors import InvalidSetting
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     import pandas
 
 SCRIPTS = ("base.js", "saving.js", "charts.js", "comparison.js")
+
+DRAWN_BY = ("seed", "n_clients", "dataset.name", "dataset.path", "distribution.kind")
+"""Settings that decide which examples client k owns."""
 
 
 @dataclass(frozen=True)
@@ -71,19 +75,57 @@ class Comparison:
 
     @cached_property
     def settings(self) -> dict[str, list[str]]:
-        """What differs between the runs: a value a run, "–" where it has none."""
+        """What differs between the runs: a value a run, "–" where it has none.
+
+        Settings without effect are left out, and so are digests of data and graphs that differ only
+        where the seed, or what else draws them, does.
+        """
+        values = self._values
+        if len(set(values.get("training.rounds", ()))) > 1:
+            values = {name: those for name, those in values.items() if name != "rounds"}  # the same
+        idle = set.intersection(*(without_effect(run.summary) for run in self.runs))
+        differing = {
+            name: those
+            for name, those in values.items()
+            if name not in idle and len(set(those)) > 1
+        }
+        drawn = self._drawn
+        return {
+            name: those
+            for name, those in differing.items()
+            if not name.endswith(".sha256")
+            or len(set(zip(drawn, those, strict=True))) > len(set(drawn))
+        }
+
+    @cached_property
+    def _values(self) -> dict[str, list[str]]:
+        """Every setting that a run has, status and rounds: a value a run, "–" where it has none."""
         of_runs = [
             dict(settings_of(run.summary))
             | {"status": run.summary.get("status", "finished"), "rounds": run.data.sizes["round"]}
             for run in self.runs
         ]
         names = dict.fromkeys(name for settings in of_runs for name in settings)
-        values = {name: [str(one.get(name, "–")) for one in of_runs] for name in names}
-        if len(set(values.get("training.rounds", ()))) > 1:
-            del values["rounds"]  # says the same
-        idle = set.intersection(*(without_effect(run.summary) for run in self.runs))
-        values = {name: those for name, those in values.items() if name not in idle}
-        return {name: those for name, those in values.items() if len(set(those)) > 1}
+        return {name: [str(one.get(name, "–")) for one in of_runs] for name in names}
+
+    @property
+    def _drawn(self) -> list[tuple[str, ...]]:
+        """What decides which examples the clients of each run own."""
+        none = ["–"] * len(self.runs)
+        return list(zip(*(self._values.get(name, none) for name in DRAWN_BY), strict=True))
+
+    @cached_property
+    def federations(self) -> list[tuple[Any, ...]]:
+        """Equal for runs of the same clients: of the same names, or else of data drawn alike."""
+        return [
+            tuple(labels(run.data)) if run.names else (*drawn, run.data.sizes["client"])
+            for run, drawn in zip(self.runs, self._drawn, strict=True)
+        ]
+
+    @property
+    def same_clients(self) -> bool:
+        """Whether a name or number is the same client in all runs that have it."""
+        return len(set(self.federations)) == 1 or all(run.names for run in self.runs)
 
     @cached_property
     def groups(self) -> dict[str, list[int]]:
@@ -98,28 +140,37 @@ class Comparison:
 
     @property
     def series(self) -> dict[str, list[int]]:
-        """What is drawn side by side: groups where some have several seeds, else runs."""
-        if 1 < len(self.groups) < len(self.runs):
+        """What is drawn side by side: groups of several runs of the same clients, else runs."""
+        if self.same_clients and 1 < len(self.groups) < len(self.runs):
             return self.groups
         return {f"run {k + 1}": [k] for k in range(len(self.runs))}
 
     @cached_property
     def distances(self) -> list[float]:
         """Each run's mean cosine distance to its truth; NaN where it is held against none."""
-        of_runs = [run.summary.get("truth", {}).get("distance") for run in self.runs]
+        return self._of_truth("distance")
+
+    @property
+    def distances_of_equal_parts(self) -> list[float]:
+        """The same of equal parts for all clients."""
+        return self._of_truth("distance_of_equal_parts")
+
+    def _of_truth(self, name: str) -> list[float]:
+        of_runs = [run.summary.get("truth", {}).get(name) for run in self.runs]
         return [np.nan if one is None else float(one) for one in of_runs]
 
     @cached_property
     def correlation(self) -> np.ndarray:
         """Spearman's rank correlation between the runs' scores.
 
-        It is NaN for runs of different clients, or where all scores are equal.
+        It is NaN for runs of different clients, as those of different seeds are, or where all
+        scores are equal.
         """
         from scipy.stats import rankdata
 
         ranks = [
-            (tuple(places), rankdata(score))
-            for places, score in zip(self.places, self.scores, strict=True)
+            (federation, rankdata(score))
+            for federation, score in zip(self.federations, self.scores, strict=True)
         ]
         return np.array(
             [
@@ -171,10 +222,13 @@ class Comparison:
         elif len({run.data.sizes["client"] for run in self.runs}) > 1:
             notices.append(
                 "The runs have different numbers of clients, so that a number may name different "
-                "clients: means over runs say little."
+                "clients."
             )
         return {
             "title": title,
+            "finding": finding(self),
+            "drawn_anew": drawn_anew(self),
+            "same_clients": self.same_clients,
             "notice": " ".join(notices),
             "unit": self.units[0] if len(self.units) == 1 else "",
             "meaning": self._meaning(),

@@ -16,7 +16,10 @@ MARKS = (  # Okabe and Ito's colours, and shapes that tell the runs apart withou
 
 
 def figure_of(comparison: Comparison) -> Figure:
-    """A column for each client, the highest mean score first, and in it a mark for each run.
+    """A column for each client, and in it a mark for each run.
+
+    The highest mean score comes first, unless clients differ between the runs: then they stand by
+    number, and have no mean.
 
     Where settings differ beside seeds, a mark is the mean over the seeds of a setting. Runs in
     different units are drawn as shares, which can be compared, as on the page.
@@ -30,7 +33,7 @@ def figure_of(comparison: Comparison) -> Figure:
         row[places] = score
     padded = np.array([_mean(padded[runs]) for runs in comparison.series.values()])
     mean = _mean(padded)
-    order = np.argsort(-mean, kind="stable")
+    order = np.argsort(-mean, kind="stable") if comparison.same_clients else np.arange(n)
     title = comparison.runs[0].data.title
     if comparison.settings:
         title += f" and others; they differ in {', '.join(comparison.settings)}"
@@ -49,10 +52,11 @@ def figure_of(comparison: Comparison) -> Figure:
         for score in padded:
             axes.plot(rank, score[order], ".", color=MUTED, alpha=0.35, ms=3, mew=0)
     size = 6 if n <= MAX_NAMED else 3
-    if len(comparison.groups) == 1:  # a mean over different settings would mean little
+    if comparison.same_clients and len(comparison.groups) == 1:  # else a mean says little
         axes.plot(rank, mean[order], "_", color="black", ms=size, label="mean", zorder=1)
     axes.axhline(0, color="black", linewidth=0.6)
-    axes.set(xlabel="client" if n <= MAX_NAMED else "rank of the client")
+    ranked = comparison.same_clients and n > MAX_NAMED
+    axes.set(xlabel="rank of the client" if ranked else "client")
     axes.set_ylabel(f"{what} ({units[0]})")
     if n <= MAX_NAMED:
         called = [short(comparison.clients[i]) for i in order]

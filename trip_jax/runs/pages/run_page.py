@@ -95,7 +95,7 @@ def page_data(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, Any]
         "reason": reason.strip(),
         "unit": unit(run.attrs),
         "meaning": explain(run.attrs),
-        "facts": _facts(run, summary),
+        **_facts(run, summary),
         "costs": _costs(summary, meaning.reported_by(run.attrs)),
         "settings": settings_of(summary),
         "n": len(listed),
@@ -270,10 +270,10 @@ ALWAYS_SHOWN = ("distribution", "topology", "model")
 LABELS = {"topology": "Graph"}
 
 
-def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
-    """The settings that matter, for the page's head."""
+def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, list[list[str]]]:
+    """The settings in words: `facts` for the page's head, and `usual` that have their defaults."""
     settings = dict(settings_of(summary))
-    named = {"Seed": "seed", "Data": "dataset.name", "Weights": "topology.weights"}
+    named = {"Data": "dataset.name", "Seed": "seed", "Weights": "topology.weights"}
     facts = [[label, settings[name]] for label, name in named.items() if name in settings]
     for section, usual in Config().kinds.items():
         kind = settings.get(f"{section}.kind")
@@ -287,13 +287,24 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> list[list[str]]:
         facts.append(["Seed", str(summary["seed"])])
     if "privacy_epsilon" in run.attrs:
         facts.append(["Guarantee", f"ε = {run.privacy_epsilon:.4g}, δ = {run.privacy_delta:g}"])
-    method = meaning.method(run.attrs)
-    of_others = meaning.reported_by(run.attrs) != method
-    scaled = "Normalisation" + " of reports" * of_others
-    facts += [["Utility", run.contribution_utility], [scaled, run.normalization]]
-    if method != TRIP:
-        return [*facts, ["Method", method]]
-    return [*facts, ["Semivalue", run.attrs.get("semivalue", "shapley")]]
+    method, reported_by = meaning.method(run.attrs), meaning.reported_by(run.attrs)
+    scaled = "Normalisation" + " of reports" * (reported_by != method)
+    facts += [["Method", method], ["Utility", run.contribution_utility]]
+    facts.append([scaled, run.normalization])
+    if method == TRIP:
+        facts.append(["Semivalue", run.attrs.get("semivalue", "shapley")])
+    default = Config()
+    defaults = [
+        ["Seed", str(default.seed)],
+        ["Weights", default.topology.weights],
+        ["Utility", default.contribution.utility],
+        [scaled, "paper" if reported_by == TRIP else "efficient"],
+        ["Semivalue", default.contribution.semivalue],
+    ]
+    return {
+        "facts": [fact for fact in facts if fact not in defaults],
+        "usual": [fact for fact in facts if fact in defaults],
+    }
 
 
 def _costs(summary: Mapping[str, Any], reported_by: str) -> list[list[str]]:

@@ -23,6 +23,8 @@ class ComparisonPage {
     this.shares = Boolean(data.notice);
     this.series = data.series;
     byId("title").textContent = data.title;
+    byId("finding").textContent = data.finding;
+    byId("scores-lead").textContent = data.drawn_anew;
     byId("notice").textContent = data.notice;
     byId("notice").hidden = !data.notice;
     fill("meaning", data.meaning.map((text) => el("p", {}, text)));
@@ -84,9 +86,6 @@ class ComparisonPage {
   showRuns() {
     const { data } = this;
     const names = Object.keys(data.settings);
-    byId("runs-lead").textContent = names.length
-      ? `They differ in ${plural(names.length, "setting")}: ${names.join(", ")}.`
-      : "Their settings are the same, as far as the runs kept them.";
     const rows = range(data.runs.length);
     const best = this.scores.map((score) => descending(score)[0]);
     const columns = [
@@ -119,11 +118,12 @@ class ComparisonPage {
   showScores() {
     const { n, data } = this;
     const { series } = this;
-    const alike = data.groups.length === 1; // a mean over different settings would mean little
+    const same = data.same_clients;
+    const alike = same && data.groups.length === 1; // a mean over others would mean little
     const values = (i) => series.map((one) => this.mean(one, i)).filter((value) => value !== null);
     const means = range(n).map((i) => meanOf(values(i)));
     const mean = (i) => means[i];
-    const order = descending(means);
+    const order = same ? descending(means) : range(n);
     const decimals = this.shares ? 1 : decimalsFor(order.flatMap(values));
     fill("plot", this.plot(order, values, alike ? mean : () => null, decimals));
     const meanMark = el("span", {}, el("svg", { width: 16, height: 8, viewBox: "0 0 16 8",
@@ -146,7 +146,8 @@ class ComparisonPage {
           ? el("span", { class: "alarm" }, "liar ") : null,
           withSpread(one.runs.map((k) => this.value(k, i)), decimals)] })),
     ];
-    fill("scores", sortedTable(range(n), columns, { by: 1, caption: "scores of clients" }));
+    fill("scores", sortedTable(range(n), columns,
+      { by: same ? 1 : 0, caption: "scores of clients" }));
   }
 
   plot(order, values, mean, decimals) {
@@ -172,8 +173,9 @@ class ComparisonPage {
     const means = order.map((i, at) => mean(i) !== null && el("rect", { x: x(at) - step * 0.34,
       y: y(mean(i)) - 0.8, width: step * 0.68, height: 1.6, fill: "var(--ink)" }));
     const each = Math.ceil(order.length / 50);
+    const ordered = data.same_clients ? "the highest mean first" : "by number";
     return el("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img",
-      "aria-label": "scores by client, the highest mean first; the table below holds the numbers" },
+      "aria-label": `scores by client, ${ordered}; the table below holds the numbers` },
       ticks(low, high, 5).map((tick) => [
         el("line", { class: tick ? "grid" : "axis", x1: left, x2: width - 8, y1: y(tick),
           y2: y(tick) }),
@@ -186,7 +188,7 @@ class ComparisonPage {
           data.names ? shortened(data.names[i], Math.max(3, Math.floor((step * each) / 7)))
             : String(i))),
       el("text", { x: width - 8, y: height - 2, "text-anchor": "end" },
-        "client, the highest mean first"));
+        `client, ${ordered}`));
   }
 
   showCorrelation() {
@@ -194,10 +196,11 @@ class ComparisonPage {
     const pairs = correlation.flatMap((row, a) =>
       row.filter((value, b) => b > a && value !== null));
     byId("correlation-lead").textContent = pairs.length
-      ? "Spearman's rank correlation between the runs' scores: 1 where they rank clients alike, " +
-        "0 where one ranking tells nothing of the other. Mean of " +
+      ? "Spearman's rank correlation between the scores of runs of the same clients: 1 where they " +
+        "rank clients alike, 0 where one ranking tells nothing of the other. Mean of " +
         `${plural(pairs.length, "pair")}: ${number(sum(pairs) / pairs.length, 2)}.`
-      : "There is no rank correlation: numbers of clients differ, or all scores are equal.";
+      : "There is no rank correlation: no two runs are of the same clients, or all scores are equal.";
+    byId("correlation").hidden = !pairs.length;
     const cell = (value) => {
       const shade = colour(value, 1);
       const td = el("td", { class: "num" }, number(value, 2));

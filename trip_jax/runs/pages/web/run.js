@@ -110,6 +110,7 @@ class Page {
     const last = (name) => this.curves[name][this.rounds - 1];
     const score = this.scores(this.rounds);
     const [best] = descending(score);
+    const total = this.total(score);
     const tiles = [
       [`${percent(100 * last("mean"))}`,
         `final accuracy, ± ${number(100 * last("std"), 1)} over clients`],
@@ -117,16 +118,19 @@ class Page {
         (data.all_liars ? `, ${plural(data.all_liars, "liar")} among them` : "")],
       [this.rounds.toLocaleString("en"), this.rounds === 1 ? "round" : "rounds"],
       [number(score[best], decimalsFor(score)),
-        Number.isFinite(score[best])
-          ? `highest score: client ${this.client(best)}, ` +
-            `${this.share(score[best], this.total(score))} of all`
+        Number.isFinite(score[best]) ? `highest score: client ${this.client(best)}` +
+          (total > 0 ? `, ${this.share(score[best], total)} of all` : "")
           : "no score is a number"],
     ];
     fill("tiles", tiles.map(([value, label]) =>
       el("div", { class: "tile" }, el("b", {}, value), el("span", {}, label))));
-    fill("facts", data.facts.map(([label, value]) =>
-      el("div", {}, el("dt", {}, label), el("dd", {}, value))));
-    fill("meaning", data.meaning.map((text) => el("p", {}, text)));
+    for (const id of ["facts", "usual"]) {
+      fill(id, data[id].map(([label, value]) =>
+        el("div", {}, el("dt", {}, label), el("dd", {}, value))));
+    }
+    const [contribution, scale, ...others] = data.meaning;
+    fill("meaning", [contribution, ...others].map((text) => el("p", {}, text)));
+    byId("scale").textContent = scale;
   }
 
   build() {

@@ -19,6 +19,8 @@ FILE = "rewards.csv"
 COLUMNS = ("client", "score", "payment_cents")
 SCORES = "scores.csv"
 RESULTS = "results.nc"  # of a simulated run, which holds no SCORES
+PRINTED = 20
+"""Clients that are printed; the file holds all."""
 
 
 @command
@@ -47,8 +49,9 @@ def main(argv: Sequence[str] | None = None, program: str = "trip-node") -> None:
         (Path(unfinished) / FILE).replace(path)
     width = max(len("client"), *map(len, names))
     print(f"{'client':>{width}} {'score':>12} {'payment':>16}")
-    for name, score, paid in rows:
+    for name, score, paid in rows[:PRINTED]:
         print(f"{name:>{width}} {score:12.4f} {paid / 100:16,.2f}")
+    say_unprinted(len(rows), path)
     say(f"{paid_out(given.budget, given.rule, cents)}; table in {path}")
 
 
@@ -70,6 +73,12 @@ def paid_out(budget: str, rule: str, cents: np.ndarray) -> str:
             f", beside {owed / 100:,.2f} that clients of negative payments pay in for the others"
         )
     return said
+
+
+def say_unprinted(n: int, path: Path) -> None:
+    """Say where the clients are, of n, that were not printed; nothing where all were."""
+    if n > PRINTED:
+        say(f"the first {PRINTED} of {n:,} clients; all are in {path}")
 
 
 def read_scores(path: Path) -> tuple[list[str], np.ndarray]:

@@ -22,7 +22,8 @@ function draw(state) {
   const columns = [
     { name: "client", text: true, value: (row) => row.client, cell: (row) => row.client },
     { name: "score", descending: true, value: (row) => row.score,
-      cell: (row) => [number(row.score, decimals), cellBar(row.score, most)] },
+      cell: (row) => el("div", { class: "beside" }, number(row.score, decimals),
+        cellBar(row.score, most)) },
     { name: "share", descending: true, value: (row) => row.share,
       cell: (row) => percent(row.share ?? NaN) },
   ];
