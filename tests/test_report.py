@@ -232,7 +232,7 @@ def test_a_comparison_begins_with_what_differs_and_what_follows() -> None:
     for one, distance in zip(near.runs, (0.3, 0.1), strict=True):
         one.summary["truth"] = {"distance": distance, "distance_of_equal_parts": 0.25}
     assert finding(near).endswith(
-        "Nearest the truth is contribution.method=weights, at a mean cosine distance of 0.1000; "
+        "Closest to the truth is contribution.method=weights, at a mean cosine distance of 0.1000; "
         "next is contribution.method=trip, at 0.3000; that of equal parts for all clients is "
         "0.2500."
     )

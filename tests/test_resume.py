@@ -143,7 +143,7 @@ def test_a_run_that_keeps_updates_goes_on(
     assert (folder / "updates" / "utilities.npy").exists()
     capsys.readouterr()
     run(replace(config, resume="auto"), folder)
-    assert "method=surrogate: WHOEVER COMPUTES CONTRIBUTIONS SEES ALL MODELS" in capsys.readouterr().out
+    assert "WHOEVER COMPUTES CONTRIBUTIONS SEES ALL MODELS" in capsys.readouterr().out
     assert_same(folder, expected)
     assert not (folder / "updates").exists()
     assert not verify(folder).differences

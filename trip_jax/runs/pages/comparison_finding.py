@@ -15,7 +15,7 @@ MOST, LONGEST = 5, 40
 
 
 def finding(runs: "Comparison") -> str:
-    """What differs between runs, and which are nearest the truth or else learned most."""
+    """What differs between runs, and which are closest to the truth or else learned most."""
     if seeds := runs.settings.get("seed"):
         of_groups = {frozenset(seeds[k] for k in those) for those in runs.groups.values()}
         if len(of_groups) > 1:
@@ -23,7 +23,7 @@ def finding(runs: "Comparison") -> str:
                 f"{_differences(runs)} What was run with other seeds had other data and other "
                 "initial models, so that no setting can be called better."
             )
-    return f"{_differences(runs)} {_nearest(runs) or _learned(runs)}"
+    return f"{_differences(runs)} {_closest(runs) or _learned(runs)}"
 
 
 def drawn_anew(runs: "Comparison") -> str:
@@ -60,8 +60,8 @@ def _listed(values: Sequence[str]) -> str:
     return f" ({', '.join(different)})"
 
 
-def _nearest(runs: "Comparison") -> str:
-    """Which setting's runs are nearest the truth; "" where none is held against it."""
+def _closest(runs: "Comparison") -> str:
+    """Which setting's runs are closest to the truth; "" where none is held against it."""
     means = _means(runs, runs.distances)
     if not means:
         return ""
@@ -72,7 +72,8 @@ def _nearest(runs: "Comparison") -> str:
         return f"Their mean cosine distance to the truth is {least:.4f}{beside}."
     following = f"; next is {others[0][0]}, at {others[0][1]:.4f}" if others else ""
     return (
-        f"Nearest the truth is {name}, at a mean cosine distance of {least:.4f}{following}{beside}."
+        f"Closest to the truth is {name}, at a mean cosine distance of {least:.4f}"
+        f"{following}{beside}."
     )
 
 
@@ -88,10 +89,10 @@ def _learned(runs: "Comparison") -> str:
         said = f"Final accuracy is {100 * most:.1f} % in all of them."
     else:
         said = (
-            f"The highest final accuracy, {100 * most:.1f} %, has {best}, and the lowest, "
-            f"{100 * least:.1f} %, {worst}."
+            f"{best} has the highest final accuracy, {100 * most:.1f} %, and {worst} the lowest, "
+            f"{100 * least:.1f} %."
         )
-    return f"{said} No run is held against the truth, so that none can be called nearest to it."
+    return f"{said} No run is held against the truth, so that none can be called closest to it."
 
 
 def _means(runs: "Comparison", values: Sequence[float]) -> dict[str, float]:

@@ -318,7 +318,7 @@ def _costs(summary: Mapping[str, Any], reported_by: str) -> list[list[str]]:
         rows += [
             ["Models sent to learn", f"{sent['learning']:,}, {_megabytes(size['learning'])}"],
             [
-                "Models sent to tell contributions",
+                "Models sent to compute contributions",
                 f"{sent['contributions']:,}, {_megabytes(size['contributions'])}",
             ],
             [REPORTS["broadcast" in summary], _megabytes(size["reports"])],
