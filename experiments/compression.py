@@ -4,12 +4,12 @@
         [distribution=non_iid,noisy_labels] [topology=regular] [lie=d1,d2,d1d2] [out=DIR]
         [SETTING=VALUE ...]
 
-Every channel at several sizes, three ways: what contributions are computed from is compressed,
-with and without error feedback; and what is learned from is compressed, too. Each is compared with the same
-federation without compression: how far phi is from the uncompressed one and from the Shapley value
-by re-execution (mean cosine distance of rows), what models can do in the end, and what liars gain
-over their own honest score under the same channel. The truth is that of plain learning, so it is
-left out where learning is compressed. Cells and what is kept: as experiments.methods.
+Every channel at several sizes, three ways: what contributions are computed from is compressed, with
+and without error feedback; and what is learned from is compressed, too. Each is compared with the
+same federation without compression: how far phi is from the uncompressed one and from the Shapley
+value by re-execution (mean cosine distance of rows), what models can do in the end, and what liars
+gain over their own honest score under the same channel. The truth is that of plain learning, so it
+is left out where learning is compressed. Cells and what is kept: as experiments.methods.
 """
 
 from collections.abc import Iterator, Sequence
