@@ -93,7 +93,7 @@ def hop(
     response: Response,
     present: Bool[Array, " n"],
 ) -> Float[Array, "n n C"]:
-    """What reaches each client's next model of everything that another one's training changed.
+    """The part of every earlier update that one round passes on to each client's next model.
 
     Args:
         reached: what has reached its model, by who trained and who is reached.

@@ -175,7 +175,7 @@ def _told(
     weights: Float[Array, "n D"],
     labels: Int[Array, " D"],
 ) -> Float[Array, "*R n Q"]:
-    """G_j of logits, but for kappa."""
+    """What the fitted kernel adds to models with these logits, without the contraction term."""
     left = jax.nn.one_hot(labels, logits.shape[-1]) - jax.nn.softmax(logits)
     with jax.default_matmul_precision("highest"):
         pulled = jnp.einsum("df,...jdc->...jfc", features, weights[..., None] * left)

@@ -95,7 +95,7 @@ class Attribution:
     """Contributions to final models, and how sure they are."""
 
     phi: Float[np.ndarray, "n n 3"]  # of client j to client i's model, for each of `UTILITIES`
-    phi_error: Float[np.ndarray, "n n 3"] | None = None  # standard; None: all were replayed
+    phi_error: Float[np.ndarray, "n n 3"] | None = None  # standard errors; None: all were replayed
     score_error: Float[np.ndarray, "n 3"] | None = None  # likewise, of the means over i
 
 

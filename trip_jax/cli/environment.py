@@ -11,7 +11,7 @@ from trip_node.cli import streams
 
 OURS = {
     "jax_debug_infs": False,
-    "jax_debug_nans": False,  # liars send them
+    "jax_debug_nans": False,  # liars send NaN, at which it would stop the run
     "jax_default_matmul_precision": None,
     "jax_default_prng_impl": "threefry2x32",
     "jax_disable_jit": False,

@@ -50,7 +50,7 @@ class Folders(Callback):
         for name in _given(config):
             if name.startswith(OF_SWEEPS):
                 raise InvalidSetting(f"{name} is of sweeps: add -m, or leave it out.")
-        HydraConfig.instance().set_config(config.copy())  # which a name may ask for
+        HydraConfig.instance().set_config(config.copy())  # since hydra.run.dir may refer to it
         folder = _checked("hydra.run.dir", config.hydra.run.dir)
         missing = [path for path in (folder, *folder.parents) if not os.path.exists(path)]
         if "hydra.run.dir" in _given(config):

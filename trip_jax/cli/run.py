@@ -67,7 +67,7 @@ def _hydra_main(settings: DictConfig) -> float:
     try:
         refuse_unknown(settings)
         config = config_from(settings)
-        if not config.resume:  # what was begun by an earlier version goes on
+        if not config.resume:  # an earlier version may have taken what is now refused as idle
             refuse_idle(config, hydra_config.overrides.task, hydra_config.mode != RunMode.RUN)
         folder = _folder(config, folder, hydra_config)
         begun = _NotesStart(settings, hydra_config, folder, config)

@@ -115,5 +115,5 @@ def equal_parts(cost: Real[np.ndarray, " R"], n_devices: int) -> Int[np.ndarray,
 
 
 def _seat(turn: Any, device: Any, n_devices: int) -> Array:
-    """The position of a device in a turn of dealing back and forth; its own inverse."""
+    """The device's place in a pass when rows are dealt 0..D-1, then D-1..0, and so on."""
     return jnp.where(turn % 2, n_devices - 1 - device, device)

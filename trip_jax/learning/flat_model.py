@@ -83,7 +83,7 @@ class FlatModel:
         return self.theta.size - self.n_own
 
     def sent(self, rows: Float[Array, "*R P"]) -> Float[Array, "*R S"]:
-        """What of models is sent and mixed."""
+        """The part of each model that is sent and mixed."""
         return rows[..., : self.n_sent] if self.n_own else rows
 
     def own(self, rows: Float[Array, "*R P"]) -> Float[Array, "*R O"] | None:
@@ -92,7 +92,7 @@ class FlatModel:
 
     @property
     def sends(self) -> tuple[Callable[[Array], Params], Callable[[Params], Array]]:
-        """What makes parameters of what is sent of a model, and the inverse."""
+        """Two functions: from the sent vector to a parameter tree, and back."""
         if isinstance(self.unravel, Ordered):
             return self.unravel.sent, _ravel
         return self.unravel, _ravel

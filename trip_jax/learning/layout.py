@@ -85,7 +85,8 @@ def require_pattern(setting: str, pattern: str | None) -> None:
 
 def path_of(path: Sequence[Any], trained: str | None) -> str | None:
     """The path of a parameter as in Dense_0/kernel; None for a statistic."""
-    if path and isinstance(path[-1], GetAttrKey) and path[-1].name == "value":  # of NNX
+    # NNX keeps a single array in an attribute `value`.
+    if path and isinstance(path[-1], GetAttrKey) and path[-1].name == "value":
         path = path[:-1]
     if trained is None:
         return keystr(tuple(path), simple=True, separator="/")

@@ -83,8 +83,7 @@ class Learner:
 
     @property
     def personal(self) -> bool:
-        """Whether one model is worth something else to each client: by its test set, or its own
-        part of the model."""
+        """Whether a model's utility differs between clients: they have own tests or own parts."""
         return self.own_tests or self.model.n_own > 0
 
     def judging(self, client: Int[Array, ""] | int) -> "Learner":

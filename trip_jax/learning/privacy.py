@@ -138,7 +138,7 @@ class NoisyRecords(AsTrained):
         return jax.vmap(one)(said, keys)
 
     def guarantee(self, rounds: int, delta: float) -> Guarantee:
-        """Of all clients' records together.
+        """The guarantee for the records of all clients together.
 
         Args:
             rounds: n T, the records of all clients and rounds.
@@ -179,7 +179,7 @@ class Privacy(Brief):
     clip: float = read_by_kind(1.0)
     # standard deviation of what every parameter, or logit, gets, in clips
     noise: float = read_by_kind(1.0, lambda settings: settings._found_by_epsilon())
-    # or what all rounds spend, whatever the noise
+    # privacy loss of the whole run; if set, the noise follows from it
     epsilon: float | None = read_by_kind(None)
     delta: float = read_by_kind(1e-5)
 

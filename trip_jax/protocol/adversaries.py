@@ -108,7 +108,7 @@ class Adversary(Brief):
 
 
 def require_lie(name: str, given: Any) -> Lie:
-    """Refuse an object that does not say all that liars do, calling it by this name."""
+    """Refuse an object that is no `Lie`; the error calls it `name`."""
     return instance(name, given, Lie, "make it a subclass of trip_jax.protocol.adversaries.Lie")
 
 
@@ -226,7 +226,8 @@ LIES("d1d2", reads=OF_D1 + OF_D2)(lambda *given: Both(LIES["d1"](*given), LIES["
 
 @LIES("d3", reads=OF_D3)
 def _false_predictions(settings: Adversary, v_threshold: float, divided: bool) -> Lie:
-    victim = settings.victim if isinstance(settings.victim, int) else 0  # where nobody looks at it
+    # Claims without a victim do not use it.
+    victim = settings.victim if isinstance(settings.victim, int) else 0
     return FalsePredictions(settings.claim, settings.logits, victim, settings.collude)
 
 

@@ -86,7 +86,7 @@ class Aggregation(Brief):
     faulty: int = read_by_kind(1)
     # centered_clipping: how far a model is followed; None: as far as those that are not faulty
     radius: float | None = read_by_kind(None)
-    # balance: of the own model's length, that others may be away
+    # balance: how far a member's model may be, in lengths of the own model
     tolerance: float = read_by_kind(0.3)
     # balance: the rate per round at which the tolerance falls
     decay: float = read_by_kind(0.1)

@@ -37,7 +37,7 @@ class Delivery:
     sent: Messages  # [R] all that may be mixed, also earlier messages or those of other devices
     unsent: Array  # [n] bool, whether the message of a client in this round does not arrive
     this_round: Round  # the round, in which messages that did not arrive have no weight
-    memory: Memory  # for the next round, but for what receivers remember of their members
+    memory: Memory  # for the next round; `remembered` sets its field `weighing`
     trained_as_sent: bool = struct.field(pytree_node=False)  # as in `Rules`
     kept: Any = None  # as in `Inbox`
 

@@ -92,7 +92,7 @@ def coalition_utilities(
     mix: AnyRule,
     learner: Learner,
 ) -> Float[Array, "R U"]:
-    """u^(i,t)(S) for every row (i, S).
+    """The utility of client i's model mixed with coalition S, for each row (i, S).
 
     Where mixing takes fewer products than a first layer, parts of the test set look at the models
     one after another, and what a part sees is mixed instead of models. Parts are then dealt to the
@@ -242,7 +242,7 @@ def local_contributions(
 def rescale_to_arrived(
     values: Float[Array, "n M U"], mask: Bool[Array, "n M"], lost: Bool[Array, "n M"]
 ) -> Float[Array, "n M U"]:
-    """Values of Eq. 4 as printed, which are m times a mean, by the m that is left.
+    """Values of Eq. 4 times the share of members whose models arrived.
 
     A member whose model is lost has no weight and so is a null player: the mean itself is that of
     the game without it.

@@ -57,7 +57,7 @@ ITERATIONS = 3
 
 @dataclass(frozen=True)
 class Kernel:
-    """G_j of all clients.
+    """The fitted kernel, which predicts how each client's training changes logits.
 
     Attributes:
         features: Phi [D, F].
