@@ -205,12 +205,11 @@ def _require_classes(federation: Federation, rules: Rules, task: str) -> None:
     settings, method = federation.settings, rules.contribute
     alone = method.method if isinstance(method, Beside) else method
     flips = isinstance(rules.adversary, LabelFlips)
-    name = settings.contribution.method
     for conflicts, who, mend in (
         (flips, "adversary=label_flips", "another adversary, such as sign_flips"),
         (
-            Sees.PREDICTIONS in (method.sees, alone.sees) or name == "shapfed",
-            f"contribution.method={name}",
+            method.needs_classes or alone.needs_classes,
+            f"contribution.method={settings.contribution.method}",
             "another method, such as trip",
         ),
     ):

@@ -36,6 +36,7 @@ class Method(ABC):
         same_training: whether it takes what training changes in a model for the same function of
             that model in every round.
         personal: whether it can compute contributions where clients keep a part of their models.
+        needs_classes: whether labels must be classes of examples, not numbers or tokens.
         explained: sentences on what contributions are, for the page of a run. If it is empty, the
             page refers to the documentation, or quotes the first line of the class's docstring if
             the class is from outside the package.
@@ -49,6 +50,7 @@ class Method(ABC):
     reports_as: ClassVar[str | None] = None
     same_training: ClassVar[bool] = False
     personal: ClassVar[bool] = False
+    needs_classes: ClassVar[bool] = False
     explained: ClassVar[str] = ""
 
     @classmethod

@@ -49,6 +49,7 @@ class Predictions(Replay):
 
     costs = Costs(evaluations=2, n_bytes=PREDICTIONS)
     sees = Sees.PREDICTIONS
+    needs_classes = True
     same_training = True
     bytes_kept = 2
 

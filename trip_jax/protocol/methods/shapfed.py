@@ -38,6 +38,7 @@ class ShapFed(ByNeighbourhood):
     unit = Unit("cosines summed over rounds")
     costs = Costs(n_bytes=REPORT)
     sends_before = False
+    needs_classes = True
 
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M 1"]:
         kernel, bias = last_layer(learner)
