@@ -1,8 +1,10 @@
 """The documentation: its Python runs, its commands compose, what it names exists."""
 
+import ast
 import re
 import shlex
 import sys
+import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -168,3 +170,21 @@ def test_formulas_have_nothing_that_docutils_draws_wrongly() -> None:
         digits_as_one_number = re.findall(r"\\[dt]?frac\s*\d\S*", prose)
         accents_with_an_index = re.findall(r"\\(?:bar|hat|tilde)\s*(?:\\\w+|\{[^}]*\})_\S+", prose)
         assert not digits_as_one_number + accents_with_an_index, page
+
+
+def imported_when_loaded(path: Path) -> set[str]:
+    """The packages of trip_jax that a module imports before anything in it is called."""
+    statements = ast.parse(path.read_text()).body
+    named = [one.module or "" for one in statements if isinstance(one, ast.ImportFrom)]
+    return {name.split(".")[1] for name in named if name.startswith("trip_jax.")}
+
+
+def test_packages_import_what_is_drawn_below_them() -> None:
+    drawing = ET.parse(ROOT / "docs" / "architecture.svg").getroot()
+    names = [one for one in drawing.iter() if one.get("class") == "name"]
+    layer = {name.text: int(name.get("y", "")) for name in names if int(name.get("x", "")) < 700}
+    assert set(layer) == {one.parent.name for one in (ROOT / "trip_jax").glob("*/*.py")}
+    for package, height in layer.items():
+        for path in (ROOT / "trip_jax" / package).rglob("*.py"):
+            drawn = imported_when_loaded(path) & set(layer)
+            assert all(layer[one] >= height for one in drawn), (path, drawn)

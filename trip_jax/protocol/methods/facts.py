@@ -41,7 +41,7 @@ __getattr__ = renamed(__name__, Told="trip_jax.protocol.methods.facts.When")
 TRIP = "trip"
 """The paper's method: the default, and the only one of older versions."""
 
-PAGE = "What that is, the page Methods of the documentation says."
+PAGE = "The page Equations of the methods in the documentation defines it."
 """How a method of this package is explained that says no more of itself."""
 
 
