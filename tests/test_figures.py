@@ -20,6 +20,7 @@ from tests.conftest import rarely
 from trip_jax.runs import figures, meaning
 from trip_jax.runs.figure_style import drawn_as
 from trip_jax.settings.figures import FORMATS, Drawing
+from trip_node.deployment.scores import shares
 
 TITLE = (
     "test: digits, noisy_images, $n$ clients, watts_strogatz, mlp, rounds of 1 epochs, c1 and c2"
@@ -187,11 +188,14 @@ def test_axes_are_labelled_and_texts_do_not_leave_the_figure(name: str) -> None:
         assert lowest.get_ylabel() and axes_of(figure).get_ylabel()
     assert axes_of(drawn["accuracy"]).get_ylim() == (0, 1)
     drawn["graph"] = figures.graph(run)
-    named = [axes_of(drawn["scores"]), drawn["phi"].axes[1], drawn["graph"].axes[1]]
-    for axes in named:
-        assert unit in axes.get_ylabel() and "m ×" in axes.get_ylabel()
-    for axes in named[:2]:
+    for axes in (axes_of(drawn["scores"]), drawn["phi"].axes[1]):
+        assert unit in axes.get_ylabel()
         assert "m × Shapley value (Eq. 4 as printed)" in axes.get_ylabel()
+    colour_bar = drawn["graph"].axes[1].get_ylabel()
+    if run.score.sum() > 0:
+        assert colour_bar == figures.SHARE
+    else:
+        assert unit in colour_bar and "m ×" in colour_bar
     for figure in drawn.values():
         assert " ".join(figure.texts[1].get_text().split()).startswith(TITLE)
         assert not any(axes.get_title() for axes in figure.axes)
@@ -235,6 +239,17 @@ def test_bars_descend_and_liars_are_marked(name: str) -> None:
     (errors,) = axes_of(figure).containers[-1].lines[2]
     half = [np.ptp(segment[:, 1]) / 2 for segment in errors.get_segments()]
     np.testing.assert_allclose(half, run.phi.std("client").values[order])
+
+
+def test_scores_are_shares_where_there_are_any() -> None:
+    (left,) = axes_of(figure := figures.scores(RUNS["liars"])).child_axes
+    figure.draw_without_rendering()
+    whole = float(RUNS["liars"].score.sum())
+    assert left.get_ylabel() == figures.SHARE
+    np.testing.assert_allclose(
+        left.get_ylim(), np.multiply(axes_of(figure).get_ylim(), 100 / whole)
+    )
+    assert not axes_of(figures.scores(RUNS["all negative"])).child_axes
 
 
 def test_thick_bars_are_intervals_of_sampled_scores() -> None:
@@ -287,7 +302,7 @@ def test_liars_are_ringed_in_the_graph() -> None:
     figure = figures.graph(RUNS["liars"])
     nodes, rings = artists(figure, PathCollection)
     np.testing.assert_allclose(rings.get_offsets(), nodes.get_offsets()[[2, 5]])
-    np.testing.assert_allclose(nodes.get_array(), RUNS["liars"].score)
+    np.testing.assert_allclose(nodes.get_array(), shares(RUNS["liars"].score))
     assert legend_of(figure) == ["liar"]
 
 

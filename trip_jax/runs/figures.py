@@ -33,6 +33,7 @@ from trip_jax.runs.figure_style import (
 from trip_jax.runs.labels import NAME, labels, names_of, short
 from trip_jax.runs.layout import MAX_DETAILED, MAX_DISTINCT, arcs_of, drawn_round, positions
 from trip_jax.settings.figures import Drawing
+from trip_node.deployment.scores import shares
 
 SAMPLED = "#F0E442"  # their yellow
 ARROW: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1, "units": "inches"}
@@ -44,6 +45,7 @@ MAX_DRAWN = 10_000  # clients that have bars, and a graph that is drawn
 MAX_LISTED = 50  # clients whose numbers fit where some are named
 NAMED = 0.8  # inches for names along an axis, in place of numbers
 CLIPPED = 0.5  # per cent of a large matrix beyond either end of the colour scale
+SHARE = "share of all scores (%)"
 
 
 def draw_all(run: xarray.Dataset, folder: Path, drawing: Drawing = Drawing()) -> list[Path]:
@@ -135,7 +137,8 @@ def phi(run: xarray.Dataset) -> Figure:
 def scores(run: xarray.Dataset) -> Figure:
     """Every client's score with its deviation over models, the highest first; liars hatched.
 
-    Without phi no deviation is known. Of more than `MAX_DRAWN` clients bars are points.
+    The left axis is the share of all scores, if these have a positive sum; the right one has their
+    unit. Without phi no deviation is known. Of more than `MAX_DRAWN` clients bars are points.
 
     A run that is held against the truth has marks for it. Where coalitions were sampled, thick bars
     are the 95 % intervals of the scores themselves. What the distribution of data varies stands
@@ -179,6 +182,8 @@ def scores(run: xarray.Dataset) -> Figure:
     axes.axhline(0, color="black", linewidth=0.6)
     gain = meaning.gain(run.attrs)
     axes.set_ylabel(f"mean{deviation} over models of\n{meaning.value(run.attrs)},\nin {gain}")
+    if np.isfinite(shares(score)).all():
+        _add_share_axis(axes, float(score.sum()))
     if liar.any() or "score_error" in run or "true_score" in run:
         add_legend(axes)
     if lowest is not axes:
@@ -196,6 +201,17 @@ def scores(run: xarray.Dataset) -> Figure:
         _name_some(lowest, called[order], liar, width)
     figure.align_ylabels()
     return figure
+
+
+def _add_share_axis(axes: Axes, whole: float) -> None:
+    """Put the share of a whole on the left of a y axis, which goes to the right."""
+    axes.yaxis.tick_right()
+    axes.yaxis.set_label_position("right")
+    axes.spines["right"].set_visible(True)
+    functions = (lambda score: 100 * score / whole, lambda share: share * whole / 100)
+    left = axes.secondary_yaxis("left", functions=functions)
+    left.set_ylabel(SHARE, size=8)
+    left.tick_params(**TICKS)
 
 
 def _name_some(axes: Axes, called: np.ndarray, liar: np.ndarray, width: float) -> None:
@@ -262,7 +278,11 @@ def graph(run: xarray.Dataset) -> Figure:
         axes.plot([], [], "->", color=grey, lw=0.7, ms=3.5, label="sends to")
     x, y = at.T
     node: dict[str, Any] = {"edgecolors": "black", "linewidths": diameter / 20, "zorder": 2}
-    drawn = axes.scatter(x, y, diameter**2, score, **_colours(score, 0), **node)
+    share = shares(score)
+    shown, measured = score, f"score: mean contribution\n({meaning.unit(run.attrs)})"
+    if np.isfinite(share).all():
+        shown, measured = share, SHARE
+    drawn = axes.scatter(x, y, diameter**2, shown, **_colours(shown, 0), **node)
     if liar.any():
         ring = node | {"facecolors": "none", "linewidths": 1.2 if n <= MAX_DISTINCT else 0.5}
         axes.scatter(x[liar], y[liar], (1.4 * diameter + 1) ** 2, **ring)
@@ -274,12 +294,12 @@ def graph(run: xarray.Dataset) -> Figure:
             axes.annotate(short(label), place, fontsize=5.5, **beneath)
     elif n <= MAX_NAMED:
         for i in range(n):
-            _write_on(axes, x[i], y[i], str(i), drawn.to_rgba(score[i]))
+            _write_on(axes, x[i], y[i], str(i), drawn.to_rgba(shown[i]))
     axes.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal")
     axes.set_axis_off()
     if axes.get_legend_handles_labels()[0]:
         add_legend(axes)
-    _add_colour_bar(axes, drawn, f"score: mean contribution\n({meaning.unit(run.attrs)})")
+    _add_colour_bar(axes, drawn, measured)
     return figure
 
 
