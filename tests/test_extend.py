@@ -17,16 +17,15 @@ from trip_jax import Adversary, Contribution, InvalidSetting, decentralised_trut
 from trip_jax.learning.evaluation import LOSS
 from trip_jax.programs import forget_namesake
 from trip_jax.protocol.adversaries import LIES, Honest
-from trip_jax.protocol.aggregation import AGGREGATIONS, aggregate
+from trip_jax.protocol.aggregation import AGGREGATIONS
 from trip_jax.protocol.channels import Channel
-from trip_jax.protocol.contributions import METHODS, Method
+from trip_jax.protocol.contributions import METHODS
 from trip_jax.protocol.defences import AdoptAll
 from trip_jax.protocol.exchange import CHANNELS
-from trip_jax.protocol.messages import Inbox, Messages
-from trip_jax.protocol.methods.facts import GAIN, REPORT, Costs
+from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.protocol.round import Round
-from trip_jax.protocol.state import Contributions, Learned, State
+from trip_jax.protocol.state import Learned, State
 from trip_jax.protocol.weighing import WEIGHINGS, Weighing
 from trip_jax.settings import LISTENERS
 from trip_jax.shapley import ESTIMATORS, SEMIVALUES
@@ -242,30 +241,10 @@ def test_an_estimator_of_shapley_values() -> None:
     np.testing.assert_allclose(hub[:, 1:], leaves[:, 1:], atol=1e-6)
 
 
-def test_a_way_to_tell_contributions(plain: Result) -> None:
-    @METHODS("gain_by_weight")
-    @dataclass(frozen=True)
-    class GainByWeight(Method):
-        """It is a round's gain in utility, divided by mixing weights."""
+def test_a_contribution_method(plain: Result) -> None:
+    from examples.own_method import GainByWeight  # registers it, which the fixture undoes
 
-        unit = GAIN  # or Unit("cosines summed over rounds") and their like
-        reads = ()  # settings of `contribution`; a field of the same name is given its value
-        costs = Costs(evaluations=2, n_bytes=REPORT)
-        sends_before = False  # a client needs its own model alone
-
-        def work(self, n_members: np.ndarray, batch: int) -> None:
-            return None
-
-        def n_models(self, work: None, n_members: np.ndarray) -> np.ndarray:
-            return np.full(len(n_members), n_members.shape[1])
-
-        def __call__(self, inbox: Inbox, here: Round, mix: Any, learner: Any) -> Contributions:
-            nearby = here.neighbourhoods
-            mixed = aggregate(mix, inbox.sent.trained, nearby)
-            after, before = (learner.evaluate(models) for models in (mixed, inbox.own.before))
-            lcv = nearby.shares[..., None] * (after - before)[:, None]
-            return Contributions(lcv, jnp.zeros_like(lcv), after)
-
+    METHODS("gain_by_weight")(GainByWeight)
     result = tiny(contribution=Contribution(method="gain_by_weight")).run()
     np.testing.assert_array_equal(result.models, plain.models)
     np.testing.assert_allclose(result.records.utility, plain.records.utility, rtol=1e-5)

@@ -25,10 +25,12 @@ class Claim:
 
     Args:
         judge: of the rows of one data set, any seeds; None if too few are there.
+        units: which units it needs, as `only` names them: "DATA" stands for the data set.
     """
 
     said: str
     judge: Callable[[pandas.DataFrame], Verdict | None]
+    units: str
 
 
 def _distances(frame: pandas.DataFrame, cells: Sequence[tuple[str, str]]) -> pandas.DataFrame:
@@ -131,11 +133,35 @@ TABLE_1 = tuple(
 TABLE_2 = tuple(("iid", topology) for topology in ("regular", "star", "line"))
 
 CLAIMS = (
-    Claim("TRIP-Shapley is close to the Shapley value (Table I, mean distance)", _close(TABLE_1)),
-    Claim("as close to its truth as methods for a server are to FedAvg's (Table I)", _baselines),
-    Claim("It is so on other graphs (Table II, mean distance)", _close(TABLE_2)),
-    Claim("Without low scores accuracy is highest, without high ones lowest", _removal),
-    Claim("Scores follow the amount of data (Pearson)", _correlated("sizes")),
-    Claim("Scores follow the noise of images (Pearson)", _correlated("noisy_images")),
-    Claim("Defences leave liars no gain (20 % liars)", _defended),
+    Claim(
+        "TRIP-Shapley is close to the Shapley value (Table I, mean distance)",
+        _close(TABLE_1),
+        "tables/DATA/*-regular/seed0",
+    ),
+    Claim(
+        "It is as close to its truth as methods for a server are to FedAvg's (Table I)",
+        _baselines,
+        "baselines/DATA/*/seed0",
+    ),
+    Claim(
+        "It is so on other graphs (Table II, mean distance)",
+        _close(TABLE_2),
+        "tables/DATA/iid-*/seed0",
+    ),
+    Claim(
+        "Without low scores accuracy is highest, without high ones lowest",
+        _removal,
+        "removal/DATA/*/seed0",
+    ),
+    Claim(
+        "Scores follow the amount of data (Pearson)",
+        _correlated("sizes"),
+        "correlation/DATA/sizes/seed0",
+    ),
+    Claim(
+        "Scores follow the noise of images (Pearson)",
+        _correlated("noisy_images"),
+        "correlation/DATA/noisy_images/seed0",
+    ),
+    Claim("Defences leave liars no gain (20 % liars)", _defended, "dishonest/DATA/*/seed0"),
 )
