@@ -1,5 +1,6 @@
 """Configuration files: every choice composes, and agrees with what `Config` accepts and assumes."""
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, is_dataclass, replace
@@ -337,3 +338,10 @@ def test_wrong_values_are_refused_by_name(make: Callable[[], Any], words: list[s
     assert "\n" not in message and message.endswith(".")
     for word in words:
         assert word in message
+
+
+def test_help_has_a_text_for_every_field() -> None:
+    for one in map(type, vars(Config()).values()):
+        if is_dataclass(one):
+            listed = re.findall(r"^\* ``(\w+)``: \S", inspect.getdoc(one) or "", re.MULTILINE)
+            assert listed == [field.name for field in fields(one)], one

@@ -24,6 +24,7 @@ from trip_jax.protocol.weighing import Trust
 from trip_jax.settings import EXECUTION, above_zero, choice, count, execution, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, seed_of
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.figures import Drawing, drawing_of
 from trip_jax.topology import SCHEDULES, Clocks, Participation, TopologyConfig
 from trip_jax.tracking import TRACKERS
@@ -52,12 +53,13 @@ __all__ = [
 ]
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class Checkpoint(Brief):
     """When a run saves what it needs to go on after an interruption."""
 
     every: int | None = None  # rounds; None: once a minute has passed since the last
-    keep: int = 2
+    keep: int = 2  # checkpoints that are kept, the newest
 
     def __post_init__(self) -> None:
         check_types("checkpoint", self)

@@ -17,6 +17,7 @@ from trip_jax.settings import Kinds, above_zero, at_least, choice, count, fracti
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, instance, integer, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import chosen_from, read_by_kind
 from trip_jax.settings.names import as_names
 from trip_jax.settings.plurals import counted
@@ -42,11 +43,12 @@ DISTRIBUTIONS: Kinds[Callable[..., Division]] = Kinds("distribution")
 the setting `order` deals to clients."""
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class Distribution(Brief):
     """How training examples fall to clients; levels run linearly from 0 to their maximum."""
 
-    kind: str = chosen_from(DISTRIBUTIONS, "iid")
+    kind: str = chosen_from(DISTRIBUTIONS, "iid")  # what differs between clients
     # how levels are given to clients: by a seeded permutation, or sorted
     order: str = read_by_kind("random")
     # non_iid: share of a client's data from each of its two classes

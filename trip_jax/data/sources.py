@@ -16,6 +16,7 @@ from trip_jax.settings import Kinds, choice, count, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, described, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import chosen_from, read_by_kind, read_unless
 from trip_jax.settings.own_code import function_of, names_code
 
@@ -40,6 +41,7 @@ def _without_share(settings: Any) -> str | None:
     return None if drawn else "dataset.test=shared"
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class DatasetConfig(Brief):
     """Which examples; `train_size` and `test_size` are drawn by seed (None: all).
@@ -48,9 +50,9 @@ class DatasetConfig(Brief):
     that gives a `Dataset` or its first four arrays.
     """
 
-    name: str = chosen_from(DATASETS, "digits")
-    train_size: int | None = None
-    test_size: int | None = 500
+    name: str = chosen_from(DATASETS, "digits")  # of a data set, or FILE.py:FUNCTION
+    train_size: int | None = None  # training examples that are drawn by seed; None: all
+    test_size: int | None = 500  # test examples that are drawn by seed; None: all
     # shared: all clients are judged on the same examples; own: each on some of its own
     test: str = "shared"
     # file: .csv, .tsv, .parquet or .npz

@@ -8,14 +8,16 @@ from trip_jax.settings import count, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.field_texts import with_field_texts
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class Distributed(Brief):
     """Processes that share one run, usually one a host; all are given the same configuration."""
 
     coordinator: str | None = None  # HOST:PORT of the first; "auto": Slurm, a TPU pod, ... say all
-    processes: int | None = None
+    processes: int | None = None  # how many there are
     process: int | None = None  # this one's number, from 0
 
     def __post_init__(self) -> None:

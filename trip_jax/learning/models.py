@@ -18,6 +18,7 @@ from trip_jax.learning.targets import Targets
 from trip_jax.settings import Kinds, choice, count, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, instance, integer
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import chosen_from, read_by_kind
 
 PAPERS_CLASSES = 10
@@ -99,11 +100,12 @@ MODELS: Kinds[Callable[["ModelConfig", Sequence[int], int], Model]] = Kinds("mod
 """Functions that build a network from settings, an example's shape and the number of classes."""
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class ModelConfig(Brief):
     """Settings of the network that every client trains."""
 
-    kind: str = chosen_from(MODELS, "mlp")
+    kind: str = chosen_from(MODELS, "mlp")  # the network
     # widths of the dense hidden layers; the cnn takes one
     hidden: tuple[int, ...] = read_by_kind((64,))
     # cnn: features of its 3x3 convolutions

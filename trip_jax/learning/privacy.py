@@ -41,6 +41,7 @@ from trip_jax.settings import Kinds, choice, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import chosen_from, read_by_kind
 
 NOISE = np.uint32(2**32 - 1)
@@ -170,18 +171,19 @@ PRIVACIES: Kinds[Callable[["Privacy", int], Mechanism]] = Kinds("privacy.kind")
 """`(settings, rounds of the run)` -> `Mechanism`."""
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class Privacy(Brief):
     """The settings that say what of a client's training leaves the client."""
 
-    kind: str = chosen_from(PRIVACIES, "none")
+    kind: str = chosen_from(PRIVACIES, "none")  # what gets noise
     # L2 norm that an update, or a record of predictions, has at most
     clip: float = read_by_kind(1.0)
     # standard deviation of what every parameter, or logit, gets, in clips
     noise: float = read_by_kind(1.0, lambda settings: settings._found_by_epsilon())
     # privacy loss of the whole run; if set, the noise follows from it
     epsilon: float | None = read_by_kind(None)
-    delta: float = read_by_kind(1e-5)
+    delta: float = read_by_kind(1e-5)  # the probability with which epsilon may not hold
 
     def __post_init__(self) -> None:
         check_types("privacy", self)

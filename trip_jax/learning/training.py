@@ -24,6 +24,7 @@ from trip_jax.learning.optimizers import LEARNING_RATES, OPTIMIZERS, Rate
 from trip_jax.settings import above_zero, at_least, choice, count, execution, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import chosen_from, read_by_kind, read_unless
 
 Trained: TypeAlias = tuple[Float[Array, "*R P"], Float[Array, "*R"]]
@@ -36,24 +37,26 @@ DRAWS = np.uint32(2**32 - 2)
 """What the key of a client's training in a round folds in for the draws of its model."""
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class Training(Brief):
     """How clients train in each round."""
 
-    rounds: int = 10
+    rounds: int = 10  # how often clients train and exchange models
+    # passes of a client over its examples in a round
     local_epochs: int = read_unless(1, lambda settings: settings._counts_steps())
-    batch_size: int = 32
-    learning_rate: float = 0.01
-    momentum: float = read_by_kind(0.9)
+    batch_size: int = 32  # examples of a minibatch
+    learning_rate: float = 0.01  # of a step, before `schedule`
+    momentum: float = read_by_kind(0.9)  # of SGD
     client_batch: int | None = execution(None)  # clients trained in one vmap; None: by backend
     local_steps: int | None = None  # minibatches of a round, in place of epochs
-    optimizer: str = chosen_from(OPTIMIZERS, "sgd")
+    optimizer: str = chosen_from(OPTIMIZERS, "sgd")  # which optimiser takes the steps
     # of the learning rate, over all local steps of the run
     schedule: str = "constant"
-    weight_decay: float = 0.0
+    weight_decay: float = 0.0  # decoupled in adamw and lion, else an L2 penalty
     clip: float | None = None  # L2 norm that the gradient of a step has at most
     proximal: float = 0.0  # FedProx: mu of mu/2 |theta - theta^(t)|^2
-    optimizer_state: str = FRESH
+    optimizer_state: str = FRESH  # at the start of a round: fresh, or kept from the last
     # parameters that stay a client's own: a regular expression, found in paths such as Dense_1/bias
     own: str | None = None
     # of BatchNorm and the like: mixed as parameters are, or each client's own

@@ -23,6 +23,7 @@ from trip_jax.protocol.round import Round
 from trip_jax.settings import Kinds, at_least, choice, fraction, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, instance
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import Effect, chosen_from, read_by_kind, read_unless
 from trip_jax.settings.names import number_of
 
@@ -30,6 +31,7 @@ LIES: Kinds[Callable[["Adversary", float, bool], Lie]] = Kinds("adversary.kind")
 """Functions that build a lie from settings, C1's threshold, and whether psi is divided by m."""
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class Adversary(Brief):
     """Who lies and how, as settings.
@@ -37,7 +39,7 @@ class Adversary(Brief):
     "garbage" is neither D1 nor D2: all that such a liar sends and reports is no number.
     """
 
-    kind: str = chosen_from(LIES, "none")
+    kind: str = chosen_from(LIES, "none")  # the lie or the attack
     # of the clients, drawn by seed
     fraction: float = read_unless(0.2, lambda settings: settings._nobody() or settings._listed())
     # or these clients, by number or name, whatever the fraction

@@ -25,6 +25,7 @@ from trip_jax.protocol.robust import (
 from trip_jax.settings import Kinds, above_zero, at_least, choice, count, fraction
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import chosen_from, read_by_kind
 from trip_jax.topology import Neighbourhoods
 
@@ -77,11 +78,12 @@ AGGREGATIONS: Kinds[Callable[["Aggregation"], AnyRule]] = Kinds("aggregation.kin
 """Functions that build an aggregation rule from the settings."""
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class Aggregation(Brief):
     """How the models of a neighbourhood are mixed, as settings."""
 
-    kind: str = chosen_from(AGGREGATIONS, "weighted_mean")
+    kind: str = chosen_from(AGGREGATIONS, "weighted_mean")  # the rule
     # members of a neighbourhood that may send anything
     faulty: int = read_by_kind(1)
     # centered_clipping: how far a model is followed; None: as far as those that are not faulty

@@ -27,6 +27,7 @@ from trip_jax.protocol.methods.weights import Weights
 from trip_jax.settings import choice, count, execution, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import chosen_from, read_by_kind
 from trip_jax.shapley import ESTIMATORS, SEMIVALUES
 from trip_jax.shapley.coalitions import EXACT, is_sampled
@@ -58,18 +59,20 @@ REPLACED = {
 """Methods of older versions, and those that need the same and are closer to the truth."""
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class Contribution(Brief):
     """How local contribution vectors (Eq. 4) are computed, as settings."""
 
+    # what models are judged by; the mean of several: "accuracy+margin"; or FILE.py:METRIC
     utility: str = "accuracy"
     # Eq. 4 as printed; "efficient" divides by m
     normalization: str = read_by_kind("paper")
-    semivalue: str = read_by_kind("shapley")
-    estimator: str = read_by_kind("auto")
+    semivalue: str = read_by_kind("shapley")  # how coalitions of different sizes are weighted
+    estimator: str = read_by_kind("auto")  # of values from drawn coalitions
     # a neighbourhood and round; more coalitions than these are sampled
     budget: int = read_by_kind(1024, lambda settings: settings._all_enumerated())
-    method: str = chosen_from(METHODS, TRIP)
+    method: str = chosen_from(METHODS, TRIP)  # how contributions are computed
     max_coalitions: int = execution(2**20)  # a round, over all clients
     coalition_batch: int | None = execution(None)  # evaluated in one vmap; None: by backend
 

@@ -19,6 +19,7 @@ from trip_jax.protocol.round import Round
 from trip_jax.settings import at_least, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import read_by_kind, switch
 from trip_jax.shapley import SEMIVALUES
 from trip_node.protocol.defences import DISTANCE, PENALTY, check_c2
@@ -85,6 +86,7 @@ CALIBRATED = {
 conf/defence says how they were found."""
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class Defence(Brief):
     """C1 filters pre-training models, C2 corrects outlying reports; as settings.
@@ -92,7 +94,8 @@ class Defence(Brief):
     Neither touches predictions, which receivers of the models check.
     """
 
-    c1: bool = switch(reads=("v_threshold",))
+    c1: bool = switch(reads=("v_threshold",))  # receivers replace models of less accuracy
+    # the coordinator replaces outlying reports
     c2: bool = switch(reads=("penalty", "distance", "thresholding"))
     # C1: tolerated loss of accuracy against one's own model
     v_threshold: float = read_by_kind(0.065)
@@ -100,6 +103,7 @@ class Defence(Brief):
     penalty: float | None = read_by_kind(None)
     # C2: tolerated L2 distance to the reference; None: calibrated
     distance: float | None = read_by_kind(None)
+    # C2: soft or hard, of what deviates in its objective
     thresholding: str = read_by_kind("soft")
     # what models say is taken from those who received them
     receivers: bool = False

@@ -15,6 +15,7 @@ from trip_jax.protocol.compression import (
 from trip_jax.settings import Kinds, choice, count, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import chosen_from, read_by_kind
 from trip_jax.settings.renamed import renamed
 
@@ -25,11 +26,12 @@ OF_COMPRESSION = ("error_feedback", "learning")
 """What every channel reads that compresses models."""
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class ChannelConfig(Brief):
     """Settings of the channel on which clients transmit models."""
 
-    kind: str = chosen_from(CHANNELS, "none")
+    kind: str = chosen_from(CHANNELS, "none")  # how models are compressed
     # top_k, random_k: of the parameters that are sent
     share: float = read_by_kind(0.05)
     # quantised: of a parameter

@@ -10,6 +10,7 @@ from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.settings import Kinds, choice, count, fraction, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import Effect, chosen_from, read_by_kind
 from trip_jax.settings.renamed import renamed
 from trip_jax.topology import Topology
@@ -18,11 +19,12 @@ PROTOCOLS: Kinds[Callable[["ProtocolConfig"], Broadcast | None]] = Kinds("protoc
 """Functions that build the broadcast of reports from settings, or None for a coordinator."""
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class ProtocolConfig(Brief):
     """Who receives reports, and how, as settings."""
 
-    kind: str = chosen_from(PROTOCOLS, "coordinator")
+    kind: str = chosen_from(PROTOCOLS, "coordinator")  # who gets reports
     # the probability that a report is lost between two neighbours
     drop: float = read_by_kind(0.0)
     # that a report is passed on in its round; None: until all have it

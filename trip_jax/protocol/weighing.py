@@ -21,6 +21,7 @@ from trip_jax.protocol.state import State
 from trip_jax.settings import Kinds, at_least, choice, fraction, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import chosen_from, read_by_kind
 
 
@@ -114,11 +115,12 @@ WEIGHINGS: Kinds[Callable[["Trust"], Weighing]] = Kinds("trust.kind")
 """Functions that build the rule for mixing weights from the settings."""
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class Trust(Brief):
     """How mixing weights follow contributions, as settings."""
 
-    kind: str = chosen_from(WEIGHINGS, "none")
+    kind: str = chosen_from(WEIGHINGS, "none")  # whose contributions count
     # the power of contributions; 0: weights stay
     beta: float = read_by_kind(1.0)
     # of the largest contribution, that everyone counts for; 0: may be shut out

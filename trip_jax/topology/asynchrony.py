@@ -14,6 +14,7 @@ from trip_jax.settings.brief import Brief
 from trip_jax.settings.capacity import require_capacity
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import Effect, chosen_from, read_by_kind, switched_off
 from trip_jax.settings.names import number_of
 from trip_jax.settings.text_files import lines_of
@@ -60,11 +61,12 @@ class Timetable:
 SCHEDULES: Kinds[Timetable] = Kinds("schedule.kind")
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class Clocks(Brief):
     """How long clients train and messages travel, as settings; times in any one unit."""
 
-    kind: str = chosen_from(SCHEDULES, "synchronous")
+    kind: str = chosen_from(SCHEDULES, "synchronous")  # or events: clients do not wait
     # events: of a local round
     duration: str = chosen_from(DURATIONS, "spread", Effect(by_kind=True))
     # spread: the slowest by the fastest; lognormal: one deviation

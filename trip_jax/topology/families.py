@@ -14,6 +14,7 @@ from trip_jax.settings.brief import Brief
 from trip_jax.settings.capacity import require_capacity
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting, Notice
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import BesidesBuiltIn, chosen_from, read_by_kind, read_unless
 from trip_jax.settings.plurals import counted
 from trip_jax.topology.edges import Edges, edges_of, random_graph, small_world
@@ -34,11 +35,12 @@ GRAPHS = BesidesBuiltIn(FAMILIES, {"file": ("files", "format")})
 """Families, and graphs from files."""
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class TopologyConfig(Brief):
     """Who sends to whom, and with which mixing weights models are averaged."""
 
-    kind: str = chosen_from(GRAPHS, "regular")
+    kind: str = chosen_from(GRAPHS, "regular")  # the family of graphs, or file
     # regular, watts_strogatz: neighbours of a client
     degree: int = read_by_kind(4)
     # watts_strogatz: of rewiring; erdos_renyi: of an edge
@@ -47,14 +49,14 @@ class TopologyConfig(Brief):
     attachments: int = read_by_kind(2)
     # families: keep one direction of every edge; file: an edge a, b of a list is an arc a -> b
     directed: bool = read_unless(False, lambda settings: settings._says_directions())
-    weights: str = "data_size"
+    weights: str = "data_size"  # by which models are mixed
     # rounds until a new graph is drawn; None: static, or 1 where a family changes in time
     redraw_every: int | None = read_unless(None, lambda settings: settings._always_alike())
     # kind=file: lists or GraphML; several take turns
     files: tuple[str, ...] = read_by_kind(())
     # kind=file: what the files hold; auto refuses what may be two of them
     format: str = read_by_kind("auto")
-    allow_disconnected: bool = False
+    allow_disconnected: bool = False  # clients that cannot hear of each other are no error
     drop: float = 0.0  # probability that what one client sends another in a round is lost
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ from jaxtyping import Bool
 from trip_jax.settings import LARGEST, Kinds, choice, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import chosen_from, read_by_kind
 from trip_jax.settings.names import number_of
 from trip_jax.settings.text_files import lines_of
@@ -32,11 +33,12 @@ PARTICIPATIONS: Kinds[Presence] = Kinds("participation.kind")
 """`(settings, rounds, n, seed)` -> who is there in each round [T, n]."""
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class Participation(Brief):
     """Which clients take part in which rounds, as settings."""
 
-    kind: str = chosen_from(PARTICIPATIONS, "always")
+    kind: str = chosen_from(PARTICIPATIONS, "always")  # what decides who is there
     # bernoulli: that a client is there, in each round anew
     probability: float = read_by_kind(0.8)
     # trace: lines "client first last", the rounds in which it is there

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trip_jax.settings import Kinds, choice
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
+from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import chosen_from, read_by_kind
 from trip_jax.truth.coalitions import (
     MOST,
@@ -54,11 +55,12 @@ def decentralised(simulation: "Simulation", settings: "TruthConfig") -> Executab
     )
 
 
+@with_field_texts
 @dataclass(frozen=True, repr=False)
 class TruthConfig(Brief):
     """Which truth a run is held against, and for which coalitions it is executed again."""
 
-    kind: str = chosen_from(TRUTHS, "none")
+    kind: str = chosen_from(TRUTHS, "none")  # which truth
     samples: int | None = read_by_kind(None)  # coalitions that are drawn; None: all
     # all of at most so many clients, and all that lack at most so many; None: all
     borders: int | None = read_by_kind(None)
