@@ -66,7 +66,8 @@ def adapters(arguments: Sequence[str]) -> None:
     title = f"headlines of BBC News, {n} clients on a ring and {big} on a regular graph"
     written = Report.of(request, request.folder("outputs/adapters"))
     seconds = time.process_time() - began
-    print(written.write(frame, "Adapters", title, *_sections(frame, costs, model, seconds)))
+    both = pandas.concat([frame, costs], ignore_index=True)
+    print(written.write(both, "Adapters", title, *_sections(frame, costs, model, seconds)))
 
 
 def asked(arguments: Sequence[str]) -> tuple[Request, list[int]]:
@@ -129,7 +130,7 @@ def _bytes(tree: Any) -> int:
 
 
 def _costs() -> Iterator[dict[str, Any]]:
-    """Multiplications and additions of a training step of a minibatch, in three forms."""
+    """GFLOP of a training step of a minibatch, in two forms."""
     for name, pattern in PATTERNS.items():
         model = adapted(RANK, pattern=pattern)
         flat = FlatModel.begun(model, jax.random.key(0), (LENGTH,), jnp.int32)
@@ -137,7 +138,7 @@ def _costs() -> Iterator[dict[str, Any]]:
             "apart": model.apply,
             "merged": partial(_merged, model.apply),
         }
-        found = {form: _flops(apply, flat) for form, apply in forms.items()}
+        found = {form: _flops(apply, flat) / 1e9 for form, apply in forms.items()}
         yield {"adapted": name, "numbers": flat.theta.size, **found}
 
 
@@ -185,7 +186,6 @@ def _sections(
     head = "adapted | trained numbers | x A B beside x W | x (W + A B) | more"
     line = "{adapted} | {numbers:,} | {apart:.2f} | {merged:.2f} | {more:.0%}"
     rows = costs.assign(more=costs.merged / costs.apart - 1)
-    rows[["apart", "merged"]] /= 1e9
     yield report.table(head, line, rows.to_dict("records"))
     yield "On paper, query and value of all layers of a transformer of a billion parameters:"
     yield "\n".join(f"- {line}" for line in _on_paper(costs))
@@ -213,7 +213,7 @@ def _on_paper(costs: pandas.DataFrame) -> Iterator[str]:
     )
     encoder = 12 * 384**2 * 6
     (measured,) = costs[costs.adapted == "query and value, all layers"].apart
-    per = measured / (BATCH * LENGTH * encoder)
+    per = 1e9 * measured / (BATCH * LENGTH * encoder)
     yield (
         f"a step costs {per:.2f} FLOP for each token and number of the base, as measured, so "
         f"{per * base / 1e9:.1f} GFLOP a token"

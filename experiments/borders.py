@@ -36,7 +36,7 @@ from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.shapley.borders import border_coalitions, border_values
 from trip_jax.shapley.sampling import require_budget
-from trip_jax.truth.coalitions import REPLAYS, are_all
+from trip_jax.truth.coalitions import are_all, replays
 from trip_jax.truth.metrics import cosine_distance
 from trip_jax.truth.replayed import replay_of
 
@@ -56,7 +56,7 @@ def borders(arguments: Sequence[str]) -> None:
     study = asked(arguments)
     budgets = study.request.numbers("budgets", *((40,) if study.smoke else (48, 74, 128)))
     draws = study.request.number("draws", 20, least=1)
-    replays = study.request.among("corrected", (ALONE, *REPLAYS))
+    asked_for = study.request.among("corrected", (ALONE, *replays()), *LINES)
     for dataset, model in study.reports():
         rows: list[dict[str, Any]] = []
         for where in product(study.seeds, study.distributions, study.topologies):
@@ -67,7 +67,7 @@ def borders(arguments: Sequence[str]) -> None:
             print(f"{', '.join(map(str, where))}", flush=True)
             named = dict(zip(("seed", "distribution", "topology"), where, strict=True))
             truth = cell.decentralised()
-            for replay in replays:
+            for replay in asked_for:
                 replayed = _replayed(cell, replay)
                 found = _judged(truth, replayed, budgets, draws)
                 rows += [named | {"corrected": replay} | row for row in found]

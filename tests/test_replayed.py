@@ -13,7 +13,7 @@ from trip_jax.learning.evaluation import LOSS
 from trip_jax.shapley import game_values
 from trip_jax.simulation import Simulation
 from trip_jax.truth import shapley_value
-from trip_jax.truth.replayed import REPLAYS, replay_of
+from trip_jax.truth.replayed import replay_of, replays
 
 ONCE = Training(rounds=1, local_epochs=2, batch_size=4, learning_rate=0.2, momentum=0.5)
 SAMPLES = 40  # of 64
@@ -56,7 +56,7 @@ def _looked_up(table: np.ndarray, inside: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "method", ["predictions", *(rarely(one) for one in REPLAYS if one != "predictions")]
+    "method", ["predictions", *(rarely(one) for one in replays() if one != "predictions")]
 )
 def test_a_replay_of_everyone_is_the_run(method: str) -> None:
     simulation = tiny(CHANGING)
@@ -70,7 +70,9 @@ def test_a_replay_of_everyone_is_the_run(method: str) -> None:
 def test_what_cannot_be_corrected(linear: Simulation) -> None:
     with pytest.raises(InvalidSetting, match="corrected=predictions has no effect"):
         decentralised_truth(linear, corrected="predictions")
-    with pytest.raises(InvalidSetting, match="corrected must be one of predictions, surrogate"):
+    with pytest.raises(
+        InvalidSetting, match="corrected must be one of reconstruction, surrogate, predictions"
+    ):
         decentralised_truth(linear, corrected="trip", samples=SAMPLES)
 
 

@@ -20,7 +20,7 @@ from trip_jax.runs.reading import is_over
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation.progress import duration
 from trip_jax.truth.centralized.fedavg import Models, coalition_utilities, fedavg
-from trip_jax.truth.coalitions import REPLAYS, are_all, refuse_no_effect, require_coalitions
+from trip_jax.truth.coalitions import are_all, refuse_no_effect, replays, require_coalitions
 from trip_jax.truth.shapley_value import GroundTruth, centralised_truth, decentralised_truth
 
 MAX_TABULATED = 16  # clients
@@ -222,7 +222,7 @@ class CellStudy(Study):
             name: request.numbers(name)[0] for name in COALITIONS if request.one(name, "")
         }
         if request.one(CORRECTED, ""):
-            (self.coalitions[CORRECTED],) = request.among(CORRECTED, REPLAYS)
+            (self.coalitions[CORRECTED],) = request.among(CORRECTED, replays())
         self.distributions = request.several("distribution", *distributions)
         self.topologies = request.several("topology", *topologies)
         self.normalizations = request.among("normalization", ("paper", "efficient"))

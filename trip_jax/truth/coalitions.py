@@ -1,5 +1,7 @@
 """Which coalitions are executed again: all, drawn ones, or the smallest and the largest."""
 
+from trip_jax.protocol.contributions import METHODS
+from trip_jax.protocol.methods.from_models import Replay
 from trip_jax.settings.declared import integer
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley.borders import LEAST_BORDERS, n_border_coalitions
@@ -11,8 +13,10 @@ SAMPLED_BY = "kernelshap"
 MOST = 2**12
 """Coalitions that are executed unless more are allowed."""
 
-REPLAYS = ("predictions", "surrogate")
-"""Methods that replay coalitions and answer for who is missing; see `truth.replayed`."""
+
+def replays() -> tuple[str, ...]:
+    """The methods that replay coalitions, by which truths are corrected (`truth.replayed`)."""
+    return tuple(name for name in METHODS if issubclass(METHODS[name], Replay))
 
 
 def require_coalitions(

@@ -9,44 +9,30 @@ Where it is near, u - v is small, and the value of u - v is known from few execu
 control variate. Whether it is near changes the error alone, not what is estimated.
 """
 
-from collections.abc import Callable
-from functools import partial
-
-import numpy as np
-from jaxtyping import Bool, Float
-
 from trip_jax.attribution import Journal
-from trip_jax.attribution.predictions import first_logits, played, run_of
-from trip_jax.attribution.replay import final_utilities
-from trip_jax.attribution.surrogate import fitted_response
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
+from trip_jax.protocol.methods.from_models import Replayed
 from trip_jax.settings import choice
 from trip_jax.simulation import Simulation
-from trip_jax.truth.coalitions import REPLAYS
-
-Replay = Callable[[Bool[np.ndarray, "K n"]], Float[np.ndarray, "K n 3"]]
-"""Coalitions -> utilities of everyone's final model, if they alone had trained."""
+from trip_jax.truth.coalitions import replays
 
 
-def replay_of(simulation: Simulation, method: str) -> Replay:
+def replay_of(simulation: Simulation, method: str) -> Replayed:
     """The replay by a method, from a run that is trained for it.
 
     Args:
-        method: one of `REPLAYS`.
+        method: one of `replays()`.
 
     Raises:
         InvalidSetting: another method, or a federation that it cannot follow.
     """
-    choice("corrected", method, REPLAYS)
+    choice("corrected", method, replays())
     honest = followed_by(simulation, method)
     learner = honest.learner
     journal = Journal.of(honest.run(progress=False).records, honest.topology, learner)
-    if method == "surrogate":
-        return partial(final_utilities, journal, learner, fitted_response(journal))
-    labels = np.asarray(learner.data.test_labels)
-    run = run_of(journal, first_logits(journal, learner), labels)
-    return partial(played, run, learner)
+    found: Replayed = honest.rules.contribute.replayed(journal, learner)
+    return found
 
 
 def followed_by(simulation: Simulation, method: str) -> Simulation:

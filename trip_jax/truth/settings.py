@@ -12,9 +12,9 @@ from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import chosen_from, read_by_kind
 from trip_jax.truth.coalitions import (
     MOST,
-    REPLAYS,
     are_all,
     refuse_no_effect,
+    replays,
     require_coalitions,
 )
 
@@ -65,14 +65,14 @@ class TruthConfig(Brief):
     # all of at most so many clients, and all that lack at most so many; None: all
     borders: int | None = read_by_kind(None)
     max_coalitions: int = read_by_kind(MOST)  # executions, unless they are drawn
-    # the method that replays the others: predictions or surrogate
+    # the method that replays the others, such as predictions
     corrected: str | None = read_by_kind(None)
 
     def __post_init__(self) -> None:
         check_types("truth", self)
         choice("truth.kind", self.kind, tuple(TRUTHS))
         if self.corrected is not None:
-            choice("truth.corrected", self.corrected, REPLAYS)
+            choice("truth.corrected", self.corrected, replays())
 
     @property
     def coalitions(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from trip_jax.attribution.replay import of_coalitions
 from trip_jax.learning.training import Training
 from trip_jax.protocol.aggregation import AnyRule, GradientTracking, aggregate
+from trip_jax.protocol.methods.from_models import Replayed
 from trip_jax.protocol.rules import require_plain_learning
 from trip_jax.protocol.tracking import trackers, travel
 from trip_jax.settings.brief import Brief
@@ -34,7 +35,7 @@ from trip_jax.truth.coalitions import (
 )
 from trip_jax.truth.process import Attacked, Process, exchanged, train_now
 from trip_jax.truth.reexecution import Executor
-from trip_jax.truth.replayed import Replay, replay_of
+from trip_jax.truth.replayed import replay_of
 
 MADE = "tj.Simulation makes one of a model, data and a topology"
 
@@ -200,7 +201,7 @@ def _truth(
     samples: int | None,
     borders: int | None,
     memory: float | None,
-    replay: Replay | None = None,
+    replay: Replayed | None = None,
     **options: Any,
 ) -> GroundTruth:
     n = simulation.n

@@ -3,9 +3,14 @@
 Their equations stand in trip_jax/attribution/, a module each.
 """
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, Float
 
 from trip_jax.attribution import (
     Attribution,
@@ -30,6 +35,9 @@ from trip_jax.protocol.methods.facts import (
 from trip_jax.protocol.methods.method import Method
 from trip_jax.protocol.methods.whole_run import WholeRun
 
+Replayed: TypeAlias = Callable[[Bool[np.ndarray, "K n"]], Float[np.ndarray, "K n 3"]]
+"""Coalitions -> utilities of everyone's final model, if they alone had trained."""
+
 
 @dataclass(frozen=True)
 class Replay(WholeRun):
@@ -48,6 +56,10 @@ class Replay(WholeRun):
     def build(cls, settings: Any) -> Method:
         return cls(budget=settings.budget)
 
+    @abstractmethod
+    def replayed(self, journal: Journal, learner: Learner) -> Replayed:
+        """What coalitions would have become, from the journal of a finished run."""
+
     def planned_bytes(self, shape: tuple[int, ...]) -> int:
         return replay.planned_bytes(shape, self._budget)
 
@@ -64,6 +76,10 @@ class Reconstruction(Replay):
     def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
         return by_reconstruction(journal, learner, **options)
 
+    def replayed(self, journal: Journal, learner: Learner) -> Replayed:
+        as_before = replay.Response.none(*journal.updates.shape[:2])
+        return partial(replay.final_utilities, journal, learner, as_before)
+
 
 @dataclass(frozen=True)
 class Surrogate(Replay):
@@ -73,6 +89,10 @@ class Surrogate(Replay):
 
     def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
         return by_surrogate(journal, learner, **options)
+
+    def replayed(self, journal: Journal, learner: Learner) -> Replayed:
+        fitted = surrogate.fitted_response(journal)
+        return partial(replay.final_utilities, journal, learner, fitted)
 
     def planned_bytes(self, shape: tuple[int, ...]) -> int:
         return surrogate.planned_bytes(shape, self._budget)

@@ -8,6 +8,7 @@ model may check what its sender claims (protocol/receivers.py).
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ from trip_jax.protocol.claims import Said
 from trip_jax.protocol.lie import Lie
 from trip_jax.protocol.messages import Inbox
 from trip_jax.protocol.methods.facts import PREDICTIONS, Costs, Sees, Sizes
-from trip_jax.protocol.methods.from_models import Replay
+from trip_jax.protocol.methods.from_models import Replay, Replayed
 from trip_jax.protocol.receivers import Check, TakeAll
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import Contributions
@@ -95,6 +96,11 @@ class Predictions(Replay):
             taken = confirmed(journal, first_logits(journal, learner))
             journal = replace(journal, updates=taken)
         return by_predictions(journal, learner, **options)
+
+    def replayed(self, journal: Journal, learner: Learner) -> Replayed:
+        labels = np.asarray(learner.data.test_labels)
+        run = predictions.run_of(journal, first_logits(journal, learner), labels)
+        return partial(predictions.played, run, learner)
 
     def planned_bytes(self, shape: tuple[int, ...]) -> int:
         return predictions.planned_bytes(shape, self._budget)
