@@ -117,23 +117,36 @@ class Traced:
     earlier_phi: Any = None  # as in `State`, for the next round
 
 
+NUMBER, FLAG = "n", "b"
+"""The kinds of a record's arrays: of numbers, of truth values."""
+
+
+def recorded(axes: str, kind: str = NUMBER) -> Any:
+    """A field of `Record`, an array.
+
+    Args:
+        axes: of one round: n clients, M members of a neighbourhood, U utilities.
+    """
+    return struct.field(metadata={"axes": axes, "kind": kind})
+
+
 @struct.dataclass(repr=False)
 class Record(Brief):
     """What one round leaves behind; `Simulation.run` stacks the records of all rounds."""
 
-    train_loss: Array  # [n] mean loss of the last local epoch, 0 of who is away
-    utility: Array  # [n, 3] of theta^(t+1), as `UTILITIES`
-    lcv: Array  # [n, M, 3] psi^(i,t) by slot, honest, for every utility
-    lcv_standard_error: Array  # [n, M, 3] 0 where coalitions were not sampled
-    reported: Array  # [n, M] what the coordinator received
-    adopted: Array  # [n, M] what entered Eq. 3
-    shares: Array  # [n, M] by which contributions were inherited in it
-    filtered: (
-        Array  # [n, M] bool, True where one's own pre-training model stands for a received one
-    )
-    flagged: Array  # [n] bool, reports that C2 replaced, or that were no numbers
-    distance: Array  # [n] L2 distance of each report to its reference, 0 without C2
-    unsent: Array  # [n] bool, True where a post-training model is not finite and so left out
+    train_loss: Array = recorded("n")  # mean loss of the last local epoch, 0 of who is away
+    utility: Array = recorded("nU")  # of theta^(t+1), as `UTILITIES`
+    lcv: Array = recorded("nMU")  # psi^(i,t) by slot, honest, for every utility
+    lcv_standard_error: Array = recorded("nMU")  # 0 where coalitions were not sampled
+    reported: Array = recorded("nM")  # what the coordinator received
+    adopted: Array = recorded("nM")  # what entered Eq. 3
+    shares: Array = recorded("nM")  # by which contributions were inherited in it
+    # where one's own pre-training model stands for a received one
+    filtered: Array = recorded("nM", FLAG)
+    flagged: Array = recorded("n", FLAG)  # reports that C2 replaced, or that were no numbers
+    distance: Array = recorded("n")  # L2 distance of each report to its reference, 0 without C2
+    # where a post-training model is not finite and so left out
+    unsent: Array = recorded("n", FLAG)
     kept: Any = None  # as in `Contributions`; when a run is over, `Updates`
 
     def diverged(self, liars: np.ndarray) -> int | None:

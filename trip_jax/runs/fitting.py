@@ -8,24 +8,9 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from trip_jax.learning.utilities import UTILITIES
+from trip_jax.protocol.state import Record
 from trip_jax.simulation import Simulation
 from trip_jax.simulation.history import Timing
-
-NUMBERS = {
-    "train_loss": "n",
-    "utility": "nU",
-    "lcv": "nMU",
-    "lcv_standard_error": "nMU",
-    "reported": "nM",
-    "adopted": "nM",
-    "shares": "nM",
-    "distance": "n",
-}
-"""Axes of a record's fields of numbers, after that of rounds: n clients, M members, U utilities."""
-
-FLAGS = {"filtered": "nM", "flagged": "n", "unsent": "n"}
-"""Axes of a record's fields of truth values, after that of rounds."""
-
 
 _LATER_STATE = ("channel", "weighing", "earlier", "earlier_phi")
 _NEW_NAMES = {"records/lcv_error": "records/lcv_standard_error"}
@@ -74,9 +59,10 @@ def fits(arrays: dict[str, Any], simulation: Simulation) -> bool:
         size = {"n": simulation.n, "U": len(UTILITIES)}
         size["M"] = simulation.topology.graphs.mask.shape[-1]
         expected |= {"records/kept": None}
-        for kind, named in (("n", NUMBERS), ("b", FLAGS)):
-            for name, axes in named.items():
-                expected[f"records/{name}"] = kind, (*done, *(size[axis] for axis in axes))
+        for one in fields(Record):
+            if axes := one.metadata.get("axes"):
+                shape = *done, *(size[axis] for axis in axes)
+                expected[f"records/{one.name}"] = one.metadata["kind"], shape
     found = {name: _outline(array, name.startswith("state/")) for name, array in given.items()}
     return len(done) == 1 and found == expected and int(given["state/round"]) == done[0]
 

@@ -12,7 +12,7 @@ control variate. Whether it is near changes the error alone, not what is estimat
 from trip_jax.attribution import Journal
 from trip_jax.protocol.contributions import Contribution
 from trip_jax.protocol.defences import Defence
-from trip_jax.protocol.methods.from_models import Replayed
+from trip_jax.protocol.methods.from_models import Replay, Replayed
 from trip_jax.settings import choice
 from trip_jax.simulation import Simulation
 from trip_jax.truth.coalitions import replays
@@ -31,8 +31,9 @@ def replay_of(simulation: Simulation, method: str) -> Replayed:
     honest = followed_by(simulation, method)
     learner = honest.learner
     journal = Journal.of(honest.run(progress=False).records, honest.topology, learner)
-    found: Replayed = honest.rules.contribute.replayed(journal, learner)
-    return found
+    rule = honest.rules.contribute
+    assert isinstance(rule, Replay)  # as `replays` says
+    return rule.replayed(journal, learner)
 
 
 def followed_by(simulation: Simulation, method: str) -> Simulation:
