@@ -1,0 +1,101 @@
+"""Numbers that summaries repeat are those of the table of results, and of the paper's numbers."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README, HOME, METHODS = "README.md", "docs/results/index.md", "docs/methods.md"
+SCALING, DISHONEST = "docs/results/scaling.md", "docs/results/dishonest.md"
+
+DIGITS, FASHION = "methods/digits", "methods/fashion_mnist"
+SAID = (
+    (f"{DIGITS}-predictions", "method=predictions", ".004 ± .001", "{distance .3 sd}"),
+    (DIGITS, "method=surrogate", ".007 ± .003", "{distance .3 sd}"),
+    (FASHION, "method=surrogate", ".008 ± .001", "{distance .3 sd}"),
+    (DIGITS, "method=TRIP-Shapley", ".228 ± .041", "{distance .3 sd}"),
+    (FASHION, "method=TRIP-Shapley", ".090 ± .027", "{distance .3 sd}"),
+    (DIGITS, "method=net gain", ".097 ± .018", "{distance .3 sd}"),
+    (FASHION, "method=net gain", ".049 ± .011", "{distance .3 sd}"),
+    (DIGITS, "method=TRIP + weights", ".067 ± .012", "{distance .3 sd}"),
+    (FASHION, "method=TRIP + weights", ".038 ± .009", "{distance .3 sd}"),
+    (DIGITS, "method=weights", ".059 ± .010", "{distance .3 sd}"),
+    (FASHION, "method=weights", ".064 ± .017", "{distance .3 sd}"),
+    (DIGITS, "method=equal", ".150", "{distance .3}"),
+    (FASHION, "method=equal", ".047", "{distance .3}"),
+    (f"{FASHION}-predictions", "method=predictions", ".010", "{distance .3}"),
+    (f"{FASHION}-predictions", "method=TRIP-Shapley", ".132", "{distance .3}"),
+)
+"""Distances by accuracy of methods.md: runs, rows, what the page says, and how it is computed."""
+
+GAINS = (
+    ("amount=0.1; defended=False", ".0248", "{gain .4}"),
+    ("amount=0.1; defended=True", "-.0001 (-.0003 to .0002)", "{gain .4 interval}"),
+    ("amount=0.05; defended=True", ".0092", "{gain .4}"),
+)
+
+
+Computed = Callable[[str, str, str], str]
+"""(run, rows, template) -> what stands in a cell of a page."""
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Computed]:
+    pytest.importorskip("sphinx", reason="pip install sphinx")
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from extensions import results as extension
+
+    def compute(run: str, where: str, template: str) -> str:
+        frame = extension.chosen(extension.rows(run), extension.conditions(f"run={run}; {where}"))
+        found: str = extension.filled(template, frame, {})
+        return found
+
+    yield compute
+    for name in [name for name in sys.modules if name.split(".")[0] == "extensions"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def text_of(page: str) -> str:
+    return " ".join((ROOT / page).read_text().split())
+
+
+def test_distances_of_methods(computed: Computed) -> None:
+    for run, where, said, template in SAID:
+        assert computed(run, f"utility=accuracy; {where}", template) == said, (run, where)
+        assert said in text_of(METHODS), said
+    for page in (README, HOME):
+        assert {".004", ".007", ".228"} <= set(text_of(page).replace(";", "").split())
+
+
+def test_what_lies_gain(computed: Computed) -> None:
+    lies = "lie=d2; variant=-; fraction=0.2"
+    for where, said, template in GAINS:
+        assert computed("dishonest/held-out", f"{lies}; {where}", template) == said, where
+        assert said in text_of(HOME) and said.split()[0] in text_of(README)
+
+
+def test_how_many_clients_are_possible(computed: Computed) -> None:
+    million = computed("scaling/million", "clients=1000000", "{seconds_a_round .0} s, GiB")
+    memory = computed("scaling/million", "clients=1000000", "{memory_peak_GiB .0} GiB")
+    for page in (README, SCALING):
+        assert million.partition(",")[0] in text_of(page) and memory in text_of(page)
+
+
+def test_numbers_at_the_papers_scale() -> None:
+    numbers = pandas.read_csv(ROOT / "docs" / "results" / "paper.csv")
+    correlations = numbers[numbers.claim == "correlation"]
+    correlations = correlations[correlations.utility == "accuracy"]
+    found = correlations.groupby(["distribution", "measure"]).ours.mean()
+    for distribution in ("sizes", "noisy_images"):
+        value = f"{found[distribution, 'Pearson']:.3f}".replace("0.", ".")
+        assert value in text_of(HOME)
+        assert f"{found[distribution, 'Pearson']:.2f}".replace("0.", ".") in text_of(README)
+    rows = numbers[(numbers.measure == "cosine distance") & (numbers.method == "TRIP-Shapley")]
+    rows = rows[(rows.utility == "accuracy") & (rows.dataset == "fashion_mnist")]
+    first = rows[rows.topology == "regular"].ours.mean()
+    second = rows[rows.distribution == "iid"].ours.mean()
+    for value in (first, second):
+        assert f"{value:.3f}".replace("0.", ".") in text_of(HOME)
