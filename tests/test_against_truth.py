@@ -134,7 +134,7 @@ def test_drawn_coalitions_have_errors(tmp_path: Path) -> None:
         (["truth.corrected=surrogate"], "truth.corrected=surrogate has no effect where all"),
         (
             ["truth.corrected=mine", "truth.samples=8"],
-            "truth.corrected must be one of predictions, surrogate",
+            "truth.corrected must be one of reconstruction, surrogate, predictions",
         ),
         (["keep_phi=false"], "leave out keep_phi=false"),
     ],

@@ -77,6 +77,7 @@ def test_tokens_are_those_of_the_vocabulary() -> None:
     assert said == ["[CLS]", "sunderland", "draw", "at", "home", "una", "##ff", "[SEP]"]
 
 
+@pytest.mark.thorough
 def test_the_example_prints_a_score_for_each_client(capsys: pytest.CaptureFixture[str]) -> None:
     result = main(n_clients=5, layers=1, rounds=1)
     printed = capsys.readouterr().out.splitlines()
