@@ -32,7 +32,7 @@ DRAWS = 3
 LEVELS = ("sizes", "noisy_images")
 """Distributions in which clients' data differ in amount or quality."""
 
-FIRST_K = (10, 50, 90)
+FIRST_K = (50, 80, 90)
 """Clients removed in the federations that are executed first; the other tens follow later."""
 
 ALL_AT_ONCE = 2
@@ -112,8 +112,10 @@ class SmallWorldUnits:
             return rows(self.where("dishonest clients"), numbers)
 
         rounds = self.config.training.rounds
-        n_evaluations = len({one.evaluation for one in chosen} - {"open"})  # which the run has
-        assessed = evaluation(self.config, coalitions(self.config) * rounds * n_evaluations)
+        of_fakes = {one.evaluation for one in chosen if "d1" in one.lie}
+        mixing_liars = 1 - (1 - LIARS) ** self.config.topology.degree  # others find what they found
+        changed = coalitions(self.config) * mixing_liars * rounds * len(of_fakes)
+        assessed = evaluation(self.config, changed)
         unit = self._unit(
             f"dishonest/{self.dataset}/iid/seed{self.config.seed}/lies",
             self._command("dishonest", f"fraction={LIARS:g}", f"amount={LIE:g}"),
