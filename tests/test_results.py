@@ -10,6 +10,7 @@ from PIL import Image
 from experiments import (
     adapters,
     benchmark,
+    estimators,
     exchange_rates,
     false_predictions,
     peers,
@@ -91,6 +92,13 @@ def report_of(command: str) -> Report:
     elif experiment == "exchange_rates":
         request = Request(experiment, arguments, exchange_rates.SETTINGS)
         exchange_rates.asked(request)
+        return Report.of(request, RESULTS)
+    elif experiment == "estimators":
+        request = Request(experiment, arguments, estimators.SETTINGS)
+        for name, default in (("players", 12), ("seeds", 20)):
+            request.number(name, default)
+        request.numbers("budgets", 128, 512)
+        request.several("others", "shapiq")
         return Report.of(request, RESULTS)
     elif experiment == "coverage":
         request = Request(experiment, arguments, SETTINGS)
