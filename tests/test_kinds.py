@@ -26,7 +26,7 @@ from trip_jax.runs.schema import config_of_values
 from trip_jax.settings import Kinds
 from trip_jax.settings.idle import EFFECT, choosers, idle, readers, switched_off
 from trip_jax.topology import DURATIONS, SCHEDULES, Clocks, Participation, build
-from trip_jax.topology.asynchrony import Timetable
+from trip_jax.topology.asynchrony import ScheduleRule
 
 SECTIONS = {
     one.name: section
@@ -97,7 +97,7 @@ def test_a_schedule_of_ones_own_reads_what_it_says_and_no_more() -> None:
     """Though delay and spread are also of the parts that schedule=events chooses."""
 
     @SCHEDULES("mine", reads=("delay",))
-    @Timetable
+    @ScheduleRule
     def mine(settings: Clocks, topology: Any, *others: Any) -> Any:
         return replace(topology, wave=1 + settings.delay)
 

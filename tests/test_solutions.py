@@ -16,7 +16,7 @@ from trip_jax import GroundTruth, topology
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.shapley.borders import border_coalitions
-from trip_jax.truth.centralized import Attribution, Game, one_round
+from trip_jax.truth.centralized import Game, PlayerValues, one_round
 from trip_jax.truth.solutions import (
     ipss,
     least_core,
@@ -46,7 +46,7 @@ def number(players: Any) -> int:
     return sum(1 << int(j) for j in players)
 
 
-BY_HAND: dict[str, tuple[Callable[[Game], Attribution], np.ndarray, list[float], int]] = {
+BY_HAND: dict[str, tuple[Callable[[Game], PlayerValues], np.ndarray, list[float], int]] = {
     # The ends of a line need its middle: they win together in no other way.
     "Myerson": (partial(myerson, graph=LINE), MAJORITY, [1 / 6, 2 / 3, 1 / 6], 7),
     # Two clients in one union have the majority, and the third nothing to add.
@@ -239,7 +239,7 @@ def test_links_are_those_of_a_federation() -> None:
     ],
 )
 def test_what_a_solution_cannot_do_is_refused(
-    solution: Callable[[Game], Attribution], sentence: str
+    solution: Callable[[Game], PlayerValues], sentence: str
 ) -> None:
     with pytest.raises(InvalidSetting, match=sentence):
         solution(game(MAJORITY))

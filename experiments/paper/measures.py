@@ -12,7 +12,7 @@ from trip_jax.judge.trained import SAME_ACCURACY
 from trip_jax.judge.yardsticks import yardsticks
 from trip_jax.learning.evaluation import ACCURACY, UTILITIES
 from trip_jax.settings.errors import InvalidSetting
-from trip_jax.truth.centralized import Attribution, Game, gtg_shapley, mr, one_round, tmr
+from trip_jax.truth.centralized import Game, PlayerValues, gtg_shapley, mr, one_round, tmr
 from trip_jax.truth.metrics import cosine_distance
 
 TRIP = "TRIP-Shapley"
@@ -94,7 +94,7 @@ def baseline_rows(cell: Cell, utilities: Sequence[str]) -> list[dict[str, Any]]:
         # Over their mean, and so bitwise the same as the first where all own alike.
         nulls = np.ones(len(amounts)), amounts / amounts.mean()
         for name, null in zip(NULLS_OF_FEDAVG, nulls, strict=True):
-            attributions[name] = Attribution(null, calls=0)
+            attributions[name] = PlayerValues(null, calls=0)
         for method, attribution in attributions.items():
             values = attribution.values[None]
             row = _row(method, utility, utility, values, truth[..., k], truth_of=FEDAVG)

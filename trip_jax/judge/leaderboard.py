@@ -7,7 +7,7 @@ import numpy as np
 from trip_jax.judge.cells import TRACKS, benchmark, cells_of, chosen
 from trip_jax.judge.methods import method_of, names
 from trip_jax.judge.table import BY, MATRIX, Table
-from trip_jax.judge.verdict import Verdict, verdict
+from trip_jax.judge.verdict import Judgement, verdict
 from trip_jax.judge.yardsticks import JUDGED
 
 SEEDS = "judging"
@@ -78,7 +78,7 @@ def page(table: Table) -> str:
     return f"{text}\n{markdown(lines)}{missing}"
 
 
-def row(one: Verdict, table: Table) -> Iterator[str]:
+def row(one: Judgement, table: Table) -> Iterator[str]:
     """The cells of a method's row."""
     cells = one.cells
     yield f"`{one.method}`"

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from trip_jax.judge.cells import TRACKS, benchmark
 from trip_jax.judge.leaderboard import number, with_spread
 from trip_jax.judge.table import BY, Table
-from trip_jax.judge.verdict import Comparison, Verdict
+from trip_jax.judge.verdict import Difference, Judgement
 from trip_jax.judge.yardsticks import JUDGED, TOP, by_sampling
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.protocol.methods.facts import Costs
@@ -35,7 +35,7 @@ class VerdictReport:
         costs, sees, spent: of the method; None where it was computed elsewhere.
     """
 
-    verdict: Verdict
+    verdict: Judgement
     track: str
     seeds: str
     own: Float[np.ndarray, "C U Y"]
@@ -154,7 +154,7 @@ class VerdictReport:
         ]
 
 
-def _line(one: Comparison) -> list[str]:
+def _line(one: Difference) -> list[str]:
     interval = "–" if np.isnan(one.low) else f"{one.low:+.3f} to {one.high:+.3f}"
     return [one.rival, one.utility, f"{one.difference:+.3f}", interval, one.outcome]
 

@@ -23,7 +23,7 @@ CORRECTED = (
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Difference:
     """A method's distance less that of a rival, mean over cells.
 
     Attributes:
@@ -47,7 +47,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """How near a method is to the truth.
 
     Attributes:
@@ -62,15 +62,15 @@ class Verdict:
     level: str
     mean: Float[np.ndarray, "U Y"]
     spread: Float[np.ndarray, "U Y"]
-    nulls: Sequence[Comparison]
-    rivals: Sequence[Comparison]
+    nulls: Sequence[Difference]
+    rivals: Sequence[Difference]
 
     @property
     def seeds(self) -> list[int]:
         """The seeds of the judged cells, in ascending order."""
         return sorted({one.seed for one in self.cells})
 
-    def corrected(self, comparisons: Sequence[Comparison]) -> str:
+    def corrected(self, comparisons: Sequence[Difference]) -> str:
         """How the confidence intervals are corrected for several comparisons, in words."""
         seeds, compared = len(self.seeds), len(comparisons)
         about = {"seeds": counted(seeds, "seed"), "comparisons": counted(compared, "comparison")}
@@ -85,7 +85,7 @@ class Verdict:
         """The rivals that are nearer to the truth than the method by more than chance."""
         return [one.rival for one in self.of_outcome("behind", utility)]
 
-    def of_outcome(self, outcome: str, utility: str) -> list[Comparison]:
+    def of_outcome(self, outcome: str, utility: str) -> list[Difference]:
         """The comparisons with rivals that have this outcome: "ahead", "level" or "behind"."""
         every = (*self.nulls, *self.rivals)
         return [one for one in every if (one.outcome, one.utility) == (outcome, utility)]
@@ -97,7 +97,7 @@ def verdict(
     cells: Sequence[Cell],
     table: Table,
     level: str,
-) -> Verdict:
+) -> Judgement:
     """How near a method is to the truth, beside all methods that were judged in the same cells.
 
     Args:
@@ -122,18 +122,18 @@ def verdict(
     by_seed = np.stack([judged[seeds == seed].mean(axis=0) for seed in np.unique(seeds)])
     nothing = np.full(by_seed.shape[1:], np.nan)
     spread = by_seed.std(axis=0, ddof=1) if len(by_seed) > 1 else nothing
-    return Verdict(method, cells, level, judged.mean(axis=0), spread, *compared)
+    return Judgement(method, cells, level, judged.mean(axis=0), spread, *compared)
 
 
 def _compared(
     rival: str, utility: str, apart: Float[np.ndarray, " C"], seeds: np.ndarray, count: int
-) -> Comparison:
+) -> Difference:
     """Compare a method with one of `count` rivals by its mean difference for each seed."""
     by_seed = np.array([apart[seeds == seed].mean() for seed in np.unique(seeds)], float)
     by_seed[abs(by_seed) < ROUNDING] = 0
     difference = float(by_seed.mean())
     if len(by_seed) < 2:
-        return Comparison(rival, utility, difference, np.nan, np.nan)
+        return Difference(rival, utility, difference, np.nan, np.nan)
     errors = stats.t.ppf(1 - (1 - LEVEL) / count / 2, len(by_seed) - 1)
     half = float(errors * stats.sem(by_seed))
-    return Comparison(rival, utility, difference, difference - half, difference + half)
+    return Difference(rival, utility, difference, difference - half, difference + half)

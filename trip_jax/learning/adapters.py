@@ -78,7 +78,7 @@ def lora(
         "lora needs something to train: give a pattern, or a head.",
     )
     held = _dtype(dtype)
-    adapters = LowRank(base, rank, alpha / rank, pattern, head, held)
+    adapters = LowRankAdapters(base, rank, alpha / rank, pattern, head, held)
     sized = None
     if base.sized is not None and params is None:
         given = {"head": head, "alpha": alpha, "dtype": dtype}
@@ -132,7 +132,7 @@ def _dtype(given: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class LowRank:
+class LowRankAdapters:
     """Which parameters of a base model are adapted, which are trained whole, and how.
 
     Trained parameters are a dictionary: `adapters`, A and B by the path of their kernel, and
@@ -256,7 +256,7 @@ class LowRank:
 class Start:
     """`init` of a model with adapters."""
 
-    adapters: LowRank
+    adapters: LowRankAdapters
 
     def __call__(self, key: Array, examples: Array, frozen: Params) -> Params:
         return self.adapters.start(key, examples, frozen)
@@ -266,7 +266,7 @@ class Start:
 class Drawn:
     """The frozen parameters of a model with adapters, as the base model draws them."""
 
-    adapters: LowRank
+    adapters: LowRankAdapters
 
     def __call__(self, key: Array, examples: Array) -> Params:
         return self.adapters.held(self.adapters.base.init(key, examples))
@@ -276,7 +276,7 @@ class Drawn:
 class Form:
     """A form of the base model, of merged parameters."""
 
-    adapters: LowRank
+    adapters: LowRankAdapters
     function: Callable[..., Array]
 
     def __call__(self, trained: Params, examples: Array, frozen: Params) -> Array:

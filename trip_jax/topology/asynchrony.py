@@ -17,6 +17,7 @@ from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import Effect, chosen_from, read_by_kind, switched_off
 from trip_jax.settings.names import number_of
+from trip_jax.settings.renamed import renamed
 from trip_jax.settings.text_files import lines_of
 from trip_jax.topology.graphs import Topology
 from trip_jax.topology.participation import Participation, with_events
@@ -39,11 +40,11 @@ LATENCIES: Kinds[Latencies] = Kinds("schedule.latency")
 
 
 @dataclass(frozen=True)
-class Timetable:
+class ScheduleRule:
     """When clients train and models are exchanged.
 
     Also the decorator of a function that makes the topology:
-    `@SCHEDULES("mine", reads=("delay",)) @Timetable`.
+    `@SCHEDULES("mine", reads=("delay",)) @ScheduleRule`.
 
     Attributes:
         exchanges: `(settings, topology, participation, rounds, sizes, drop, seed)` -> the topology
@@ -58,7 +59,7 @@ class Timetable:
     own_presence: bool = False
 
 
-SCHEDULES: Kinds[Timetable] = Kinds("schedule.kind")
+SCHEDULES: Kinds[ScheduleRule] = Kinds("schedule.kind")
 
 
 @with_field_texts
@@ -145,7 +146,7 @@ class Clocks(Brief):
 
 
 @SCHEDULES("synchronous", reads=())
-@Timetable
+@ScheduleRule
 def synchronous(
     settings: Clocks,
     topology: Topology,
@@ -194,7 +195,7 @@ def by_events(
 
 
 SCHEDULES("events", reads=("duration", "spread", "latency", "delay", "file"))(
-    Timetable(by_events, unit="wave", own_presence=True)
+    ScheduleRule(by_events, unit="wave", own_presence=True)
 )
 
 
@@ -276,3 +277,6 @@ LATENCIES("file", reads=("file",))(
         _of_file(settings, len(senders))[:, 1][senders], shape
     )
 )
+
+
+__getattr__ = renamed(__name__, Timetable="trip_jax.topology.asynchrony.ScheduleRule")

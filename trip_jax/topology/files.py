@@ -17,8 +17,8 @@ from trip_jax.settings.text_files import require_file
 from trip_jax.topology.lists import (
     ADJACENCY,
     EDGES,
+    EdgeTable,
     Reading,
-    Table,
     as_adjacency,
     as_edges,
     graph_of,
@@ -117,7 +117,7 @@ def is_graphml(path: Path) -> bool:
     return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<") and b"<graphml" in head
 
 
-def _read(table: Table, n: int, format: str, directed: bool) -> Reading:
+def _read(table: EdgeTable, n: int, format: str, directed: bool) -> Reading:
     """The graph of a list in the one form that it can be of; raises ValueError."""
     if format == ADJACENCY:
         return as_adjacency(table)

@@ -65,7 +65,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class EdgeTable:
     """The lines of a list, cut into words."""
 
     rows: list[Row]
@@ -114,7 +114,7 @@ class Reading:
         }
 
 
-def table_of(path: Path) -> Table:
+def table_of(path: Path) -> EdgeTable:
     """The lines of a text file, cut into words.
 
     Raises:
@@ -142,7 +142,7 @@ def table_of(path: Path) -> Table:
             f"line {cut[0].number} has {mark!r} between columns: write blanks, or a first line "
             f"source{mark}target"
         )
-    return Table(cut[has_header:], _directions(lines), has_header)
+    return EdgeTable(cut[has_header:], _directions(lines), has_header)
 
 
 def _directions(lines: list[str]) -> bool | None:
@@ -196,7 +196,7 @@ def _attributes(number: int, text: str) -> dict[str, Any]:
     return found
 
 
-def as_edges(table: Table) -> Reading:
+def as_edges(table: EdgeTable) -> Reading:
     """Lines `a b`, `a b weight` or `a b {...}`.
 
     Raises:
@@ -218,7 +218,7 @@ def as_edges(table: Table) -> Reading:
     return Reading(EDGES, dict.fromkeys(end for a, b, _ in edges for end in (a, b)), edges)
 
 
-def as_adjacency(table: Table, *, strictly: bool = False) -> Reading:
+def as_adjacency(table: EdgeTable, *, strictly: bool = False) -> Reading:
     """Lines `a b c ...`: a node, and those that it has edges to.
 
     Args:

@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float64
 from trip_jax.settings import require
 from trip_jax.settings.declared import integer
 from trip_jax.shapley import game_values
-from trip_jax.truth.centralized.games import Attribution, Game
+from trip_jax.truth.centralized.games import Game, PlayerValues
 
 SWEEPS = 200
 """The largest number of alternations of the matrix completion."""
@@ -40,7 +40,7 @@ def comfedsv(
     *,
     rank: int = 3,
     ridge: float = 1e-3,
-) -> Attribution:
+) -> PlayerValues:
     """The sum over rounds of the exact values of completed games.
 
     Args:
@@ -72,7 +72,7 @@ def comfedsv(
         fresh = game.fresh()
         row[known_here] = fresh(np.flatnonzero(known_here)) - fresh(0)
         calls += fresh.calls
-    return Attribution(game_values(completed(gain, known, rank, ridge).sum(axis=0)), calls)
+    return PlayerValues(game_values(completed(gain, known, rank, ridge).sum(axis=0)), calls)
 
 
 def completed(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int
 
+from trip_jax.settings.renamed import renamed
+
 ROUNDING = 1e-9
 """Values this close to zero are zero. In games of accuracies on N' test images they are multiples
 of 1/(N' n C(n-1, s)), about 1e-7 for ten thousand images and eight players."""
@@ -61,10 +63,13 @@ class Game:
 
 
 @dataclass(frozen=True)
-class Attribution:
+class PlayerValues:
     """What a method credits each player with, and what that took."""
 
     values: Float64[np.ndarray, " n"]
     calls: int  # coalitions that the method looked up, even if the games knew them already
     rounds_skipped: int = 0  # rounds that count zero; if it is all of them, there is no direction
     permutations: int = 0  # walked by GTG-Shapley over all rounds
+
+
+__getattr__ = renamed(__name__, Attribution="trip_jax.truth.centralized.games.PlayerValues")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from trip_jax.truth.centralized.games import SLACK, Attribution, Game
+from trip_jax.truth.centralized.games import SLACK, Game, PlayerValues
 
 
 def gtg_shapley(
@@ -19,7 +19,7 @@ def gtg_shapley(
     tolerance: float = 0.05,
     floor: float = 1e-4,
     window: int = 10,
-) -> Attribution:
+) -> PlayerValues:
     """The sum over rounds of phi^t, estimated from marginals along guided permutations.
 
     A permutation stops asking once |u(N) - v| < eps_within; the rest of it gets nothing. Its draws
@@ -52,7 +52,7 @@ def gtg_shapley(
             values += marginals.mean(axis=0)
             permutations += k
         calls += fresh.calls
-    return Attribution(values, calls, skipped, permutations)
+    return PlayerValues(values, calls, skipped, permutations)
 
 
 def sweep(n: int, rng: np.random.Generator) -> Int[np.ndarray, "{n} {n}"]:

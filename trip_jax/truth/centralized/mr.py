@@ -6,10 +6,10 @@ import numpy as np
 
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
-from trip_jax.truth.centralized.games import ROUNDING, Attribution, Game
+from trip_jax.truth.centralized.games import ROUNDING, Game, PlayerValues
 
 
-def mr(rounds: Sequence[Game], *, mode: str = "plain", decay: float = 0.8) -> Attribution:
+def mr(rounds: Sequence[Game], *, mode: str = "plain", decay: float = 0.8) -> PlayerValues:
     """The sum over rounds t = 1, 2, ... of the exact values phi^t.
 
     Args:
@@ -36,4 +36,4 @@ def mr(rounds: Sequence[Game], *, mode: str = "plain", decay: float = 0.8) -> At
             values += decay**t * phi / phi.sum()
         else:
             skipped += 1
-    return Attribution(values, calls, skipped)
+    return PlayerValues(values, calls, skipped)

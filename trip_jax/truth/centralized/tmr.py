@@ -6,7 +6,7 @@ import numpy as np
 
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
-from trip_jax.truth.centralized.games import ROUNDING, SLACK, Attribution, Game
+from trip_jax.truth.centralized.games import ROUNDING, SLACK, Game, PlayerValues
 
 
 def tmr(
@@ -16,7 +16,7 @@ def tmr(
     threshold: float = 0.01,
     decay: float = 0.8,
     delta: float = 0.1,
-) -> Attribution:
+) -> PlayerValues:
     """The sum over rounds t = 1, 2, ... of exact values phi^t, some rounds left out.
 
     Args:
@@ -45,4 +45,4 @@ def tmr(
         else:
             skipped += 1
         calls += fresh.calls
-    return Attribution(values, calls, skipped)
+    return PlayerValues(values, calls, skipped)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64
 
 from trip_jax.settings import require
-from trip_jax.truth.centralized.games import Attribution, Game
+from trip_jax.truth.centralized.games import Game, PlayerValues
 
 
 @runtime_checkable
@@ -35,7 +35,7 @@ class Solved:
     executions: int
 
 
-def solved(truth: Executions, solution: Callable[[Game], Attribution]) -> Solved:
+def solved(truth: Executions, solution: Callable[[Game], PlayerValues]) -> Solved:
     """A solution of the games of all final models and utilities.
 
     Args:

@@ -24,11 +24,11 @@ from jaxtyping import Int
 
 from trip_jax.settings import require
 from trip_jax.settings.declared import integer, seed_of
-from trip_jax.truth.centralized.games import Attribution, Game
+from trip_jax.truth.centralized.games import Game, PlayerValues
 from trip_jax.truth.solutions.coalitions import mask, sizes
 
 
-def ipss(game: Game, budget: int, *, seed: int = 0) -> Attribution:
+def ipss(game: Game, budget: int, *, seed: int = 0) -> PlayerValues:
     """IPSS estimates of the players' Shapley values.
 
     Args:
@@ -58,7 +58,7 @@ def ipss(game: Game, budget: int, *, seed: int = 0) -> Attribution:
         without = [row_of[number ^ 1 << i] for number in coalitions[joined].tolist()]
         added = np.bincount(size[joined], utility[joined] - utility[without], n + 1)
         values[i] = (added / np.maximum(np.bincount(size[joined], minlength=n + 1), 1)).sum() / n
-    return Attribution(values, fresh.calls)
+    return PlayerValues(values, fresh.calls)
 
 
 def balanced(n: int, size: int, count: int, seed: int) -> Int[np.ndarray, " K"]:

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float64
 from scipy.linalg import null_space
 from scipy.optimize import linprog, nnls
 
-from trip_jax.truth.centralized.games import Attribution, Game
+from trip_jax.truth.centralized.games import Game, PlayerValues
 from trip_jax.truth.solutions.coalitions import require_few
 
 TOLERANCE = 1e-9
@@ -29,7 +29,7 @@ TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class LeastCore(Attribution):
+class LeastCore(PlayerValues):
     """The payments of the least core, and the deficit e of the unhappiest coalition."""
 
     deficit: float = 0.0

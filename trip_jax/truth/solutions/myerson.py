@@ -23,11 +23,11 @@ from trip_jax.settings import require
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.topology import Topology
-from trip_jax.truth.centralized.games import Attribution, Game
+from trip_jax.truth.centralized.games import Game, PlayerValues
 from trip_jax.truth.solutions.coalitions import mask, require_few
 
 
-def myerson(game: Game, graph: nx.Graph | np.ndarray) -> Attribution:
+def myerson(game: Game, graph: nx.Graph | np.ndarray) -> PlayerValues:
     """The Myerson values of the players.
 
     Args:
@@ -53,7 +53,7 @@ def myerson(game: Game, graph: nx.Graph | np.ndarray) -> Attribution:
     while left.any():
         worth += np.where(left > 0, utility[component[left]] - utility[0], 0)
         left = left & ~component[left]
-    return Attribution(game_values(worth), fresh.calls)
+    return PlayerValues(game_values(worth), fresh.calls)
 
 
 def links(topology: Topology) -> Bool[np.ndarray, "n n"]:

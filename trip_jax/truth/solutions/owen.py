@@ -23,11 +23,11 @@ from math import comb
 import numpy as np
 
 from trip_jax.settings import require
-from trip_jax.truth.centralized.games import Attribution, Game
+from trip_jax.truth.centralized.games import Game, PlayerValues
 from trip_jax.truth.solutions.coalitions import mask, require_few, sizes, subsets
 
 
-def owen(game: Game, unions: Iterable[Iterable[int]]) -> Attribution:
+def owen(game: Game, unions: Iterable[Iterable[int]]) -> PlayerValues:
     """The Owen values of the players.
 
     Args:
@@ -54,4 +54,4 @@ def owen(game: Game, unions: Iterable[Iterable[int]]) -> Attribution:
             inner = np.array([1 / (b * comb(b - 1, t)) for t in range(b)])[sizes(inside)]
             before = joined | inside
             values[i] = (of_joined * inner * (fresh(before | 1 << i) - fresh(before))).sum()
-    return Attribution(values, fresh.calls)
+    return PlayerValues(values, fresh.calls)

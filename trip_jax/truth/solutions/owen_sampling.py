@@ -20,10 +20,10 @@ utilities of these executions.
 import numpy as np
 
 from trip_jax.settings.declared import integer, seed_of
-from trip_jax.truth.centralized.games import Attribution, Game
+from trip_jax.truth.centralized.games import Game, PlayerValues
 
 
-def owen_sampling(game: Game, *, levels: int = 10, draws: int = 2, seed: int = 0) -> Attribution:
+def owen_sampling(game: Game, *, levels: int = 10, draws: int = 2, seed: int = 0) -> PlayerValues:
     """Estimates of the players' Shapley values.
 
     Args:
@@ -42,4 +42,4 @@ def owen_sampling(game: Game, *, levels: int = 10, draws: int = 2, seed: int = 0
     drawn = (inside @ (1 << np.arange(n))).reshape(-1, 1)
     player = 1 << np.arange(n)
     marginals = fresh(drawn | player) - fresh(drawn & ~player)
-    return Attribution(marginals.mean(axis=0), fresh.calls)
+    return PlayerValues(marginals.mean(axis=0), fresh.calls)
