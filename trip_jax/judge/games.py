@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from trip_jax.judge.trained import Trained
-from trip_jax.truth.centralized.games import Attribution, Game
+from trip_jax.truth.centralized.games import Game, PlayerValues
 from trip_jax.truth.solutions import (
     ipss,
     least_core,
@@ -19,7 +19,7 @@ from trip_jax.truth.solutions import (
     solved,
 )
 
-Solution = Callable[[Game], Attribution]
+Solution = Callable[[Game], PlayerValues]
 
 LEVELS = 2
 """Between an empty and a full coalition, at which Owen's multilinear extension is sampled."""
