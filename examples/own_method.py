@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 
 from trip_jax.protocol.aggregation import aggregate
 from trip_jax.protocol.contributions import METHODS, Method
@@ -32,16 +31,15 @@ class GainByWeight(Method):
     costs = Costs(evaluations=2, n_bytes=REPORT)  # a client in a round
     sends_before = False  # neighbours' models before training are not needed
 
-    def work(self, n_members: np.ndarray, batch: int) -> None:
-        """What is prepared once for graphs with so many members: here nothing."""
-        return None
-
-    def n_models(self, work: None, n_members: np.ndarray) -> np.ndarray:
-        """How many models are evaluated in a round of each graph: here one a client."""
-        return np.full(len(n_members), n_members.shape[1])
-
     def __call__(self, inbox: Inbox, here: Round, mix: Any, learner: Any) -> Contributions:
-        """Everyone's local contributions [n, K, utilities], and the utilities of next models."""
+        """Everyone's local contributions [n, M, 3] by slot, and the utilities of next models.
+
+        Args:
+            inbox: models before and after training, of the client itself and as they were sent.
+            here: what holds in this round, such as who neighbours whom, with which weights.
+            mix: the aggregation rule.
+            learner: evaluates models on the test set.
+        """
         nearby = here.neighbourhoods
         mixed = aggregate(mix, inbox.sent.trained, nearby)
         after, before = (learner.evaluate(models) for models in (mixed, inbox.own.before))

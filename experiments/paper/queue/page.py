@@ -105,7 +105,7 @@ def _verdicts(
     frame: pandas.DataFrame, units: pandas.DataFrame, datasets: Sequence[str]
 ) -> Iterator[str]:
     """A line for each claim that was tried, with its command; then those that were not."""
-    lines = [["claim", "data", "the paper", "ours", "verdict", "two cores", "units"]]
+    lines = [["claim", "data", "the paper", "ours", "verdict", "two cores", "command"]]
     untried = {dataset: list[str]() for dataset in datasets}
     for dataset in datasets:
         for claim in CLAIMS:
@@ -114,11 +114,11 @@ def _verdicts(
             if judged is None:
                 untried[dataset].append(claim.said)
                 continue
-            its = units[[fnmatch(name, f"{wanted}*") for name in units.unit]]
-            what = [claim.said, NAMES[dataset], *judged, _times(its)[0], f"`{wanted}`"]
-            lines.append(what)
+            run = units[units.unit.isin(set(frame.unit))]
+            its = run[[fnmatch(name, f"{wanted}*") for name in run.unit]]
+            command = f"`python -m experiments.paper 'only={wanted}'`"
+            lines.append([claim.said, NAMES[dataset], *judged, _times(its)[0], command])
     yield markdown(lines)
-    yield "`python -m experiments.paper 'only=UNITS'` runs the units of a line again."
     for dataset, claims in untried.items():
         which = "all claims" if len(claims) == len(CLAIMS) else "; ".join(claims)
         if claims:

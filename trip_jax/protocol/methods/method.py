@@ -98,17 +98,19 @@ class Method(ABC):
         """Whether it needs models before training, which are sent for it alone."""
         return True
 
-    @abstractmethod
     def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
-        """What is evaluated in neighbourhoods of so many members, as a pytree of arrays [G, ...].
+        """What is prepared for neighbourhoods of so many members, as a pytree of arrays [G, ...].
+
+        By default nothing.
 
         Raises:
             InvalidSetting: it is too much.
         """
+        return None
 
-    @abstractmethod
     def n_models(self, work: Any, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
-        """How many models are evaluated in a round."""
+        """How many models are evaluated in a round; by default each client's next model."""
+        return np.full(len(n_members), n_members.shape[1])
 
     @abstractmethod
     def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:

@@ -54,9 +54,6 @@ class ByNeighbourhood(Method):
     def of(self, near: Neighbourhood, learner: Learner) -> Float[Array, "M U"]:
         """psi_i(j) of the slots of one client, for every utility; anything where padded."""
 
-    def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> None:
-        return None
-
     def n_models(self, work: None, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
         return np.full(len(n_members), self.evaluated * n_members.shape[1])
 

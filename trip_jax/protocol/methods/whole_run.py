@@ -34,12 +34,6 @@ class Silent(Method):
 
     sends_before = False
 
-    def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> None:
-        return None
-
-    def n_models(self, work: None, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
-        return np.full(len(n_members), n_members.shape[1])
-
     def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         nearby = here.neighbourhoods
         models = aggregate(mix, inbox.sent.trained, nearby, inbox.own_trained)
