@@ -105,7 +105,7 @@ def _verdicts(
     frame: pandas.DataFrame, units: pandas.DataFrame, datasets: Sequence[str]
 ) -> Iterator[str]:
     """A line for each claim that was tried, with its command; then those that were not."""
-    lines = [["claim", "data", "the paper", "ours", "verdict", "two cores", "command"]]
+    lines = [["claim", "data", "the paper", "ours", "verdict", "two cores", "`python -m experiments.paper`"]]
     untried = {dataset: list[str]() for dataset in datasets}
     for dataset in datasets:
         for claim in CLAIMS:
@@ -116,7 +116,7 @@ def _verdicts(
                 continue
             run = units[units.unit.isin(set(frame.unit))]
             its = run[[fnmatch(name, f"{wanted}*") for name in run.unit]]
-            command = f"`python -m experiments.paper 'only={wanted}'`"
+            command = f"`'only={wanted}'`"
             lines.append([claim.said, NAMES[dataset], *judged, _times(its)[0], command])
     yield markdown(lines)
     for dataset, claims in untried.items():
