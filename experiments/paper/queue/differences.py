@@ -45,14 +45,14 @@ def sentences(frame: pandas.DataFrame) -> Iterator[str]:
 
 def _why(distribution: str, topology: str, ours: float, its: float) -> str:
     by_draws, apart = scatter()[distribution], abs(ours - its) / its
-    file = f"over five draws it scatters by {by_draws:.0%} of its mean"
+    file = f"five draws scatter a distance by {by_draws:.0%} of its mean"
     if apart <= by_draws:
-        return f"the draw of the data may explain it, for {file}, with fewer examples and an MLP."
+        return f"the draw of the data may explain it: {file} (MLP, fewer examples)."
     if topology != "regular":
         told = "the paper does not say whether it divided by m, which matters on this graph"
     else:
         told = (
-            f"its cause is not known, for {file}, the normalisation cancels where all clients have "
+            f"its cause is not known: {file}, the normalisation cancels where all clients have "
             "as many neighbours, and the paper does not name its learning rate"
         )
     return f"{told}{UNNAMED.get(distribution, '')}."

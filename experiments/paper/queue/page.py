@@ -93,7 +93,7 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
     yield "## Times"
     yield markdown(_whole(units, datasets))
     yield (
-        f"Times are counted FLOP over the rates of {TWO_CORES.device} and {H200.device}, without "
+        f"Times are estimates: FLOP over the rates of {TWO_CORES.device} and {H200.device}, without "
         "loading and compiling: on the H200, 50 rounds of ws100 on Fashion-MNIST took [235 "
         "s](speed.md) as a whole."
     )
@@ -127,7 +127,7 @@ def _verdicts(
 
 WHOLE = {
     "Table I, five cells on the regular graph": "tables/DATA/.*-regular/",
-    "its baselines of centralised learning": "baselines/DATA/",
+    "its baselines for a server": "baselines/DATA/",
     "the star and the line of Table II": "tables/DATA/.*-(?!regular/)",
     "all of seed 0": ".*/DATA/",
 }

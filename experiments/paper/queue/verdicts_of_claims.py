@@ -144,7 +144,7 @@ CLAIMS = (
         "baselines/DATA/*/seed0",
     ),
     Claim(
-        "It is so on other graphs (Table II, mean distance)",
+        "The same on other graphs (Table II, mean distance)",
         _close(TABLE_2),
         "tables/DATA/iid-*/seed0",
     ),
