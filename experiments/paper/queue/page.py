@@ -93,8 +93,8 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
     yield "## Times"
     yield markdown(_whole(units, datasets))
     yield (
-        f"Times are estimates: FLOP over the rates of {TWO_CORES.device} and {H200.device}, without "
-        "loading and compiling: on the H200, 50 rounds of ws100 on Fashion-MNIST took [235 "
+        f"Times are estimates: FLOP over the rates of {TWO_CORES.device} and {H200.device}, "
+        "without loading and compiling: on the H200, 50 rounds of ws100 on Fashion-MNIST took [235 "
         "s](speed.md) as a whole."
     )
     yield "## Not run"
@@ -105,7 +105,8 @@ def _verdicts(
     frame: pandas.DataFrame, units: pandas.DataFrame, datasets: Sequence[str]
 ) -> Iterator[str]:
     """A line for each claim that was tried, with its command; then those that were not."""
-    lines = [["claim", "data", "the paper", "ours", "verdict", "two cores", "`python -m experiments.paper`"]]
+    head = ["claim", "data", "the paper", "ours", "verdict", "two cores"]
+    lines = [[*head, "`python -m experiments.paper`"]]
     untried = {dataset: list[str]() for dataset in datasets}
     for dataset in datasets:
         for claim in CLAIMS:
