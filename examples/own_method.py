@@ -44,7 +44,7 @@ class GainByWeight(Method):
         mixed = aggregate(mix, inbox.sent.trained, nearby)
         after, before = (learner.evaluate(models) for models in (mixed, inbox.own.before))
         lcv = nearby.shares[..., None] * (after - before)[:, None]
-        return Contributions(lcv, jnp.zeros_like(lcv), after)
+        return Contributions(lcv, jnp.zeros_like(lcv), after)  # without standard errors
 
 
 if __name__ == "__main__":

@@ -105,8 +105,9 @@ def _verdicts(
     frame: pandas.DataFrame, units: pandas.DataFrame, datasets: Sequence[str]
 ) -> Iterator[str]:
     """A line for each claim that was tried, with its command; then those that were not."""
-    head = ["claim", "data", "the paper", "ours", "verdict", "two cores"]
-    lines = [[*head, "`python -m experiments.paper`"]]
+    lines = [
+        ["claim", "the paper", "ours", "verdict", "two cores", "`python -m experiments.paper`"]
+    ]
     untried = {dataset: list[str]() for dataset in datasets}
     for dataset in datasets:
         for claim in CLAIMS:
@@ -118,7 +119,8 @@ def _verdicts(
             run = units[units.unit.isin(set(frame.unit))]
             its = run[[fnmatch(name, f"{wanted}*") for name in run.unit]]
             command = f"`'only={wanted}'`"
-            lines.append([claim.said, NAMES[dataset], *judged, _times(its)[0], command])
+            said = f"{claim.said}, {NAMES[dataset]}"
+            lines.append([said, *judged, _times(its)[0], command])
     yield markdown(lines)
     for dataset, claims in untried.items():
         which = "all claims" if len(claims) == len(CLAIMS) else "; ".join(claims)
