@@ -104,27 +104,25 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
 def _verdicts(
     frame: pandas.DataFrame, units: pandas.DataFrame, datasets: Sequence[str]
 ) -> Iterator[str]:
-    """A line for each claim that was tried, with its command; then those that were not."""
-    lines = [
-        ["claim", "the paper", "ours", "verdict", "two cores", "`python -m experiments.paper`"]
-    ]
-    untried = {dataset: list[str]() for dataset in datasets}
+    """For each data set, a line a claim that was tried, with its command; then all others."""
     for dataset in datasets:
+        head = ["claim", "the paper", "ours", "verdict", "two cores"]
+        lines, untried = [[*head, "`python -m experiments.paper`"]], []
         for claim in CLAIMS:
             wanted = claim.units.replace("DATA", dataset)
             judged = claim.judge(frame[frame.dataset == dataset])
             if judged is None:
-                untried[dataset].append(claim.said)
+                untried.append(claim.said)
                 continue
             run = units[units.unit.isin(set(frame.unit))]
             its = run[[fnmatch(name, f"{wanted}*") for name in run.unit]]
             command = f"`'only={wanted}'`"
-            said = f"{claim.said}, {NAMES[dataset]}"
-            lines.append([said, *judged, _times(its)[0], command])
-    yield markdown(lines)
-    for dataset, claims in untried.items():
-        which = "all claims" if len(claims) == len(CLAIMS) else "; ".join(claims)
-        if claims:
+            lines.append([claim.said, *judged, _times(its)[0], command])
+        if len(lines) > 1:
+            yield f"{NAMES[dataset]}, times estimated:"
+            yield markdown(lines)
+        if untried:
+            which = "; ".join(untried) if len(lines) > 1 else "all claims"
             yield f"Not run on {NAMES[dataset]}, with commands [below](#not-run): {which}."
 
 

@@ -134,34 +134,34 @@ TABLE_2 = tuple(("iid", topology) for topology in ("regular", "star", "line"))
 
 CLAIMS = (
     Claim(
-        "TRIP-Shapley is close to the Shapley value (Table I, mean distance)",
+        "Table I: TRIP-Shapley is close to the Shapley value (mean distance)",
         _close(TABLE_1),
         "tables/DATA/*-regular/seed0",
     ),
     Claim(
-        "Methods for a server are as far from FedAvg's truth (Table I)",
+        "Table I: methods for a server are as far from FedAvg's truth",
         _baselines,
         "baselines/DATA/*/seed0",
     ),
     Claim(
-        "The same on other graphs (Table II, mean distance)",
+        "Table II: the same on other graphs",
         _close(TABLE_2),
         "tables/DATA/iid-[ls]*/seed0",
     ),
     Claim(
-        "Without low scores accuracy is highest, without high ones lowest",
+        "Removal: accuracy is highest without low scores, lowest without high ones",
         _removal,
         "removal/DATA/*/seed0",
     ),
     Claim(
-        "Scores follow the amount of data (Pearson)",
+        "Amount of data: scores follow it (Pearson)",
         _correlated("sizes"),
         "correlation/DATA/sizes/seed0",
     ),
     Claim(
-        "Scores follow the noise of images (Pearson)",
+        "Noise of images: scores follow it (Pearson)",
         _correlated("noisy_images"),
         "correlation/DATA/noisy_images/seed0",
     ),
-    Claim("Defences leave liars no gain (20 % liars)", _defended, "dishonest/DATA/*/seed0"),
+    Claim("Liars (20 %): defences leave no gain", _defended, "dishonest/DATA/*/seed0"),
 )
