@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 import xarray
-from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
-from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy.optimize import isotonic_regression
 
 from trip_jax.runs import meaning
+from trip_jax.runs.colours import add_colour_bar, colour_scale, write_on
 from trip_jax.runs.figure_style import (
     DOUBLE,
     HONEST,
@@ -112,14 +110,14 @@ def phi(run: xarray.Dataset) -> Figure:
     values = numbers.coarsen(client=block, contributor=block, boundary="pad").mean().values
     mean = f", mean of {block} × {block}" if block > 1 else ""
     end = block * len(values) - 0.5
-    colours = _colours(values, 0 if written else CLIPPED)
+    colours = colour_scale(values, 0 if written else CLIPPED)
     drawn = axes.imshow(values, extent=(-0.5, end, end, -0.5), **colours)
     if written:
         whole = values.sum(axis=1)
         for (i, j), value in np.ndenumerate(values):
             share = f"\n{100 * value / whole[i]:z.0f} %" if whole[i] > 0 else ""
             text = _number(value, values) + share.replace("-", "−")
-            _write_on(axes, j, i, text, drawn.to_rgba(value))
+            write_on(axes, j, i, text, drawn.to_rgba(value))
     axes.spines[:].set_visible(False)
     axes.set(xlabel="contributor", ylabel="client whose model it is")
     if names_of(run) and n <= MAX_NAMED:
@@ -130,7 +128,7 @@ def phi(run: xarray.Dataset) -> Figure:
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(_whole_numbers(n if written else 6))
     where = meaning.gain(run.attrs) + mean + "; beneath: % of the row" * written
-    _add_colour_bar(axes, drawn, f"{meaning.value(run.attrs)}\nin {where}")
+    add_colour_bar(axes, drawn, f"{meaning.value(run.attrs)}\nin {where}")
     return figure
 
 
@@ -282,7 +280,7 @@ def graph(run: xarray.Dataset) -> Figure:
     shown, measured = score, f"score: mean contribution\n({meaning.unit(run.attrs)})"
     if np.isfinite(share).all():
         shown, measured = share, SHARE
-    drawn = axes.scatter(x, y, diameter**2, shown, **_colours(shown, 0), **node)
+    drawn = axes.scatter(x, y, diameter**2, shown, **colour_scale(shown, 0), **node)
     if liar.any():
         ring = node | {"facecolors": "none", "linewidths": 1.2 if n <= MAX_DISTINCT else 0.5}
         axes.scatter(x[liar], y[liar], (1.4 * diameter + 1) ** 2, **ring)
@@ -294,12 +292,12 @@ def graph(run: xarray.Dataset) -> Figure:
             axes.annotate(short(label), place, fontsize=5.5, **beneath)
     elif n <= MAX_NAMED:
         for i in range(n):
-            _write_on(axes, x[i], y[i], str(i), drawn.to_rgba(shown[i]))
+            write_on(axes, x[i], y[i], str(i), drawn.to_rgba(shown[i]))
     axes.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal")
     axes.set_axis_off()
     if axes.get_legend_handles_labels()[0]:
         add_legend(axes)
-    _add_colour_bar(axes, drawn, measured)
+    add_colour_bar(axes, drawn, measured)
     return figure
 
 
@@ -314,38 +312,6 @@ def _contribution_title(run: xarray.Dataset) -> str:
 
 def _whole_numbers(most: int) -> MaxNLocator:
     return MaxNLocator(most, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1)
-
-
-def _colours(values: np.ndarray, clipped: float) -> dict[str, Any]:
-    """A colour map, and limits that leave out `clipped` per cent at either end of non-zero values.
-
-    Where signs are mixed, 0 is white and equal distances from it are equally strong.
-    """
-    shown = values[np.isfinite(values)]
-    other = shown[shown != 0]
-    low, high = np.percentile(other, [clipped, 100 - clipped]).tolist() if other.size else (0, 0)
-    mixed = (other < 0).any() and (other > 0).any()
-    if mixed or low == high or other.size < shown.size:
-        low, high = min(low, 0), max(high, 0)
-    if not mixed:
-        return {"cmap": "viridis", "norm": Normalize(low, high if high > low else 1)}
-    shades = np.linspace(low, high, 256) / (2 * max(-low, high)) + 0.5
-    return {"cmap": ListedColormap(colormaps["RdBu"](shades)), "norm": Normalize(low, high)}
-
-
-def _add_colour_bar(axes: Axes, drawn: ScalarMappable, label: str) -> None:
-    """A colour bar, pointed where values lie beyond its end."""
-    values, (low, high) = np.asarray(drawn.get_array()), drawn.get_clim()
-    extend = ("neither", "min", "max", "both")[(values < low).any() + 2 * (values > high).any()]
-    bar = axes.figure.colorbar(drawn, ax=axes, fraction=0.05, pad=0.02, extend=extend)
-    bar.set_label(label, size=8)
-    bar.ax.tick_params(**TICKS)
-
-
-def _write_on(axes: Axes, x: float, y: float, text: str, colour: np.ndarray) -> None:
-    """A text in black or white, whichever can be read on the colour."""
-    ink = "white" if np.dot(colour[:3], (0.299, 0.587, 0.114)) < 0.45 else "black"
-    axes.text(x, y, text, size=6.5, ha="center", va="center_baseline", color=ink)
 
 
 def _number(value: float, values: np.ndarray) -> str:
