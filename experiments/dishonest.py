@@ -26,7 +26,7 @@ from experiments.harness.command_line import run_as_command
 from experiments.harness.kept_runs import KeptRun
 from experiments.harness.statistics import bootstrap, interval_over_seeds
 from experiments.paper.dishonest_figures import draw_lies, draw_sweeps
-from experiments.paper.rescoring import evaluated, scored
+from experiments.paper.rescoring import OPEN, evaluated, scored
 from experiments.paper.small_world import SmallWorldStudy
 from trip_jax.config import Adversary, Defence
 from trip_jax.protocol.adversaries import choose_liars
@@ -36,6 +36,7 @@ OWN = {
     "adversary.fraction": "Say fraction={value} instead of adversary.fraction.",
     "adversary.amount": "Say amount={value} instead of adversary.amount.",
     "adversary.clients": "Liars are drawn by fraction here: leave out adversary.clients.",
+    "contribution.method": "Lies are scored by TRIP-Shapley here: leave out contribution.method.",
     "channel": "Lies are told over a plain exchange here: leave out channel={value}.",
     "trust": "Lies change no weights here: leave out trust={value}.",
     "adversary.collude": "Colluding is a scenario of its own here: leave out adversary.collude.",
@@ -71,7 +72,7 @@ class Scenario:
     @property
     def evaluation(self) -> str:
         """What is to be evaluated: scenarios that differ in reports alone share it."""
-        parts = ["c1" if self.defended else "open"]
+        parts = ["c1" if self.defended else OPEN]
         if "d1" in self.lie:
             parts = ["d1", f"{self.fraction:g}", *filter(None, [self.variant]), *parts]
         return "-".join(parts)
@@ -170,7 +171,7 @@ def standings(run: KeptRun, wanted: Sequence[Scenario], defence: Defence) -> pan
             parts = {"missed": fake & ~found["filtered"], "replaced": fake & found["filtered"]}
             parts["other"] = mask & ~fake
             for name, part in parts.items():
-                lcv = evaluations["open"]["lcv"].copy()
+                lcv = evaluations[OPEN]["lcv"].copy()
                 lcv[part] = found["lcv"][part]
                 alone, _ = score(lcv, liars, Adversary(), Defence())
                 rows[-1][f"gain_{name}"] = (alone - honest)[is_liar].mean()

@@ -5,6 +5,7 @@ import shutil
 import signal
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from tests.conftest import Once, rarely, unrender
 from trip_jax import Adversary, Defence
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.evaluation import ACCURACY
-from trip_jax.protocol.algorithm import learn
+from trip_jax.protocol.algorithm import assess, learn
 from trip_jax.protocol.state import State
 from trip_jax.runs.checkpoints import Checkpoints
 from trip_jax.settings.errors import Interrupted
@@ -343,24 +344,29 @@ def test_a_lie_alone_is_judged_as_among_others(
     assert "C1 misses" not in only(folder, "*.md").read_text()
 
 
-@pytest.mark.parametrize("defended", [False, True])
-def test_who_mixes_no_liar_finds_what_it_found(removed: Path, defended: bool) -> None:
+@pytest.mark.parametrize("finished", [False, True])
+def test_lies_about_models_change_what_assessing_everything_anew_finds(
+    removed: Path, finished: bool
+) -> None:
     run = first_run(removed)
-    defence = Defence(c1=defended, v_threshold=0.1)
-    under = run.simulation.with_liars(Adversary("d1", clients=(0,)), defence)
-    anew, some = (rescoring.Assessed(under, honest) for honest in (None, run.trip))
-    assert some.few is not None and 0 < some.touched.sum() < 6 and not some.touched[0]
-    learning, state, partly = run.simulation.learning, run.simulation.start(), 0
+    lies = {
+        f"{who}, {c1}": (Adversary("d1", clients=who), Defence(c1=c1, v_threshold=0.1))
+        for who, c1 in product(((0,), (0, 1, 4)), (False, True))
+    }
+    simulation = run.simulation
+    assessments = rescoring.Assessments(simulation, lies, run.trip if finished else None)
+    state, unlike = simulation.start(), 0
     for t in range(run.config.training.rounds):
-        learned = learn(*learning, state)
-        found, expected = (one.found(state, learned) for one in (some, anew))
-        np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
-        np.testing.assert_array_equal(found[1], expected[1])
-        changed = np.abs(expected[0] - run.trip.lcv.values[t]).max(axis=(1, 2)) > 1e-6
-        partly += changed.any() and not (changed & ~some.touched).any()
-        utility = run.simulation.evaluate(learned.models)
+        learned = learn(*simulation.learning, state)
+        for name, (lcv, filtered) in assessments.of_round(state, learned).items():
+            under = assessments.under[name]
+            expected = assess(*under.assessing, state, learned.trained, learned.unsent)
+            np.testing.assert_allclose(lcv, expected.contributions.lcv, atol=2e-6)
+            np.testing.assert_array_equal(filtered, expected.filtered)
+            unlike += np.abs(lcv - run.trip.lcv.values[t]).max() > 1e-3
+        utility = simulation.evaluate(learned.models)
         state = State(learned.models, utility, state.phi, state.key, state.round + 1)
-    assert partly > 0
+    assert unlike > 0
 
 
 @pytest.mark.thorough

@@ -1,28 +1,34 @@
 """A federation trained once and scored under many lies and defences.
 
 Models are the same under every lie. Only fake pre-training models (D1) and their filter (C1) change
-what coalitions are worth, and only to clients that mix the model of a liar, or that filter one:
-these assess a round anew, and all others find what they found in the honest run. False reports (D2)
-and outlier detection (C2) work on the local contribution vectors that this leaves.
+what coalitions are worth, and only coalitions that use such a model: these alone are evaluated
+again. False reports (D2) and outlier detection (C2) work on the local contribution vectors that
+this leaves.
 """
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
+from jax import Array
 
 from experiments.harness.kept_runs import Arrays, KeptRun, read, write
 from trip_jax.config import Adversary, Contribution, Defence
 from trip_jax.learning.evaluation import ACCURACY, UTILITIES
-from trip_jax.protocol.algorithm import assess, learn
+from trip_jax.learning.learner import Learner
+from trip_jax.protocol.algorithm import learn
 from trip_jax.protocol.coordinator import trace
+from trip_jax.protocol.delivery import exchange
+from trip_jax.protocol.messages import Inbox
+from trip_jax.protocol.methods.trip import coalition_utilities
 from trip_jax.protocol.reports import Reports
-from trip_jax.protocol.round import Liars, Timetable
+from trip_jax.protocol.round import Liars, Round, Timetable
+from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Learned, State
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.provenance import json_hash
@@ -31,10 +37,11 @@ from trip_jax.runs.resume import arrays_of, state_of
 from trip_jax.settings.errors import Diverged
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
-from trip_jax.simulation.prepared import Prepared
 from trip_jax.simulation.progress import duration
 from trip_jax.topology import Topology
-from trip_jax.topology.graphs import Neighbourhoods
+
+OPEN = "open"
+"""What is found if nobody lies about models and nobody filters them, by its name among lies."""
 
 
 def evaluated(run: KeptRun, lies: Mapping[str, tuple[Adversary, Defence]]) -> dict[str, Arrays]:
@@ -68,7 +75,7 @@ def _evaluate(
 ) -> None:
     lead, rounds = run.simulation, run.config.training.rounds
     honest = run.trip if is_over(run.folder / "trip") else None
-    under = {name: Assessed(lead.with_liars(*lie), honest) for name, lie in lies.items()}
+    assessments = Assessments(lead, lies, honest)
     state = lead.start()
     checkpoints = run.checkpoints(f"lies-{json_hash(sorted(lies))[:8]}")
     found: dict[str, dict[str, list[np.ndarray]]]
@@ -79,8 +86,7 @@ def _evaluate(
     began, first = time.perf_counter(), int(state.round)
     for t in range(first, rounds):
         learned = learn(*lead.learning, state)
-        for name, one in under.items():
-            lcv, filtered = one.found(state, learned)
+        for name, (lcv, filtered) in assessments.of_round(state, learned).items():
             finite = np.isfinite(lcv).all(axis=(1, 2))
             if not finite.all():
                 raise Diverged(t, int(np.argmin(finite)), None)
@@ -103,68 +109,119 @@ def _evaluate(
     checkpoints.remove()
 
 
-class Assessed:
-    """What clients find in a round under a lie about models, and what they filter.
+class Assessments:
+    """What clients find in a round under every lie about models.
+
+    A coalition to which everybody belongs whose model before training is faked or filtered is worth
+    what it is without lies. The others are evaluated anew, and local contribution vectors change by
+    those of the differences.
 
     Args:
-        simulation: the federation under the lie.
-        honest: the same run without lies and filters; None: there is none, and all assess anew.
+        simulation: the federation without lies and filters.
+        lies: D1 and C1 by name.
+        honest: the same federation's run; None: there is none.
     """
 
-    def __init__(self, simulation: Simulation, honest: xarray.Dataset | None):
-        topology = simulation.topology
+    def __init__(
+        self,
+        simulation: Simulation,
+        lies: Mapping[str, tuple[Adversary, Defence]],
+        honest: xarray.Dataset | None,
+    ):
         self.simulation, self.honest = simulation, honest
-        self.nearby = jax.tree.map(np.asarray, topology.graphs)
-        self.touched = self._members(np.isin(self.nearby.members[0], simulation.liars))
-        static = len(self.nearby.mask) == 1 and topology.present is None and not topology.lossy
-        self.few = None
-        if honest is not None and static:
-            alone = replace(topology, graphs=_alone(topology.graphs, ~self.touched))
-            federation = replace(simulation.federation, topology=alone)
-            self.few = Prepared(federation, simulation.learner.mesh)
+        self.under = {name: simulation.with_liars(*lie) for name, lie in lies.items()}
 
-    def found(self, state: State, learned: Learned) -> tuple[np.ndarray, np.ndarray]:
-        """`lcv` [n, M, 3] and `filtered` [n, M] of the round."""
-        others = self._filtering(np.asarray(state.utility)[:, ACCURACY]) & ~self.touched
-        if self.few is None or others.any():
-            return self._assessed(self.simulation, state, learned)
-        assert self.honest is not None
-        t = int(state.round)
-        lcv, filtered = (self.honest[name].values[t].copy() for name in ("lcv", "filtered"))
-        if self.touched.any():
-            anew = self._assessed(self.few, state, learned)
-            lcv[self.touched], filtered[self.touched] = (part[self.touched] for part in anew)
-        return lcv, filtered
-
-    def _filtering(self, accuracy: np.ndarray) -> np.ndarray:
-        """Who filters, by C1, a model that its owner has sent as it is [n]."""
-        defence, members = self.simulation.defence, self.nearby.members[0]
-        if not defence.c1:
-            return np.zeros(len(accuracy), bool)
-        return self._members(accuracy[members] < accuracy[:, None] - defence.v_threshold)
-
-    def _members(self, which: np.ndarray) -> np.ndarray:
-        """Whose neighbours are among which [n, M], the client itself left out."""
-        others = self.nearby.members[0] != np.arange(len(which))[:, None]
-        found: np.ndarray = (which & others & self.nearby.mask[0]).any(axis=1)
+    def of_round(self, state: State, learned: Learned) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """`lcv` [n, M, 3] and `filtered` [n, M] of the round by lie."""
+        given = state, learned.trained, learned.unsent
+        honest = self.simulation.assessing
+        changed, filtered, rows = {}, {}, {}
+        for name, one in self.under.items():
+            changed[name], filtered[name] = _changed(*one.assessing, *given)
+            rows[name] = _same_rows(one.schedule, self.simulation.schedule, state.round)
+        if self.honest is None:
+            table = _utilities(*honest, *given, None)
+            lcv = _contributions(*honest, *given, table)
+        else:
+            among = jnp.zeros(self.simulation.schedule.at(state.round).work.client.shape, bool)
+            for name, which in changed.items():
+                among = among.at[rows[name]].max(which)
+            table = _utilities(*honest, *given, among)
+            lcv = jnp.asarray(self.honest.lcv.values[int(state.round)])
+        found = {}
+        for name, one in self.under.items():
+            which = changed[name]
+            lied = _utilities(*one.assessing, *given, which)
+            differences = jnp.where(which[:, None], lied - table[rows[name]], 0)
+            more = _contributions(*one.assessing, *given, differences)
+            found[name] = np.asarray(lcv + more), np.asarray(filtered[name])
         return found
 
-    @staticmethod
-    def _assessed(one: Prepared, state: State, learned: Learned) -> tuple[np.ndarray, np.ndarray]:
-        assessed = assess(*one.assessing, state, learned.trained, learned.unsent)
-        return np.asarray(assessed.contributions.lcv), np.asarray(assessed.filtered)
+
+@jax.jit
+def _changed(*given: Any) -> tuple[Array, Array]:
+    """Which rows have other models than without lies and filters [R]; what is filtered [n, M]."""
+    rules, here, inbox = _received(*given)
+    nearby, rows = here.neighbourhoods, here.work
+    false = inbox.filtered | jnp.isin(nearby.rows, inbox.sent.altered)
+    false &= nearby.mask & ~nearby.itself
+    outside = ~rows.masks(rules.contribute.drawn(here))
+    return (false[rows.client] & outside).any(axis=1), inbox.filtered
 
 
-def _alone(graphs: Neighbourhoods, who: np.ndarray) -> Neighbourhoods:
-    """Graphs in which some clients [n] mix nobody's model but their own."""
-    mine = jnp.arange(len(who))[:, None]
-    first = jnp.arange(graphs.mask.shape[-1]) == 0
-    return replace(
-        graphs,
-        members=jnp.where(who[:, None], mine, graphs.members),
-        mask=jnp.where(who[:, None], first, graphs.mask),
-        weights=jnp.where(who[:, None], first.astype(float), graphs.weights),
-    )
+@jax.jit
+def _utilities(learner: Learner, *given: Any) -> Array:
+    """The utilities [R, 3] of the rows that the last argument names, of all where it is None."""
+    *given, among = given
+    rules, here, inbox = _received(learner, *given)
+    masks = here.work.masks(rules.contribute.drawn(here))
+    with_whom = here.neighbourhoods, here.work, masks, rules.aggregate, learner
+    return coalition_utilities(inbox, *with_whom, among)
+
+
+@jax.jit
+def _contributions(*given: Any) -> Array:
+    """Local contribution vectors [n, M, 3] in games whose utilities are the last argument."""
+    *given, table = given
+    rules, here, inbox = _received(*given)
+    found = rules.contribute.of_utilities(table, inbox, here)
+    return here.where_present(found, found.of_nobody).lcv
+
+
+def _received(
+    learner: Learner,
+    rules: Rules,
+    timetable: Timetable,
+    state: State,
+    trained: Array,
+    unsent: Array,
+) -> tuple[Rules, Round, Inbox]:
+    """The rules, the round, and what clients can evaluate in it (lines 8 to 13)."""
+    this_round = rules.weigh(timetable.at(state.round), state)
+    delivery = exchange(learner, rules, this_round, state, trained, unsent)
+    return rules, delivery.this_round, delivery.inbox(rules.filter, learner)
+
+
+@jax.jit
+def _same_rows(of: Timetable, to: Timetable, t: Array) -> Array:
+    """Where the coalitions of the rows [R] of one timetable stand in another one's."""
+    rows = of.at(t).work
+    return to.at(t).work.at(rows.client, rows.coalition)
+
+
+def honest_is_known(run: KeptRun) -> bool:
+    """Whether scores without lies are kept: of the run, or beside those of lies."""
+    return is_over(run.folder / "trip") or (run.folder / "lies" / f"{OPEN}.npz").exists()
+
+
+def honest_scores(run: KeptRun) -> np.ndarray:
+    """Scores [n] by accuracy without lies and filters; the run is executed if none are known."""
+    if is_over(run.folder / "trip") or not honest_is_known(run):
+        return run.trip_values("accuracy", "paper").mean(axis=0)
+    lcv = evaluated(run, {OPEN: (Adversary(), Defence())})[OPEN]["lcv"]
+    nobody = np.zeros(0, np.int32)
+    told = run.config.contribution
+    return scored(run.simulation.topology, lcv, nobody, Adversary(), Defence(), told)[0]
 
 
 def _stacked(found: dict[str, dict[str, list[np.ndarray]]]) -> dict[str, Arrays]:

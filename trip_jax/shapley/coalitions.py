@@ -147,26 +147,56 @@ class CoalitionRows:
         return np.asarray((needed * listed).sum(axis=1))
 
     def needed(
-        self, masks: Bool[Array, "R slots"], n_members: Int[Array, " n"]
+        self,
+        masks: Bool[Array, "R slots"],
+        n_members: Int[Array, " n"],
+        among: Bool[Array, " R"] | None = None,
     ) -> tuple["CoalitionRows", Int[Array, " R"] | None]:
         """One graph's rows that the semivalue weighs, before all others, and their numbers.
 
         Blocks are single rows then. None instead of numbers where all are needed.
+
+        Args:
+            among: which rows are asked for; blocks stay as long as they are, and other rows of the
+                same clients fill the last ones. None: all rows.
         """
-        if (sizes := self._needed_sizes()) is None:
+        sizes = self._needed_sizes()
+        if sizes is None and among is None:
             return self, None
-        wanted = jnp.asarray(sizes)[n_members[self.client], masks.sum(axis=1)]
-        wanted &= jnp.arange(len(wanted)) < self.n_rows
-        order = jnp.argsort(~wanted)
+        wanted = jnp.arange(len(self.client)) < self.n_rows
+        if sizes is not None:
+            wanted &= jnp.asarray(sizes)[n_members[self.client], masks.sum(axis=1)]
+        if among is None:
+            order, n_rows = jnp.argsort(~wanted), wanted.sum()
+            blocks = {"block": 1, "chunk": gcd(self.chunk, self.batch)}
+        else:
+            order, n_rows = self._in_whole_blocks(wanted & among)
+            blocks = {}
         listed = replace(
             self,
             client=self.client[order],
             coalition=self.coalition[order],
-            n_rows=wanted.sum(),
-            block=1,
-            chunk=gcd(self.chunk, self.batch),
+            n_rows=n_rows,
+            **blocks,
         )
         return listed, order
+
+    def _in_whole_blocks(
+        self, wanted: Bool[Array, " R"]
+    ) -> tuple[Int[Array, " R"], Int[Array, ""]]:
+        """An order in which blocks of wanted rows come first, and how many rows these have."""
+        n, position = len(self.first), jnp.arange(len(wanted))
+        client = jnp.where(position < self.n_rows, self.client, n)
+        order = jnp.argsort(2 * client + ~wanted)  # of each client, the wanted rows come first
+        number = jnp.zeros(n + 1, jnp.int32).at[client].add(wanted)
+        filled = -(-number // self.block) * self.block
+        first = jnp.searchsorted(client, client)
+        taken = position - first < filled[client]
+        return order[jnp.argsort(~taken)], taken.sum()
+
+    def at(self, client: Int[Array, "*K"], coalition: Int[Array, "*K"]) -> Int[Array, "*K"]:
+        """One graph's rows of coalitions, or of the k-th ones that sampled clients draw."""
+        return self.first[client] + coalition
 
     def _needed_sizes(self) -> Bool[np.ndarray, "sizes sizes"] | None:
         """By m, which sizes the semivalue weighs; None if it weighs all."""

@@ -18,6 +18,7 @@ from experiments.harness.statistics import bootstrap, pearson, spearman
 from experiments.paper.measures import TRIP
 from experiments.paper.queue.unit import Row, Unit, rows
 from experiments.paper.queue.work import Work, coalitions, evaluation, training
+from experiments.paper.rescoring import honest_is_known, honest_scores
 from experiments.paper.small_world import SmallWorldStudy
 from trip_jax.config import Config
 from trip_jax.runs.provenance import result_settings
@@ -113,17 +114,17 @@ class SmallWorldUnits:
 
         rounds = self.config.training.rounds
         of_fakes = {one.evaluation for one in chosen if "d1" in one.lie}
-        mixing_liars = 1 - (1 - LIARS) ** self.config.topology.degree  # others find what they found
-        changed = coalitions(self.config) * mixing_liars * rounds * len(of_fakes)
-        assessed = evaluation(self.config, changed)
+        with_fakes = 1 - (1 - LIARS / 2) ** self.config.topology.degree  # of all coalitions
+        honest = with_fakes if is_over(self.iid.folder / "trip") else 1
+        times = honest + with_fakes * len(of_fakes)
+        assessed = evaluation(self.config, coalitions(self.config) * times * rounds)
         unit = self._unit(
             f"dishonest/{self.dataset}/iid/seed{self.config.seed}/lies",
             self._command("dishonest", f"fraction={LIARS:g}", f"amount={LIE:g}"),
             training(self.config, rounds) + assessed,
             compute,
         )
-        settings = {**unit.settings, "fraction": LIARS, "amount": LIE}
-        return replace(unit, settings=settings, needs=(self.run,))
+        return replace(unit, settings={**unit.settings, "fraction": LIARS, "amount": LIE})
 
     def correlated(self, distribution: str) -> Unit:
         """Scores against the amount or the quality of data."""
@@ -174,7 +175,7 @@ class SmallWorldUnits:
 
         def compute() -> list[Row]:
             run = self.iid
-            scores = {TRIP: run.trip_values("accuracy", "paper").mean(axis=0)}
+            scores = {TRIP: honest_scores(run)}
             which = removals(scores, [k], DRAWS, self.config.seed)
             present = np.stack([one for one, _ in which])
             utilities = Removals([run], relays=False).of(run, present)
@@ -201,7 +202,8 @@ class SmallWorldUnits:
             compute,
             step=training(config, 1 + ALL_AT_ONCE * share),
         )
-        return replace(unit, settings={**unit.settings, "k": k}, needs=(self.run,))
+        needs = () if honest_is_known(self.iid) else (self.run,)
+        return replace(unit, settings={**unit.settings, "k": k}, needs=needs)
 
     def _whole(self) -> Work:
         rounds = self.config.training.rounds

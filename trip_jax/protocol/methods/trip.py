@@ -73,11 +73,20 @@ class ByCoalitions(Method):
         return work.n_needed(n_members)
 
     def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
+        masks = here.work.masks(self.drawn(here))
+        table = coalition_utilities(inbox, here.neighbourhoods, here.work, masks, mix, learner)
+        return self.of_utilities(table, inbox, here)
+
+    def drawn(self, here: Round) -> Bool[Array, "K drawn M"]:
+        """The coalitions of the round's sampled clients, which depend on its number alone."""
         nearby, rows = here.neighbourhoods, here.work
         keys = here.keys_beside(0)[rows.sampled]
-        drawn = rows.draw(keys, nearby.mask.sum(axis=1), slots=nearby.mask.shape[1])
-        table = coalition_utilities(inbox, nearby, rows, rows.masks(drawn), mix, learner)
-        lcv, error = local_contributions(table, drawn, rows, nearby, self.normalization)
+        return rows.draw(keys, nearby.mask.sum(axis=1), slots=nearby.mask.shape[1])
+
+    def of_utilities(self, table: Float[Array, "R U"], inbox: Inbox, here: Round) -> Contributions:
+        """The contributions in games of these utilities, of which they are linear functions."""
+        nearby, rows = here.neighbourhoods, here.work
+        lcv, error = local_contributions(table, self.drawn(here), rows, nearby, self.normalization)
         if self.normalization == "paper":
             lost = nearby.lost(inbox.sent.unsent)
             lcv, error = (rescale_to_arrived(values, nearby.mask, lost) for values in (lcv, error))
@@ -91,6 +100,7 @@ def coalition_utilities(
     masks: Bool[Array, "R M"],
     mix: AnyRule,
     learner: Learner,
+    among: Bool[Array, " R"] | None = None,
 ) -> Float[Array, "R U"]:
     """The utility of client i's model mixed with coalition S, for each row (i, S).
 
@@ -100,12 +110,14 @@ def coalition_utilities(
 
     Args:
         masks: the coalition of each row.
+        among: which rows are asked for; None: all.
 
     Returns:
-        utilities, 0 for rows that the semivalue does not weigh.
+        utilities, 0 for rows that the semivalue does not weigh; some of the rows that are not asked
+        for are 0, too.
     """
     n_rows, n_devices = len(rows.client), learner.mesh.size
-    rows, order = rows.needed(masks, here.mask.sum(axis=1))
+    rows, order = rows.needed(masks, here.mask.sum(axis=1), among)
     if order is not None:
         masks = masks[order]
     inbox = replace(inbox, filtered=inbox.filtered | here.itself)
