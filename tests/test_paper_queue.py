@@ -461,3 +461,20 @@ def test_the_page_is_written_between_its_marks(tmp_path: Path) -> None:
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
     assert "| a, digits: - | 8 s | " in text
     assert len(table(records.all())) == 1
+
+
+def test_numbers_of_units_that_a_folder_lacks_stay(tmp_path: Path) -> None:
+    names = [f"a/digits/-/seed0/{part}" for part in ("first", "second")]
+    units = [fake(name, tmp_path, Work(1e12), None) for name in names]
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / page.PAGE).write_text(f"{page.BEGIN}\n{page.END}\n")
+    for unit, ours in ((units[1], 0.5), (units[0], 0.25)):
+        records = Records(tmp_path / f"only {ours}", {"scale": "paper"})
+        found = rows({"claim": "fake"}, [{"measure": "size", "ours": ours}])
+        records.keep(Record(unit.name, unit.settings, found, made_here(unit, 1.0)))
+        page.publish(records, units, docs)
+    told = pandas.read_csv(docs / page.NUMBERS)
+    assert told.unit.tolist() == names and told.ours.tolist() == [0.25, 0.5]
+    page.publish(records, units[:1], docs)
+    assert pandas.read_csv(docs / page.NUMBERS).unit.tolist() == names[:1]

@@ -31,14 +31,24 @@ METHODS = ("MR", "TMR", "GTG-Shapley", "OR", "TRIP-Shapley", "surrogate", "equal
 def publish(records: Records, units: Sequence[Unit], docs: Path = DOCS) -> None:
     """Write the numbers, the list of units and the page beside the documentation.
 
+    Numbers that stand there of units that the records lack are kept.
+
     Args:
         docs: the folder of the page.
 
     Raises:
         InvalidSetting: the page has no place for them.
     """
-    frame = table(records.all(), [unit.name for unit in units])
+    names = [unit.name for unit in units]
+    frame = table(records.all(), names)
     docs.mkdir(parents=True, exist_ok=True)
+    if (docs / NUMBERS).exists():
+        earlier = pandas.read_csv(docs / NUMBERS)
+        earlier = earlier[earlier.unit.isin(set(names) - set(frame.unit))]
+        place = {name: k for k, name in enumerate(names)}
+        frame = pandas.concat([earlier, frame]).sort_values(
+            "unit", key=lambda unit: unit.map(place), kind="stable"
+        )
     write_table(frame, docs / NUMBERS)
     listed(units).to_csv(docs / UNITS, index=False)
     path = docs / PAGE
@@ -84,9 +94,13 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
         "cell."
     )
     for dataset in datasets:
-        yield f"{NAMES[dataset]}:"
         here = frame[frame.dataset == dataset]
-        yield markdown(_cells(here))
+        lines = list(_cells(here))
+        if len(lines) == 1:
+            yield f"{NAMES[dataset]}: not run."
+            continue
+        yield f"{NAMES[dataset]}:"
+        yield markdown(lines)
         if found := list(sentences(here)):
             yield "What differs from the paper, and why:"
             yield "\n".join(found)
@@ -145,17 +159,18 @@ def _whole(units: pandas.DataFrame, datasets: Sequence[str]) -> Iterator[list[st
 
 
 def _cells(frame: pandas.DataFrame) -> Iterator[list[str]]:
-    """Ours beside the paper's: a line a method, a column a cell."""
+    """Ours beside the paper's: a line a method that is run, a column a cell."""
     cells = [(one, "regular") for one in DISTRIBUTIONS]
     cells += [("iid", one) for one in TOPOLOGIES if one != "regular"]
     names = [one if topology == "regular" else topology for one, topology in cells]
     yield ["method", *(name.replace("_", " ") for name in names)]
     rows = frame[(frame.measure == "cosine distance") & (frame.utility == "accuracy")]
     for method in METHODS:
-        line = [method]
+        line, its = [method], rows[(rows.method == method) & rows.ours.notna()]
+        if not len(its):
+            continue
         for distribution, topology in cells:
-            here = rows[(rows.method == method) & (rows.distribution == distribution)]
-            here = here[here.topology == topology]
+            here = its[(its.distribution == distribution) & (its.topology == topology)]
             printed = here.paper.dropna()
             brackets = f" ({printed.iloc[0]:.3f})" if len(printed) else ""
             line.append(number(here.ours.mean(), 4) + brackets)
@@ -164,6 +179,8 @@ def _cells(frame: pandas.DataFrame) -> Iterator[list[str]]:
         rows[rows.method.isin(NULLS)].groupby(["distribution", "topology", "method"]).ours.mean()
     )
     best = {cell: found.droplevel([0, 1]) for cell, found in nulls.groupby(level=[0, 1])}
+    if not best:
+        return
     yield [
         "best null",
         *(
@@ -179,6 +196,7 @@ def _not_run(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[list[
     left = units[~units.unit.isin(set(frame.unit))]
     if not len(left):
         yield ["none", "–", "–", "–"]
+        return
     seed = left.unit.str.extract(r"/seed(\d+)/")[0]
     first = left[seed == "0"]
     parts = first.unit.str.split("/", expand=True)
