@@ -80,6 +80,25 @@ def contributions(
     return matrix, models
 
 
+def test_rows_that_are_asked_for_come_first_in_blocks_of_one_client() -> None:
+    rng = np.random.default_rng(0)
+    n_members = np.array([3, 5, 4, 3])
+    rows = CoalitionRows.of(n_members[None], batch=16)
+    rows = jax.tree.map(lambda field: field[0], rows)
+    masks = rows.masks(jnp.zeros((0, 0, 5), bool))
+    for share in (0, 0.1, 0.6, 1):
+        among = rng.random(len(masks)) < share
+        listed, order = rows.needed(masks, jnp.asarray(n_members), jnp.asarray(among))
+        assert order is not None and sorted(np.asarray(order)) == list(range(len(masks)))
+        order, n_rows, real = np.asarray(order), int(listed.n_rows), int(rows.n_rows)
+        assert set(np.flatnonzero(among[:real])) <= set(order[:n_rows])
+        assert n_rows % rows.block == 0 and (order[:n_rows] < real).all()
+        blocks = np.asarray(rows.client)[order[:n_rows]].reshape(-1, rows.block)
+        assert (blocks == blocks[:, :1]).all()
+        asked = np.bincount(np.asarray(rows.client)[:real][among[:real]], minlength=4)
+        assert n_rows == (-(-asked // rows.block) * rows.block).sum()
+
+
 def test_a_client_is_paid_for_the_share_of_its_own_progress() -> None:
     """With a linear utility an entry is w_j / sum w times theta_j's progress in the round."""
     rng = np.random.default_rng(0)

@@ -150,11 +150,12 @@ class Assessments:
             lcv = jnp.asarray(self.honest.lcv.values[int(state.round)])
         found = {}
         for name, one in self.under.items():
-            which = changed[name]
-            lied = _utilities(*one.assessing, *given, which)
-            differences = jnp.where(which[:, None], lied - table[rows[name]], 0)
-            more = _contributions(*one.assessing, *given, differences)
-            found[name] = np.asarray(lcv + more), np.asarray(filtered[name])
+            which, under_lie = changed[name], lcv
+            if which.any():
+                lied = _utilities(*one.assessing, *given, which)
+                differences = jnp.where(which[:, None], lied - table[rows[name]], 0)
+                under_lie = lcv + _contributions(*one.assessing, *given, differences)
+            found[name] = np.asarray(under_lie), np.asarray(filtered[name])
         return found
 
 
