@@ -441,12 +441,12 @@ def test_verdicts_and_what_is_left_follow_from_the_rows(tmp_path: Path) -> None:
         frame = pandas.concat([frame, pandas.DataFrame([where | case])])
     frame.to_csv(tmp_path / page.NUMBERS, index=False)
     text = page.written(tmp_path)
-    assert "| k=10: 0.830, 0.820, 0.800 | yes: this order at 1 of 1 k |" in text
+    assert "| k=10: 0.830, 0.820, 0.800 | yes, at 1 of 1 k |" in text
     (row,) = re.findall(r"^\| removal, Fashion-MNIST: (.*?) \|", text, re.MULTILINE)
     assert "k10" not in row.split(", ") and "k50" in row.split(", ")
     worse = frame.assign(ours=frame.ours.where(frame.case != f"k=10, {LOWEST}", 0.81))
     worse.to_csv(tmp_path / page.NUMBERS, index=False)
-    assert "| no: this order at 0 of 1 k |" in page.written(tmp_path)
+    assert "| no, at 0 of 1 k |" in page.written(tmp_path)
 
 
 def test_the_page_is_written_between_its_marks(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ DRAWS = "vs_shapley/mlp-960"
 """The kept run over five draws of the data, of an MLP on Fashion-MNIST and a regular graph."""
 
 UNNAMED = {"noisy_images": " nor how strong its noise is"}
-"""What else the paper does not name, by distribution."""
+"""What the paper does not name beside its learning rate, by distribution."""
 
 
 @cache
@@ -45,14 +45,13 @@ def sentences(frame: pandas.DataFrame) -> Iterator[str]:
 
 def _why(distribution: str, topology: str, ours: float, its: float) -> str:
     by_draws, apart = scatter()[distribution], abs(ours - its) / its
-    file = f"five draws scatter a distance by {by_draws:.0%} of its mean"
+    draws = f"five draws of the data vary by {by_draws:.0%} (MLP, fewer examples)"
     if apart <= by_draws:
-        return f"the draw of the data may explain it: {file} (MLP, fewer examples)."
+        return f"perhaps chance, as {draws}."
+    if topology == "star":
+        return "the paper does not say whether it divides by m, which matters on this graph."
+    divided = "dividing by m changes nothing on regular graphs"
     if topology != "regular":
-        told = "the paper does not say whether it divided by m, which matters on this graph"
-    else:
-        told = (
-            f"its cause is not known: {file}, the normalisation cancels where all clients have "
-            "as many neighbours, and the paper does not name its learning rate"
-        )
-    return f"{told}{UNNAMED.get(distribution, '')}."
+        divided = "dividing by m changes it by no more than chance (MLP)"
+    unnamed = f"the paper does not name its learning rate{UNNAMED.get(distribution, '')}"
+    return f"unexplained: {draws}, {divided}, and {unnamed}."

@@ -50,7 +50,7 @@ def _close(cells: Sequence[tuple[str, str]]) -> Callable[[pandas.DataFrame], Ver
         rows = rows[rows.measure == "cosine distance"]
         printed = rows.groupby(["distribution", "topology"]).paper.first()[ours.index]
         mean, its = ours[TRIP].mean(), printed.mean()
-        said = f"{number(mean)} in {len(ours)} of {len(cells)} cells"
+        said = f"{number(mean)}, mean of {len(ours)} of {len(cells)} cells"
         verdict = "the same range" if mean <= SAME_RANGE * its else "farther"
         nulls = ours[[name for name in NULLS if name in ours]].min(axis=1)
         if nulls.notna().any():
@@ -92,7 +92,7 @@ def _removal(frame: pandas.DataFrame) -> Verdict | None:
         for k, row in by_k.iterrows()
     )
     word = "yes" if ordered.all() else "in part" if ordered.any() else "no"
-    return "a figure", said, f"{word}: this order at {ordered.sum()} of {len(ordered)} k"
+    return "a figure", said, f"{word}, at {ordered.sum()} of {len(ordered)} k"
 
 
 def _correlated(distribution: str) -> Callable[[pandas.DataFrame], Verdict | None]:
@@ -104,7 +104,7 @@ def _correlated(distribution: str) -> Callable[[pandas.DataFrame], Verdict | Non
         found = rows.groupby("measure").ours.mean()
         its = rows[rows.measure == "Pearson"].paper.iloc[0]
         low, high = found["Pearson, 2.5 %"], found["Pearson, 97.5 %"]
-        said = f"{found['Pearson']:+.3f} ({low:+.2f} to {high:+.2f})"
+        said = f"{found['Pearson']:+.3f} (95 %: {low:+.2f} to {high:+.2f})"
         sure = low * high > 0 and found["Pearson"] * its > 0
         return f"{its:+.3f}", said, "yes" if sure else "not shown"
 
@@ -123,7 +123,8 @@ def _defended(frame: pandas.DataFrame) -> Verdict | None:
         said.append(f"{name} {before:+.4f}, defended {after:+.4f}")
         useless.append(after <= MOST_GAIN_LEFT * before)
     word = "yes" if all(useless) else "in part" if any(useless) else "no"
-    return "a figure", "; ".join(said), f"{word}: of {sum(useless)} lies a tenth or less is left"
+    verdict = f"{word}: {sum(useless)} of {len(useless)} lies keep a tenth of their gain or less"
+    return "a figure", "; ".join(said), verdict
 
 
 TABLE_1 = tuple(
@@ -139,17 +140,18 @@ CLAIMS = (
         "tables/DATA/*-regular/seed0",
     ),
     Claim(
-        "Table I: methods for a server are as far from FedAvg's truth",
+        "Table I: methods for a server are as far from the Shapley value of FedAvg",
         _baselines,
         "baselines/DATA/*/seed0",
     ),
     Claim(
-        "Table II: the same on other graphs",
+        "Table II: TRIP-Shapley is close to it on three graphs (mean distance)",
         _close(TABLE_2),
-        "tables/DATA/iid-[ls]*/seed0",
+        "tables/DATA/iid-*/seed0",
     ),
     Claim(
-        "Removal: accuracy is highest without low scores, lowest without high ones",
+        "Removal of k clients: accuracy is highest without the lowest scores, then without random "
+        "ones, then without the highest",
         _removal,
         "removal/DATA/*/seed0",
     ),
@@ -163,5 +165,5 @@ CLAIMS = (
         _correlated("noisy_images"),
         "correlation/DATA/noisy_images/seed0",
     ),
-    Claim("Liars (20 %): defences leave no gain", _defended, "dishonest/DATA/*/seed0"),
+    Claim("Liars (20 of 100): defences leave no gain", _defended, "dishonest/DATA/*/seed0"),
 )
