@@ -9,7 +9,7 @@ this leaves.
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from trip_jax.protocol.algorithm import learn
 from trip_jax.protocol.coordinator import trace
 from trip_jax.protocol.delivery import exchange
 from trip_jax.protocol.messages import Inbox
-from trip_jax.protocol.methods.trip import coalition_utilities
+from trip_jax.protocol.methods.trip import ByCoalitions, coalition_utilities
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.round import Liars, Round, Timetable
 from trip_jax.protocol.rules import Rules
@@ -133,74 +133,88 @@ class Assessments:
 
     def of_round(self, state: State, learned: Learned) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """`lcv` [n, M, 3] and `filtered` [n, M] of the round by lie."""
-        given = state, learned.trained, learned.unsent
-        honest = self.simulation.assessing
+        honest = Game.of(self.simulation, state, learned)
+        games = {name: Game.of(one, state, learned) for name, one in self.under.items()}
         changed, filtered, rows = {}, {}, {}
-        for name, one in self.under.items():
-            changed[name], filtered[name] = _changed(*one.assessing, *given)
-            rows[name] = _same_rows(one.schedule, self.simulation.schedule, state.round)
+        for name, game in games.items():
+            changed[name], filtered[name] = _changed(game)
+            rows[name] = _same_rows(game.timetable, honest.timetable, state.round)
         if self.honest is None:
-            table = _utilities(*honest, *given, None)
-            lcv = _contributions(*honest, *given, table)
+            table = _utilities(honest, None)
+            lcv = _contributions(honest, table)
         else:
-            among = jnp.zeros(self.simulation.schedule.at(state.round).work.client.shape, bool)
+            among = jnp.zeros(honest.timetable.at(state.round).work.client.shape, bool)
             for name, which in changed.items():
                 among = among.at[rows[name]].max(which)
-            table = _utilities(*honest, *given, among)
+            table = _utilities(honest, among)
             lcv = jnp.asarray(self.honest.lcv.values[int(state.round)])
         found = {}
-        for name, one in self.under.items():
+        for name, game in games.items():
             which, under_lie = changed[name], lcv
             if which.any():
-                lied = _utilities(*one.assessing, *given, which)
+                lied = _utilities(game, which)
                 differences = jnp.where(which[:, None], lied - table[rows[name]], 0)
-                under_lie = lcv + _contributions(*one.assessing, *given, differences)
+                under_lie = lcv + _contributions(game, differences)
             found[name] = np.asarray(under_lie), np.asarray(filtered[name])
         return found
 
 
+class Game(NamedTuple):
+    """The games that clients play in a round: the arguments of `algorithm.assess`."""
+
+    learner: Learner
+    rules: Rules
+    timetable: Timetable
+    state: State
+    trained: Array
+    unsent: Array
+
+    @classmethod
+    def of(cls, simulation: Simulation, state: State, learned: Learned) -> "Game":
+        """The games of a round that begins with a state."""
+        learner, rules, timetable = simulation.assessing
+        return cls(learner, rules, timetable, state, learned.trained, learned.unsent)
+
+    @property
+    def method(self) -> ByCoalitions:
+        """The method that finds contributions."""
+        assert isinstance(self.rules.contribute, ByCoalitions)
+        return self.rules.contribute
+
+    def received(self) -> tuple[Round, Inbox]:
+        """The round, and what clients can evaluate in it (lines 8 to 13)."""
+        this_round = self.rules.weigh(self.timetable.at(self.state.round), self.state)
+        sent = self.state, self.trained, self.unsent
+        delivery = exchange(self.learner, self.rules, this_round, *sent)
+        return delivery.this_round, delivery.inbox(self.rules.filter, self.learner)
+
+
 @jax.jit
-def _changed(*given: Any) -> tuple[Array, Array]:
+def _changed(game: Game) -> tuple[Array, Array]:
     """Which rows have other models than without lies and filters [R]; what is filtered [n, M]."""
-    rules, here, inbox = _received(*given)
+    here, inbox = game.received()
     nearby, rows = here.neighbourhoods, here.work
     false = inbox.filtered | jnp.isin(nearby.rows, inbox.sent.altered)
     false &= nearby.mask & ~nearby.itself
-    outside = ~rows.masks(rules.contribute.drawn(here))
+    outside = ~rows.masks(game.method.drawn(here))
     return (false[rows.client] & outside).any(axis=1), inbox.filtered
 
 
 @jax.jit
-def _utilities(learner: Learner, *given: Any) -> Array:
-    """The utilities [R, 3] of the rows that the last argument names, of all where it is None."""
-    *given, among = given
-    rules, here, inbox = _received(learner, *given)
-    masks = here.work.masks(rules.contribute.drawn(here))
-    with_whom = here.neighbourhoods, here.work, masks, rules.aggregate, learner
-    return coalition_utilities(inbox, *with_whom, among)
+def _utilities(game: Game, among: Array | None) -> Array:
+    """Utilities [R, 3] of the rows that are `among` those asked for [R]; None: of all."""
+    here, inbox = game.received()
+    nearby, rows, masks = here.neighbourhoods, here.work, here.work.masks(game.method.drawn(here))
+    mix = game.rules.aggregate
+    return coalition_utilities(inbox, nearby, rows, masks, mix, game.learner, among)
 
 
 @jax.jit
-def _contributions(*given: Any) -> Array:
-    """Local contribution vectors [n, M, 3] in games whose utilities are the last argument."""
-    *given, table = given
-    rules, here, inbox = _received(*given)
-    found = rules.contribute.of_utilities(table, inbox, here)
+def _contributions(game: Game, table: Array) -> Array:
+    """Local contribution vectors [n, M, 3] in games of these utilities [R, 3]."""
+    here, inbox = game.received()
+    found = game.method.of_utilities(table, inbox, here)
     return here.where_present(found, found.of_nobody).lcv
-
-
-def _received(
-    learner: Learner,
-    rules: Rules,
-    timetable: Timetable,
-    state: State,
-    trained: Array,
-    unsent: Array,
-) -> tuple[Rules, Round, Inbox]:
-    """The rules, the round, and what clients can evaluate in it (lines 8 to 13)."""
-    this_round = rules.weigh(timetable.at(state.round), state)
-    delivery = exchange(learner, rules, this_round, state, trained, unsent)
-    return rules, delivery.this_round, delivery.inbox(rules.filter, learner)
 
 
 @jax.jit

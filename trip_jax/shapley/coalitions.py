@@ -168,16 +168,17 @@ class CoalitionRows:
             wanted &= jnp.asarray(sizes)[n_members[self.client], masks.sum(axis=1)]
         if among is None:
             order, n_rows = jnp.argsort(~wanted), wanted.sum()
-            blocks = {"block": 1, "chunk": gcd(self.chunk, self.batch)}
+            block, chunk = 1, gcd(self.chunk, self.batch)
         else:
             order, n_rows = self._in_whole_blocks(wanted & among)
-            blocks = {}
+            block, chunk = self.block, self.chunk
         listed = replace(
             self,
             client=self.client[order],
             coalition=self.coalition[order],
             n_rows=n_rows,
-            **blocks,
+            block=block,
+            chunk=chunk,
         )
         return listed, order
 
