@@ -107,8 +107,8 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
     yield markdown(_whole(units, datasets))
     yield (
         f"Times are estimates: FLOP over the rates of {TWO_CORES.device} and {H200.device}, idle, "
-        "without loading and compiling. On an H200 these take longest: 50 rounds of 100 clients "
-        "took [235 s](speed.md) in all."
+        "without loading and compiling. An H200 mostly loads and compiles: 50 rounds of 100 "
+        "clients took [235 s](speed.md) in all."
     )
     yield "## Not run"
     yield markdown(_not_run(frame, units))
@@ -142,7 +142,7 @@ def _verdicts(
 WHOLE = {
     "Table I, five cells on the regular graph": "tables/DATA/.*-regular/",
     "Table I, methods for a server": "baselines/DATA/",
-    "Table II, the star and the line": "tables/DATA/.*-(?!regular/)",
+    "Table II beyond Table I (star, line)": "tables/DATA/.*-(?!regular/)",
     "all of seed 0": ".*/DATA/",
 }
 """Parts of the paper as readers name them, and the units of each."""
