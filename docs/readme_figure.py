@@ -1,6 +1,6 @@
 """Draws the README's figure from the README's own example: python docs/readme_figure.py
 
-What each client owns, its scores by TRIP-Shapley and by surrogate, and its Shapley value by
+What each client owns, its scores by TRIP-Shapley and by predictions, and its Shapley value by
 re-execution, all as shares; the figure goes to docs/readme_figure.png. How near
 contributions are to the truth is printed, with what nulls reach. The 256 executions take half a
 minute on two cores.
@@ -27,14 +27,14 @@ def shares(values: Any) -> np.ndarray:
     return 100 * np.asarray(values) / np.sum(values)
 
 
-def draw(trip: tj.Result, surrogate: tj.Result, truth: np.ndarray, sizes: np.ndarray) -> None:
+def draw(trip: tj.Result, predictions: tj.Result, truth: np.ndarray, sizes: np.ndarray) -> None:
     what_is_drawn = {
         "examples": (sizes, MUTED),
         "score by TRIP-Shapley": (trip.scores, HONEST),
-        "score by surrogate": (surrogate.scores, "#56B4E9"),
+        "score by predictions": (predictions.scores, "#56B4E9"),
         "Shapley value by re-execution": (truth.mean(axis=0), LIAR),
     }
-    what = "Do scores tell who owns what?"
+    what = "Do scores follow the truth?"
     title = "Eight clients on a circle, each linked to four; digits, MLP, ten rounds; one seed"
     figure = titled_figure(what, title, 7.0, 2.8)
     axes = plain(figure.subplots())
@@ -54,23 +54,17 @@ if __name__ == "__main__":
     with TemporaryDirectory() as folder:
         os.chdir(folder)
         exec(compile(example, str(README), "exec"), names)
-        federation, graph, training = (names[name] for name in ("federation", "graph", "training"))
-        trip, sizes = names["result"], np.asarray(federation.data.sizes)
-        simulation = names["simulation"]
-        truth = tj.decentralised_truth(simulation).values[..., 0]
-
-        def told(method: str) -> tj.Result:
-            how = tj.Contribution(method=method)
-            given = {"training": training, "contribution": how}
-            return tj.Simulation(tj.mlp(), federation.data, graph, **given).run()
-
-        surrogate = told("surrogate")
-        contributions = {"TRIP-Shapley": trip.phi, "surrogate": surrogate.phi}
-        contributions |= {"equal": np.ones_like(truth), "weights": told("weights").phi}
-        contributions |= {"weights x gain": told("gain").phi}
-        journal = Journal.of(trip.records, simulation.topology, simulation.learner)
-        contributions |= {"weights x mean gain": weights_times_mean_gain(journal)[..., 0]}
-        for name, phi in contributions.items():
-            distance, error = cosine_distance(phi, truth).mean(), relative_error(phi, truth)
-            print(f"{name}: cosine distance {distance:.4f}, relative error {error:.3f}")
-        draw(trip, surrogate, truth, sizes)
+    trip, simulation = names["result"], names["simulation"]
+    truth = tj.decentralised_truth(simulation).values[..., 0]
+    told = {"TRIP-Shapley": trip}
+    for method in ("predictions", "surrogate", "weights", "gain"):
+        told[method] = simulation.with_contribution(method).run()
+    contributions = {method: result.phi for method, result in told.items()}
+    contributions["weights x gain"] = contributions.pop("gain")
+    contributions["equal"] = np.ones_like(truth)
+    journal = Journal.of(trip.records, simulation.topology, simulation.learner)
+    contributions["weights x mean gain"] = weights_times_mean_gain(journal)[..., 0]
+    for name, phi in contributions.items():
+        distance, error = cosine_distance(phi, truth).mean(), relative_error(phi, truth)
+        print(f"{name}: cosine distance {distance:.4f}, relative error {error:.3f}")
+    draw(trip, told["predictions"], truth, np.asarray(simulation.data.sizes))
