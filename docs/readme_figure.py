@@ -1,13 +1,12 @@
 """Draws the README's figure from the README's own example: python docs/readme_figure.py
 
 What each client owns, its scores by TRIP-Shapley and by predictions, and its Shapley value by
-re-execution, all as shares; the figure goes to docs/readme_figure.png. How near
-contributions are to the truth is printed, with what nulls reach. The 256 executions take half a
-minute on two cores.
+re-execution, all as shares; the figure goes to docs/readme_figure.png. It prints the distance
+and the error of each method and null. The 256 executions take half a minute on two cores.
 """
 
-import os
 import re
+from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -51,8 +50,7 @@ def draw(trip: tj.Result, predictions: tj.Result, truth: np.ndarray, sizes: np.n
 if __name__ == "__main__":
     (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     names: dict[str, Any] = {}
-    with TemporaryDirectory() as folder:
-        os.chdir(folder)
+    with TemporaryDirectory() as folder, chdir(folder):
         exec(compile(example, str(README), "exec"), names)
     trip, simulation = names["result"], names["simulation"]
     truth = tj.decentralised_truth(simulation).values[..., 0]

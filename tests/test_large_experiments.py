@@ -354,7 +354,8 @@ def test_lies_about_models_change_what_assessing_everything_anew_finds(
         for who, c1 in product(((0,), (0, 1, 4)), (False, True))
     }
     simulation = run.simulation
-    assessments = rescoring.Assessments(simulation, lies, run.trip if finished else None)
+    kept = run.trip.lcv.values if finished else None
+    assessments = rescoring.Assessments(simulation, lies, kept)
     state, unlike = simulation.start(), 0
     for t in range(run.config.training.rounds):
         learned = learn(*simulation.learning, state)

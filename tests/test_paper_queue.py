@@ -441,12 +441,12 @@ def test_verdicts_and_what_is_left_follow_from_the_rows(tmp_path: Path) -> None:
         frame = pandas.concat([frame, pandas.DataFrame([where | case])])
     frame.to_csv(tmp_path / page.NUMBERS, index=False)
     text = page.written(tmp_path)
-    assert "| k=10: 0.830, 0.820, 0.800 | yes, at 1 of 1 k |" in text
+    assert "| k=10: 0.830, 0.820, 0.800 | yes, for 1 of 1 values of k |" in text
     (row,) = re.findall(r"^\| removal, Fashion-MNIST: (.*?) \|", text, re.MULTILINE)
     assert "k10" not in row.split(", ") and "k50" in row.split(", ")
     worse = frame.assign(ours=frame.ours.where(frame.case != f"k=10, {LOWEST}", 0.81))
     worse.to_csv(tmp_path / page.NUMBERS, index=False)
-    assert "| no, at 0 of 1 k |" in page.written(tmp_path)
+    assert "| no, for 0 of 1 values of k |" in page.written(tmp_path)
 
 
 def test_the_page_is_written_between_its_marks(tmp_path: Path) -> None:
@@ -478,3 +478,28 @@ def test_numbers_of_units_that_a_folder_lacks_stay(tmp_path: Path) -> None:
     assert told.unit.tolist() == names and told.ours.tolist() == [0.25, 0.5]
     page.publish(records, units[:1], docs)
     assert pandas.read_csv(docs / page.NUMBERS).unit.tolist() == names[:1]
+
+
+def test_what_is_left_is_told_at_any_state_of_the_queue(tmp_path: Path) -> None:
+    shutil.copy(page.DOCS / page.UNITS, tmp_path / page.UNITS)
+    numbers, units = (pandas.read_csv(page.DOCS / name) for name in (page.NUMBERS, page.UNITS))
+    first = units.unit.str.contains("/seed0/")
+    for done, left in ((first, "| all of seed 1 |"), (first | True, "| none | – | – | – |")):
+        rest = units.unit[done & ~units.unit.isin(set(numbers.unit))]
+        more = pandas.DataFrame({"unit": rest, "claim": "", "dataset": "cifar10", "seed": 0})
+        pandas.concat([numbers, more]).to_csv(tmp_path / page.NUMBERS, index=False)
+        text = page.written(tmp_path).partition("## Not run")[2]
+        assert left in text and "seed0" not in text
+
+
+def test_what_others_need_is_not_computed_where_they_have_it(tmp_path: Path) -> None:
+    there: list[str] = []
+    need = fake("a/x/-/seed0/run", tmp_path, Work(1), None, kept=lambda: bool(there))
+    wanted = fake("c/x/-/seed0/all", tmp_path, Work(1), None, needs=(need,))
+    other = fake("b/x/-/seed0/all", tmp_path, Work(1), None)
+    other = replace(other, compute=lambda: there.append("known") or [])
+    one = worker(tmp_path)
+    pending = one.pending([other, wanted])
+    assert [unit.for_others for unit in pending] == [False, True, False]
+    assert [unit.for_others for unit in one.pending([wanted, need])] == [False, False]
+    assert [unit.name for unit in one.work(pending, None)] == [other.name, wanted.name]

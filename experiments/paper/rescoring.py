@@ -1,9 +1,9 @@
 """A federation trained once and scored under many lies and defences.
 
-Models are the same under every lie. Only fake pre-training models (D1) and their filter (C1) change
-what coalitions are worth, and only coalitions that use such a model: these alone are evaluated
-again. False reports (D2) and outlier detection (C2) work on the local contribution vectors that
-this leaves.
+Models are the same under every lie. Fake models before training (D1) and their filter (C1) change
+the utility of a coalition only if a member outside it has a faked or filtered model, and only such
+coalitions are evaluated again. False reports (D2) and outlier detection (C2) work on the local
+contribution vectors that this leaves.
 """
 
 import time
@@ -14,7 +14,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray
 from jax import Array
 
 from experiments.harness.kept_runs import Arrays, KeptRun, read, write
@@ -41,15 +40,15 @@ from trip_jax.simulation.progress import duration
 from trip_jax.topology import Topology
 
 OPEN = "open"
-"""What is found if nobody lies about models and nobody filters them, by its name among lies."""
+"""The name of the evaluation without lies and filters."""
 
 
 def evaluated(run: KeptRun, lies: Mapping[str, tuple[Adversary, Defence]]) -> dict[str, Arrays]:
     """What clients found under each lie about models: `lcv` [T, n, M, 3], `filtered` [T, n, M].
 
     Those kept from an earlier call are not evaluated again; an interrupted call goes on from the
-    last whole round. What clients find if nobody lies about models and nobody filters them is taken
-    from the run by TRIP-Shapley where that is finished.
+    last whole round. What clients find without lies and filters is taken from the run by
+    TRIP-Shapley where that is finished.
 
     Args:
         lies: D1 and C1 by name; D2 and C2 play no part.
@@ -74,7 +73,11 @@ def _evaluate(
     interruption: Interruption,
 ) -> None:
     lead, rounds = run.simulation, run.config.training.rounds
-    honest = run.trip if is_over(run.folder / "trip") else None
+    honest = None
+    if is_over(run.folder / "trip"):
+        honest = run.trip.lcv.values
+    elif (folder / f"{OPEN}.npz").exists():
+        honest = read(folder / f"{OPEN}.npz")["lcv"]
     assessments = Assessments(lead, lies, honest)
     state = lead.start()
     checkpoints = run.checkpoints(f"lies-{json_hash(sorted(lies))[:8]}")
@@ -112,21 +115,21 @@ def _evaluate(
 class Assessments:
     """What clients find in a round under every lie about models.
 
-    A coalition to which everybody belongs whose model before training is faked or filtered is worth
-    what it is without lies. The others are evaluated anew, and local contribution vectors change by
-    those of the differences.
+    A coalition keeps its utility if it contains every member whose model before training is faked
+    or filtered. All others are evaluated again, and the contribution vectors of the differences in
+    utility are added to those without lies.
 
     Args:
         simulation: the federation without lies and filters.
         lies: D1 and C1 by name.
-        honest: the same federation's run; None: there is none.
+        honest: its local contribution vectors [T, n, M, 3]; None: they are not known.
     """
 
     def __init__(
         self,
         simulation: Simulation,
         lies: Mapping[str, tuple[Adversary, Defence]],
-        honest: xarray.Dataset | None,
+        honest: np.ndarray | None,
     ):
         self.simulation, self.honest = simulation, honest
         self.under = {name: simulation.with_liars(*lie) for name, lie in lies.items()}
@@ -143,11 +146,11 @@ class Assessments:
             table = _utilities(honest, None)
             lcv = _contributions(honest, table)
         else:
-            among = jnp.zeros(honest.timetable.at(state.round).work.client.shape, bool)
+            among = jnp.zeros(honest.timetable.work.client.shape[-1], bool)
             for name, which in changed.items():
                 among = among.at[rows[name]].max(which)
             table = _utilities(honest, among)
-            lcv = jnp.asarray(self.honest.lcv.values[int(state.round)])
+            lcv = jnp.asarray(self.honest[int(state.round)])
         found = {}
         for name, game in games.items():
             which, under_lie = changed[name], lcv
@@ -191,7 +194,10 @@ class Game(NamedTuple):
 
 @jax.jit
 def _changed(game: Game) -> tuple[Array, Array]:
-    """Which rows have other models than without lies and filters [R]; what is filtered [n, M]."""
+    """Which rows [R] have other models than without lies and filters; what is filtered [n, M].
+
+    Rows of padding may be among them.
+    """
     here, inbox = game.received()
     nearby, rows = here.neighbourhoods, here.work
     false = inbox.filtered | jnp.isin(nearby.rows, inbox.sent.altered)
@@ -202,37 +208,37 @@ def _changed(game: Game) -> tuple[Array, Array]:
 
 @jax.jit
 def _utilities(game: Game, among: Array | None) -> Array:
-    """Utilities [R, 3] of the rows that are `among` those asked for [R]; None: of all."""
+    """Utilities [R, 3] of the rows that `among` [R] asks for, and anything in others; None: all."""
     here, inbox = game.received()
-    nearby, rows, masks = here.neighbourhoods, here.work, here.work.masks(game.method.drawn(here))
-    mix = game.rules.aggregate
-    return coalition_utilities(inbox, nearby, rows, masks, mix, game.learner, among)
+    masks = here.work.masks(game.method.drawn(here))
+    mix = game.rules.aggregate, game.learner
+    return coalition_utilities(inbox, here.neighbourhoods, here.work, masks, *mix, among)
 
 
 @jax.jit
 def _contributions(game: Game, table: Array) -> Array:
     """Local contribution vectors [n, M, 3] in games of these utilities [R, 3]."""
     here, inbox = game.received()
-    found = game.method.of_utilities(table, inbox, here)
+    found = game.method.of_utilities(table, game.method.drawn(here), inbox, here)
     return here.where_present(found, found.of_nobody).lcv
 
 
 @jax.jit
 def _same_rows(of: Timetable, to: Timetable, t: Array) -> Array:
-    """Where the coalitions of the rows [R] of one timetable stand in another one's."""
+    """The rows in `to` of the coalitions in the rows [R] of `of`, in round t."""
     rows = of.at(t).work
     return to.at(t).work.at(rows.client, rows.coalition)
 
 
 def honest_is_known(run: KeptRun) -> bool:
-    """Whether scores without lies are kept: of the run, or beside those of lies."""
+    """Whether local contribution vectors without lies are kept: of the run, or beside lies."""
     return is_over(run.folder / "trip") or (run.folder / "lies" / f"{OPEN}.npz").exists()
 
 
 def honest_scores(run: KeptRun) -> np.ndarray:
     """Scores [n] by accuracy without lies and filters; the run is executed if none are known."""
-    if is_over(run.folder / "trip") or not honest_is_known(run):
-        return run.trip_values("accuracy", "paper").mean(axis=0)
+    if not honest_is_known(run):
+        _ = run.trip
     lcv = evaluated(run, {OPEN: (Adversary(), Defence())})[OPEN]["lcv"]
     nobody = np.zeros(0, np.int32)
     told = run.config.contribution

@@ -152,13 +152,14 @@ class CoalitionRows:
         n_members: Int[Array, " n"],
         among: Bool[Array, " R"] | None = None,
     ) -> tuple["CoalitionRows", Int[Array, " R"] | None]:
-        """One graph's rows that the semivalue weighs, before all others, and their numbers.
+        """One graph's rows with those that are needed first, and their order; None: as they are.
 
-        Blocks are single rows then. None instead of numbers where all are needed.
+        Without `among`, rows are needed that the semivalue weighs, and blocks become single rows.
+        With it, they must be asked for, too. Blocks keep their length then, and other rows of the
+        same client fill its last one.
 
         Args:
-            among: which rows are asked for; blocks stay as long as they are, and other rows of the
-                same clients fill the last ones. None: all rows.
+            among: which rows are asked for; None: all.
         """
         sizes = self._needed_sizes()
         if sizes is None and among is None:
@@ -185,7 +186,7 @@ class CoalitionRows:
     def _in_whole_blocks(
         self, wanted: Bool[Array, " R"]
     ) -> tuple[Int[Array, " R"], Int[Array, ""]]:
-        """An order in which blocks of wanted rows come first, and how many rows these have."""
+        """An order that puts blocks with all wanted rows first, and the rows in these blocks."""
         n, position = len(self.first), jnp.arange(len(wanted))
         client = jnp.where(position < self.n_rows, self.client, n)
         order = jnp.argsort(2 * client + ~wanted)  # of each client, the wanted rows come first
@@ -196,7 +197,7 @@ class CoalitionRows:
         return order[jnp.argsort(~taken)], taken.sum()
 
     def at(self, client: Int[Array, "*K"], coalition: Int[Array, "*K"]) -> Int[Array, "*K"]:
-        """One graph's rows of coalitions, or of the k-th ones that sampled clients draw."""
+        """One graph's rows of clients' coalitions, by their numbers as in `coalition`."""
         return self.first[client] + coalition
 
     def _needed_sizes(self) -> Bool[np.ndarray, "sizes sizes"] | None:

@@ -16,7 +16,7 @@ DRAWS = "vs_shapley/mlp-960"
 """The kept run over five draws of the data, of an MLP on Fashion-MNIST and a regular graph."""
 
 UNNAMED = {"noisy_images": " nor how strong its noise is"}
-"""What the paper does not name beside its learning rate, by distribution."""
+"""What the paper names neither, by distribution, as the end of a sentence on its learning rate."""
 
 
 @cache
@@ -45,13 +45,15 @@ def sentences(frame: pandas.DataFrame) -> Iterator[str]:
 
 def _why(distribution: str, topology: str, ours: float, its: float) -> str:
     by_draws, apart = scatter()[distribution], abs(ours - its) / its
-    draws = f"five draws of the data vary by {by_draws:.0%} (MLP, fewer examples)"
+    draws = f"a distance varies by {by_draws:.0%} over five draws of the data"
     if apart <= by_draws:
         return f"perhaps chance, as {draws}."
     if topology == "star":
         return "the paper does not say whether it divides by m, which matters on this graph."
-    divided = "dividing by m changes nothing on regular graphs"
-    if topology != "regular":
-        divided = "dividing by m changes it by no more than chance (MLP)"
+    divided = (
+        "dividing by m changes nothing on regular graphs"
+        if topology == "regular"
+        else "dividing by m changes it by no more than chance (MLP)"
+    )
     unnamed = f"the paper does not name its learning rate{UNNAMED.get(distribution, '')}"
     return f"unexplained: {draws}, {divided}, and {unnamed}."

@@ -10,7 +10,7 @@ from experiments.harness.report import markdown, number
 from experiments.paper.attributions import NULLS
 from experiments.paper.paper_values import DISTRIBUTIONS, TOPOLOGIES
 from experiments.paper.queue.differences import sentences
-from experiments.paper.queue.records import Records, table, write_table
+from experiments.paper.queue.records import MADE, Records, table, write_table
 from experiments.paper.queue.unit import Unit
 from experiments.paper.queue.verdicts_of_claims import CLAIMS
 from experiments.paper.queue.work import H200, TWO_CORES
@@ -31,7 +31,7 @@ METHODS = ("MR", "TMR", "GTG-Shapley", "OR", "TRIP-Shapley", "surrogate", "equal
 def publish(records: Records, units: Sequence[Unit], docs: Path = DOCS) -> None:
     """Write the numbers, the list of units and the page beside the documentation.
 
-    Numbers that stand there of units that the records lack are kept.
+    Listed units without a record keep the numbers that were published before.
 
     Args:
         docs: the folder of the page.
@@ -43,7 +43,8 @@ def publish(records: Records, units: Sequence[Unit], docs: Path = DOCS) -> None:
     frame = table(records.all(), names)
     docs.mkdir(parents=True, exist_ok=True)
     if (docs / NUMBERS).exists():
-        earlier = pandas.read_csv(docs / NUMBERS)
+        earlier = pandas.read_csv(docs / NUMBERS, dtype=dict.fromkeys(MADE, str))
+        earlier = earlier.astype({"seconds": float})
         earlier = earlier[earlier.unit.isin(set(names) - set(frame.unit))]
         place = {name: k for k, name in enumerate(names)}
         frame = pandas.concat([earlier, frame]).sort_values(
@@ -62,10 +63,11 @@ def publish(records: Records, units: Sequence[Unit], docs: Path = DOCS) -> None:
 
 
 def listed(units: Sequence[Unit]) -> pandas.DataFrame:
-    """Every unit with its command and what it takes, in seconds."""
+    """Every unit with those that it needs, its command, and what it takes, in seconds."""
     return pandas.DataFrame(
         {
             "unit": unit.name,
+            "needs": " ".join(need.name for need in unit.needs),
             "command": unit.command,
             "two_cores": round(TWO_CORES.seconds(unit.work, unit.kind)),
             "gpu": round(H200.seconds(unit.work, unit.kind), 1),
@@ -77,8 +79,8 @@ def listed(units: Sequence[Unit]) -> pandas.DataFrame:
 def written(docs: Path = DOCS) -> str:
     """What stands on the page between the marks, from the two files beside it."""
     words = dict.fromkeys(("case", "method", "utility"), str)
-    frame, units = pandas.read_csv(docs / NUMBERS, dtype=words), pandas.read_csv(docs / UNITS)
-    frame = frame.fillna(dict.fromkeys(words, ""))
+    frame = pandas.read_csv(docs / NUMBERS, dtype=words).fillna(dict.fromkeys(words, ""))
+    units = pandas.read_csv(docs / UNITS, dtype={"needs": str}).fillna({"needs": ""})
     return "\n\n".join(_sections(frame, units))
 
 
@@ -87,10 +89,12 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
     yield "## Verdicts"
     yield from _verdicts(frame, units, datasets)
     yield "## Tables I and II"
-    seeds = ", ".join(map(str, sorted(frame.seed.unique())))
+    seeds = sorted(frame.seed.unique())
+    which = f"seed {', '.join(map(str, seeds))}"
+    which = f"mean over {which}" if len(seeds) > 1 else which
     yield (
         "Cosine distance to the Shapley value of accuracy, by Eq. 4 as printed (not divided by m), "
-        f"seed {seeds}; the paper's in brackets. Data are `iid` on the star and the line, and "
+        f"{which}; the paper's in brackets. Data are `iid` on the star and the line, and "
         "graphs are regular elsewhere. The best null is the closest one in a cell."
     )
     for dataset in datasets:
@@ -101,7 +105,10 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
         yield f"{NAMES[dataset]}:"
         yield markdown(lines)
         if found := list(sentences(here)):
-            yield "What differs from the paper, and why:"
+            yield (
+                "What differs from the paper, and why. How a distance varies is its standard "
+                "deviation over its mean (MLP, fewer examples, regular graph):"
+            )
             yield "\n".join(found)
     yield "## Times"
     yield markdown(_whole(units, datasets))
@@ -117,7 +124,7 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
 def _verdicts(
     frame: pandas.DataFrame, units: pandas.DataFrame, datasets: Sequence[str]
 ) -> Iterator[str]:
-    """For each data set, a line a claim with what makes it again."""
+    """For each data set, a table: a line a claim, with its verdict, command and time."""
     for dataset in datasets:
         here = frame[frame.dataset == dataset]
         if not len(here):
@@ -128,13 +135,15 @@ def _verdicts(
             wanted = claim.units.replace("DATA", dataset)
             its = units[[fnmatch(name, f"{wanted}*") for name in units.unit]]
             judged, done = claim.judge(here), its.unit.isin(set(here.unit))
-            if judged and not done.all():
-                its = its[done]
-                federations = its.unit.str.rpartition("/")[0]  # all before the part
-                wanted = ",".join(dict.fromkeys(federations))
+            if judged and done.any() and not done.all():
+                federation = its.unit.str.rpartition("/")[0]  # all before the part
+                begun = federation[done].unique()
+                its, wanted = its[federation.isin(begun)], ",".join(begun)
             command = f"`python -m experiments.paper 'only={wanted}'`"
             judged = judged or ("–", "–", "begun" if done.any() else "not run")
-            lines.append([claim.said, *judged, _times(its)[0], command])
+            needed = set(" ".join(its.needs).split())
+            taken = _times(units[units.unit.isin(needed | set(its.unit))])[0]
+            lines.append([claim.said, *judged, taken, command])
         yield f"{NAMES[dataset]}:"
         yield markdown(lines)
 
@@ -198,7 +207,7 @@ def _not_run(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[list[
         return
     seed = left.unit.str.extract(r"/seed(\d+)/")[0]
     first = left[seed == "0"]
-    parts = first.unit.str.split("/", expand=True)
+    parts = first.unit.str.extract("(.+?)/(.+?)/")
     for (claim, dataset), rows in first.groupby([parts[0], parts[1]], sort=False):
         cases = ", ".join(sorted(set(rows.unit.str.split("/").str[2])))
         command = f"python -m experiments.paper 'only={claim}/{dataset}*seed0'"

@@ -114,10 +114,9 @@ class SmallWorldUnits:
 
         rounds = self.config.training.rounds
         of_fakes = {one.evaluation for one in chosen if "d1" in one.lie}
-        with_fakes = 1 - (1 - LIARS / 2) ** self.config.topology.degree  # of all coalitions
-        honest = with_fakes if is_over(self.iid.folder / "trip") else 1
-        times = honest + with_fakes * len(of_fakes)
-        assessed = evaluation(self.config, coalitions(self.config) * times * rounds)
+        lacking_a_liar = 1 - (1 - LIARS / 2) ** self.config.topology.degree  # of all coalitions
+        most = 1 + lacking_a_liar * len(of_fakes)  # less if the honest run is kept
+        assessed = evaluation(self.config, coalitions(self.config) * most * rounds)
         unit = self._unit(
             f"dishonest/{self.dataset}/iid/seed{self.config.seed}/lies",
             self._command("dishonest", f"fraction={LIARS:g}", f"amount={LIE:g}"),
@@ -202,8 +201,8 @@ class SmallWorldUnits:
             compute,
             step=training(config, 1 + ALL_AT_ONCE * share),
         )
-        needs = () if honest_is_known(self.iid) else (self.run,)
-        return replace(unit, settings={**unit.settings, "k": k}, needs=needs)
+        run = replace(self.run, kept=lambda: honest_is_known(self.iid))
+        return replace(unit, settings={**unit.settings, "k": k}, needs=(run,))
 
     def _whole(self) -> Work:
         rounds = self.config.training.rounds

@@ -29,6 +29,7 @@ class Unit:
         compute: computes what is not kept yet; the rows of its numbers.
         kept: whether what others need of it is there.
         needs: units of which it reads what they keep.
+        for_others: whether it is computed only if others lack what they need of it.
         imported: the rows as results beside the documentation have them, and that file's name.
     """
 
@@ -40,6 +41,7 @@ class Unit:
     compute: Callable[[], Sequence[Row]]
     kept: Callable[[], bool] = lambda: True
     needs: tuple["Unit", ...] = ()
+    for_others: bool = False
     imported: Callable[[], tuple[Sequence[Row], str] | None] = lambda: None
 
     @property

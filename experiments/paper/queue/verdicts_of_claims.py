@@ -50,7 +50,7 @@ def _close(cells: Sequence[tuple[str, str]]) -> Callable[[pandas.DataFrame], Ver
         rows = rows[rows.measure == "cosine distance"]
         printed = rows.groupby(["distribution", "topology"]).paper.first()[ours.index]
         mean, its = ours[TRIP].mean(), printed.mean()
-        said = f"{number(mean)}, mean of {len(ours)} of {len(cells)} cells"
+        said = f"{number(mean)}, {len(ours)} of {len(cells)} cells"
         verdict = "the same range" if mean <= SAME_RANGE * its else "farther"
         nulls = ours[[name for name in NULLS if name in ours]].min(axis=1)
         if nulls.notna().any():
@@ -92,7 +92,7 @@ def _removal(frame: pandas.DataFrame) -> Verdict | None:
         for k, row in by_k.iterrows()
     )
     word = "yes" if ordered.all() else "in part" if ordered.any() else "no"
-    return "a figure", said, f"{word}, at {ordered.sum()} of {len(ordered)} k"
+    return "a figure", said, f"{word}, for {ordered.sum()} of {len(ordered)} values of k"
 
 
 def _correlated(distribution: str) -> Callable[[pandas.DataFrame], Verdict | None]:
@@ -140,12 +140,14 @@ CLAIMS = (
         "tables/DATA/*-regular/seed0",
     ),
     Claim(
-        "Table I: methods for a server are as far from the Shapley value of FedAvg",
+        "Table I: methods for a server are no closer to the Shapley value of FedAvg than "
+        "TRIP-Shapley to its own",
         _baselines,
         "baselines/DATA/*/seed0",
     ),
     Claim(
-        "Table II: the same on regular (again), star and line (mean distance)",
+        "Table II: TRIP-Shapley is close on the regular graph (again), the star and the line "
+        "(mean distance)",
         _close(TABLE_2),
         "tables/DATA/iid-*/seed0",
     ),

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments.paper.queue.records import Record, Records, made_here, taken_from
@@ -43,8 +43,8 @@ class Worker:
                 continue
             for need in unit.needs:
                 if not need.kept():
-                    found.setdefault(need.name, need)
-            found.setdefault(unit.name, unit)
+                    found.setdefault(need.name, replace(need, for_others=True))
+            found[unit.name] = unit
         return list(found.values())
 
     def _take(self, unit: Unit) -> bool:
@@ -77,6 +77,8 @@ class Worker:
         """
         unfinished: set[str] = set()
         for k, unit in enumerate(pending):
+            if unit.for_others and unit.kept():
+                continue
             if unfinished.intersection(need.name for need in unit.needs if not need.kept()):
                 unfinished.add(unit.name)
                 continue

@@ -73,20 +73,30 @@ class ByCoalitions(Method):
         return work.n_needed(n_members)
 
     def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
-        masks = here.work.masks(self.drawn(here))
-        table = coalition_utilities(inbox, here.neighbourhoods, here.work, masks, mix, learner)
-        return self.of_utilities(table, inbox, here)
+        drawn = self.drawn(here)
+        given = here.neighbourhoods, here.work, here.work.masks(drawn), mix, learner
+        return self.of_utilities(coalition_utilities(inbox, *given), drawn, inbox, here)
 
     def drawn(self, here: Round) -> Bool[Array, "K drawn M"]:
-        """The coalitions of the round's sampled clients, which depend on its number alone."""
+        """The coalitions of clients that sample theirs; no model changes what is drawn."""
         nearby, rows = here.neighbourhoods, here.work
         keys = here.keys_beside(0)[rows.sampled]
         return rows.draw(keys, nearby.mask.sum(axis=1), slots=nearby.mask.shape[1])
 
-    def of_utilities(self, table: Float[Array, "R U"], inbox: Inbox, here: Round) -> Contributions:
-        """The contributions in games of these utilities, of which they are linear functions."""
+    def of_utilities(
+        self,
+        table: Float[Array, "R U"],
+        drawn: Bool[Array, "K drawn M"],
+        inbox: Inbox,
+        here: Round,
+    ) -> Contributions:
+        """Contributions in games with these utilities, in which contributions are linear.
+
+        Args:
+            drawn: the coalitions of clients that sample theirs.
+        """
         nearby, rows = here.neighbourhoods, here.work
-        lcv, error = local_contributions(table, self.drawn(here), rows, nearby, self.normalization)
+        lcv, error = local_contributions(table, drawn, rows, nearby, self.normalization)
         if self.normalization == "paper":
             lost = nearby.lost(inbox.sent.unsent)
             lcv, error = (rescale_to_arrived(values, nearby.mask, lost) for values in (lcv, error))
@@ -113,8 +123,8 @@ def coalition_utilities(
         among: which rows are asked for; None: all.
 
     Returns:
-        utilities, 0 for rows that the semivalue does not weigh; some of the rows that are not asked
-        for are 0, too.
+        utilities, 0 for rows that the semivalue does not weigh. With `among` only rows that are
+        asked for and weighed have a meaning.
     """
     n_rows, n_devices = len(rows.client), learner.mesh.size
     rows, order = rows.needed(masks, here.mask.sum(axis=1), among)
