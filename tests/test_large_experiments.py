@@ -31,13 +31,14 @@ from experiments.harness.kept_runs import KeptRun, compose_config, read
 from experiments.harness.statistics import bootstrap, interval_over_seeds, pearson, spearman
 from experiments.paper import rescoring
 from experiments.paper.small_world import SmallWorldStudy
-from tests.conftest import Once, rarely, unrender
+from tests.conftest import Once, rarely, tiny_config, unrender
 from trip_jax import Adversary, Defence
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.algorithm import assess, learn
 from trip_jax.protocol.state import State
 from trip_jax.runs.checkpoints import Checkpoints
+from trip_jax.runs.prepare import prepare
 from trip_jax.settings.errors import Interrupted
 from trip_jax.truth.process import mixing_rule
 from trip_jax.truth.reexecution import Executor
@@ -344,8 +345,35 @@ def test_a_lie_alone_is_judged_as_among_others(
     assert "C1 misses" not in only(folder, "*.md").read_text()
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("topology=complete",),  # honest clients share the rows of one game
+        ("topology=complete", "contribution.budget=40"),
+        ("topology=watts_strogatz", "topology.redraw_every=1"),
+        ("participation=bernoulli", "participation.probability=0.7"),
+    ],
+)
+def test_coalitions_without_a_fake_are_not_evaluated_again(overrides: tuple[str, ...]) -> None:
+    simulation = prepare(tiny_config("n_clients=6", *overrides))[0]
+    lies = {
+        "D1": (Adversary("d1", clients=(0,)), Defence()),
+        "D1 filtered": (Adversary("d1", clients=(0, 3)), Defence(c1=True, v_threshold=0.1)),
+    }
+    assessments = rescoring.Assessments(simulation, lies, None)
+    state = simulation.start()
+    learned = learn(*simulation.learning, state)
+    for name, (lcv, filtered) in assessments.of_round(state, learned).items():
+        game = rescoring.Game.of(assessments.under[name], state, learned)
+        expected = assess(*game)
+        np.testing.assert_allclose(lcv, expected.contributions.lcv, atol=5e-6)
+        np.testing.assert_array_equal(filtered, expected.filtered)
+        changed, rows = rescoring._changed(game)[0], game.timetable.at(state.round).work
+        assert 0 < changed[: int(rows.n_rows)].sum() < rows.n_rows
+
+
 @pytest.mark.parametrize("finished", [False, True])
-def test_lies_about_models_change_what_assessing_everything_anew_finds(
+def test_utilities_that_lies_change_give_what_assessing_all_anew_gives(
     removed: Path, finished: bool
 ) -> None:
     run = first_run(removed)
@@ -448,6 +476,7 @@ def test_interrupted_evaluations_go_on(
         (client_removal, "++contribution.semivalue=loo", "leave out semivalue=loo"),
         (dishonest, "fraction=0.01", "fraction=0.01 of n_clients=6 is less than one client"),
         (dishonest, "adversary.clients=[1]", "leave out adversary.clients"),
+        (dishonest, "contribution.method=weights", "leave out contribution.method"),
         (client_removal, "scale=large", "scale must be one of smoke, cpu, paper"),
         (correlation, "distribution=pareto", "distribution"),
         (dishonest, "fraction=0.7", "fraction must lie above 0"),
