@@ -3,7 +3,7 @@
 Predictions are checked by those who receive the models (receivers.py).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
@@ -140,6 +140,11 @@ class Defence(Brief):
             penalty=penalty if self.penalty is None else self.penalty,
             distance=distance if self.distance is None else self.distance,
         )
+
+    @property
+    def on(self) -> list[str]:
+        """The names of the defences that are on."""
+        return [field.name for field in fields(self) if getattr(self, field.name) is True]
 
     def with_c2(self, c2: bool) -> "Defence":
         """A defence with C2 and the same thresholds, or without C2 and thresholds."""

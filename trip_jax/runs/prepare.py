@@ -115,8 +115,7 @@ def describe(config: Config) -> str:
     parts += [f"{section} {kind}" for section, kind in others if section not in NEVER_BESIDE]
     if config.dataset.test == "own":
         parts.append("own test sets")
-    defences = [name for name in ("c1", "c2") if getattr(config.defence, name)]
-    if defences:
+    if defences := config.defence.on:
         parts.append(f"defence {' and '.join(defences)}")
     return ", ".join(parts)
 

@@ -24,6 +24,7 @@ DEFENCES = {
     "c1": Defence(c1=True),
     "c2": Defence(c2=True),
     "both": Defence(c1=True, c2=True),
+    "receivers": Defence(receivers=True),
 }
 """Defences by the names that they have on the command line."""
 
@@ -105,7 +106,7 @@ def as_defence(given: Any) -> Defence:
     if isinstance(given, str):
         choice("defence", given, tuple(DEFENCES))
         return DEFENCES[given]
-    return instance("defence", given, Defence, "give none, c1, c2 or both, or tj.Defence(...)")
+    return instance("defence", given, Defence, f"give {', '.join(DEFENCES)}, or tj.Defence(...)")
 
 
 def as_optimized(

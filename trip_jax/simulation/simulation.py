@@ -73,7 +73,7 @@ class Simulation(Prepared):
         training: rounds, local epochs or steps, batch size, and the optimiser's settings.
         contribution: the method and utility of contributions, or the name of a method.
         adversary: who lies and how, or its kind.
-        defence: C1, C2 and their thresholds; or "none", "c1", "c2" or "both".
+        defence: C1, C2 and their thresholds; or "none", "c1", "c2", "both" or "receivers".
         aggregation: how models are mixed, or its kind.
         channel: what becomes of models on their way, or its kind.
         trust: how mixing weights follow contributions, or its kind.

@@ -11,6 +11,7 @@ from typing import Any
 import pandas
 
 import trip_jax
+from experiments.harness.result_table import runs
 from experiments.paper.queue.unit import RESULT, Row, Unit
 from trip_jax.learning.devices import available
 from trip_jax.runs.checkpoints import refuse_changes
@@ -22,7 +23,7 @@ FORMAT = 1
 """Raised when what is computed changes, so that results of both don't mix."""
 
 MADE = ("machine", "device", "commit", "jax", "trip_jax", "seconds", "command", "source")
-"""Columns that say where a number comes from: `source` is the file of which it was taken."""
+"""Columns that say where a number comes from: `source` is the kept run of which it was taken."""
 
 COLUMNS = (*RESULT, "unit", *MADE)
 
@@ -66,9 +67,12 @@ def made_here(unit: Unit, seconds: float) -> dict[str, Any]:
     }
 
 
-def taken_from(unit: Unit, source: str) -> dict[str, Any]:
-    """Where numbers come from that were computed before there was a queue."""
-    return dict.fromkeys(MADE, "") | {"command": unit.command, "source": source}
+def taken_from(unit: Unit, run: str) -> dict[str, Any]:
+    """Where numbers come from that a kept run has (experiments/results.csv)."""
+    made = dict(runs().set_index("run").loc[run])
+    there = {name: made.get(name, "") for name in MADE}
+    seconds = float(there["seconds"]) if there["seconds"] else ""
+    return there | {"seconds": seconds, "command": unit.command, "source": run}
 
 
 class Records:

@@ -30,7 +30,7 @@ class Unit:
         kept: whether what others need of it is there.
         needs: units of which it reads what they keep.
         for_others: whether it is computed only if others lack what they need of it.
-        imported: the rows as results beside the documentation have them, and that file's name.
+        imported: the rows as a kept run has them, and the name of that run.
     """
 
     name: str

@@ -1,12 +1,13 @@
 """The report of a run: everything one can look at in one page, report.html."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import xarray
 
-from trip_jax.config import Config
+from trip_jax.config import Config, Defence
 from trip_jax.protocol.methods.facts import TRIP
 from trip_jax.runs import meaning
 from trip_jax.runs.against_truth import in_words
@@ -281,8 +282,11 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, list[li
             facts.append([LABELS.get(section, section.capitalize()), kind])
     for graph in summary.get("graphs", ()):
         facts.append(["Graph file", str(GraphFile(**graph))])
-    on = [name.upper() for name in ("c1", "c2") if settings.get(f"defence.{name}") == "true"]
-    facts += [["Defence", " and ".join(on)]] if on else []
+    on = [
+        field.name for field in fields(Defence) if settings.get(f"defence.{field.name}") == "true"
+    ]
+    named = (name.upper() if name in ("c1", "c2") else name for name in on)
+    facts += [["Defence", " and ".join(named)]] if on else []
     if not settings and "seed" in summary:
         facts.append(["Seed", str(summary["seed"])])
     if "privacy_epsilon" in run.attrs:
