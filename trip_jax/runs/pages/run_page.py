@@ -285,8 +285,8 @@ def _facts(run: xarray.Dataset, summary: Mapping[str, Any]) -> dict[str, list[li
     on = [
         field.name for field in fields(Defence) if settings.get(f"defence.{field.name}") == "true"
     ]
-    named = (name.upper() if name in ("c1", "c2") else name for name in on)
-    facts += [["Defence", " and ".join(named)]] if on else []
+    said = [name.upper() if name in ("c1", "c2") else name for name in on]
+    facts += [["Defence", " and ".join(said)]] if on else []
     if not settings and "seed" in summary:
         facts.append(["Seed", str(summary["seed"])])
     if "privacy_epsilon" in run.attrs:

@@ -74,7 +74,7 @@ class FromPredictions:
         )
         assert form is not None
         self.most_bytes, self.units = form.most_bytes + TESTIMONY_BYTES * n, form.units
-        _require_labels(labels, form)
+        require_labels(labels, form)
         require(
             self.most_bytes <= MOST_BYTES,
             f"A record would have up to {self.most_bytes:,} bytes, and the service takes "
@@ -160,7 +160,8 @@ class FromPredictions:
         return found
 
 
-def _require_labels(labels: np.ndarray, form: Form) -> None:
+def require_labels(labels: np.ndarray, form: Form) -> None:
+    """Refuse labels of another test set than the form states; raises InvalidSetting."""
     require(
         len(labels) == form.test_set,
         f"--labels has {counted(len(labels), 'label')}, and the file of keys states a test set of "
