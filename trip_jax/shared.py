@@ -25,6 +25,8 @@ SHARED = (
     "settings.names",
     "settings.plurals",
     "settings.capacity",
+    "settings.own_code",
+    "settings.text_files",
     "shapley.few_draws",
     "shapley.orders",
     "shapley.rows",

@@ -178,6 +178,31 @@ def test_any_function_of_predictions_is_a_utility(folder: Path) -> None:
     assert abs(gain).max() > 0
 
 
+OWN = """
+def right(logits, labels):
+    return (logits.argmax(axis=-1) == labels).mean(axis=-1)
+
+def one(logits, labels):
+    return 1.0
+
+def fails(logits, labels):
+    return {}["x"]
+"""
+
+
+def test_a_function_of_a_users_own_file_is_a_utility(folder: Path, capsys: Captured) -> None:
+    mine = folder.parent / "mine.py"
+    mine.write_text(OWN)
+    assert command(folder, "--missing", "zero", "--utility", f"{mine}:right") == 0
+    assert "in mine.py:right." in capsys.readouterr().out
+    found = column(folder.parent / "out" / "scores.csv", "score")
+    np.testing.assert_allclose(found, oracle("accuracy").mean(axis=0), atol=1e-6)
+    for name, said in (("one", "must give numbers ["), ("fails", "fails (KeyError: 'x')."),
+                       ("rigth", "did you mean right?")):  # fmt: skip
+        assert command(folder, "--missing", "zero", "--utility", f"{mine}:{name}") == 2
+        assert said in capsys.readouterr().err
+
+
 def drawn_run(n: int = 8) -> Recorded:
     """Clients that learn a little of the labels, each of it as its number says."""
     rng = np.random.default_rng(1)

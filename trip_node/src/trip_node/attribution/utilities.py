@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from trip_node.settings import choice, require
+from trip_node.settings.errors import InvalidSetting
+from trip_node.settings.own_code import function_of, names_code, short_name
 
 Utility = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Logits [..., D, C] and labels [D] -> utilities [...], higher is better."""
@@ -43,12 +45,40 @@ UTILITIES: Mapping[str, Utility] = {
 }
 
 
+def own_utility(named: str) -> Utility:
+    """The utility FILE.py:FUNCTION, of logits [..., D, C] and labels [D]; the file is run.
+
+    Raises:
+        InvalidSetting: there is none; or, when it is called, it fails or gives no number for each
+            model.
+    """
+    function, called = function_of("utility", named), f"utility={short_name(named)}"
+
+    def utility(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        try:
+            found = np.asarray(function(logits, labels))
+        except Exception as error:
+            raise InvalidSetting(f"{called} fails ({type(error).__name__}: {error}).") from error
+        require(
+            found.shape == logits.shape[:-2] and found.dtype.kind in "fiub",
+            f"{called} must give numbers {list(logits.shape[:-2])} for logits "
+            f"{list(logits.shape)}, not {found.dtype}{list(found.shape)}: take the mean over "
+            "examples, the last axis but one.",
+        )
+        require(bool(np.isfinite(found).all()), f"{called} gave what is no finite number.")
+        return found.astype(float)
+
+    return utility
+
+
 def utility_of(name: str) -> Utility:
-    """The utility of a name; `accuracy+margin` is the mean of the two.
+    """The utility of a name; `accuracy+margin` is the mean of the two, FILE.py:FUNCTION your own.
 
     Raises:
         InvalidSetting: a name that is none, or that is there twice.
     """
+    if names_code(name):
+        return own_utility(name)
     names = name.split("+")
     for one in names:
         choice("utility", one, tuple(UTILITIES))

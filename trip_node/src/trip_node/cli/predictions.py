@@ -29,6 +29,7 @@ from trip_node.node.predictions import MOST_EXAMPLES
 from trip_node.settings import count, require
 from trip_node.settings.declared import path_of
 from trip_node.settings.errors import InvalidSetting
+from trip_node.settings.own_code import short_name
 from trip_node.settings.plurals import counted
 
 OPTIONS = ("labels", "utility", "budget", "receivers")
@@ -52,7 +53,8 @@ def of_predictions(parser: ArgumentParser) -> None:
     add("--predictions", type=Path, metavar="FOLDER", nargs="?", const=SERVED, help=folder)
     labels = "labels of the test set: .npy, or text with a label a line"
     group.add_argument("--labels", type=Path, metavar="FILE", help=labels)
-    named = f"{', '.join(UTILITIES)} or a mixture such as accuracy+margin (default {UTILITY})"
+    named = f"{', '.join(UTILITIES)}, a mixture such as accuracy+margin (default {UTILITY}), or "
+    named += "FILE.py:FUNCTION of logits [..., N, C] and labels [N]"
     group.add_argument("--utility", help=named)
     drawn = f"coalitions that are replayed; drawn where there are more (default {BUDGET})"
     group.add_argument("--budget", type=int, metavar="K", help=drawn)
@@ -91,7 +93,7 @@ def replay_of(args: Namespace) -> ReplaySettings | None:
         return None
     require(not args.c2, "--c2 replaces reports, and the service takes records: remove it.")
     require(args.labels is not None, "--listen with --predictions needs --labels FILE.")
-    utility = args.utility or UTILITY
+    utility = short_name(args.utility or UTILITY)
     how, unit = _how(args), UNITS.get(utility, utility)
     return ReplaySettings(read_labels(args.labels), *how, unit, _checks(args))
 
@@ -150,7 +152,7 @@ def from_predictions(args: Namespace) -> str:
     )
     found = by_predictions(run.recorded, labels[run.places], utility, budget=budget)
     _write(out, found, run)
-    return _described(out, found, run, args.utility or UTILITY, budget)
+    return _described(out, found, run, short_name(args.utility or UTILITY), budget)
 
 
 def read_labels(path: Path) -> np.ndarray:

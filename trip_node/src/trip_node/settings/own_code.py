@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trip_jax.settings import nearest, require
-from trip_jax.settings.errors import InvalidSetting
-from trip_jax.settings.text_files import require_file
+from trip_node.settings import nearest, require
+from trip_node.settings.errors import InvalidSetting
+from trip_node.settings.text_files import require_file
 
 MARK = ".py:"
 

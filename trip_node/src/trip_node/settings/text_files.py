@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from trip_jax.settings import require
-from trip_jax.settings.errors import InvalidSetting
+from trip_node.settings import require
+from trip_node.settings.errors import InvalidSetting
 
 LARGEST_FILE = 2**28
 """Bytes of a file that a setting names; of a graph, five million edges of GraphML."""

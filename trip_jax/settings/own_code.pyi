@@ -1,0 +1,1 @@
+from trip_node.settings.own_code import *

@@ -1,0 +1,1 @@
+from trip_node.settings.text_files import *
