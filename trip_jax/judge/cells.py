@@ -85,7 +85,7 @@ class Cell:
 
     @property
     def adversary(self) -> Adversary:
-        """Who lies, and how."""
+        """The settings that say which clients of the cell lie, and how."""
         return LIES.get(self.varied, Adversary())
 
     def told_with(self, lie: str) -> "Cell":
@@ -197,7 +197,7 @@ def benchmark() -> Benchmark:
 
 @dataclass(frozen=True)
 class Track:
-    """Cells that are judged together.
+    """A named set of cells, on which methods are judged together.
 
     Attributes:
         about: the cells of the track in words.

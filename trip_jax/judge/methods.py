@@ -62,7 +62,7 @@ class Judged:
 
 
 def registered(method: str) -> Judged:
-    """A method of `contribution.method`.
+    """The method of a name of `contribution.method`, ready to be judged.
 
     Gradients are those of the loss, also where the truth is of accuracy, which has none.
     """

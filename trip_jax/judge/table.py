@@ -56,7 +56,7 @@ class Table:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The table in a file.
+        """The table that an earlier call wrote to a file.
 
         Raises:
             InvalidSetting: it is damaged.

@@ -108,7 +108,7 @@ class Model:
         return {self.trained: params[self.trained]}, others
 
     def joined(self, trained: Params, statistics: Params) -> Params:
-        """The inverse of `divided`."""
+        """Whole parameters again, from the two parts that `divided` gives."""
         return trained if self.trained is None else {**trained, **statistics}
 
     def shapes(

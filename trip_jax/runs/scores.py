@@ -48,7 +48,7 @@ def describe_scores(
 
 
 def client_table(run: "xarray.Dataset") -> "pandas.DataFrame":
-    """A row for each client.
+    """A table of scores with a row for each client.
 
     Args:
         run: results.nc.

@@ -22,7 +22,7 @@ OF_LCV = (*OF_SLOT, "utility")
 
 @dataclass(frozen=True)
 class Variable:
-    """An array of results.nc.
+    """The declaration of one array of results.nc.
 
     Attributes:
         name: in results.nc. Words in braces, here as below, are `ResultView.words` of the run.

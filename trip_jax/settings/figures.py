@@ -12,7 +12,7 @@ FORMATS = ("png", "pdf", "svg")
 
 @dataclass(frozen=True)
 class Drawing:
-    """How figures are written.
+    """The settings of figures: file formats, width and titles.
 
     Attributes:
         formats: some of `FORMATS`.

@@ -135,7 +135,7 @@ class Topology:
 
     @property
     def n_clients(self) -> int:
-        """The number n of clients."""
+        """The number n of clients in the graphs."""
         return self.graphs.members.shape[1]
 
     @property

@@ -42,7 +42,7 @@ MADE = "tj.Simulation makes one of a model, data and a topology"
 
 @dataclass(frozen=True, repr=False)
 class GroundTruth(Brief):
-    """Shapley values of whole executions.
+    """Shapley values that follow from executing the federation again without some clients.
 
     `values[i, j]` is the contribution of client j to client i's final model, and sums over j to
     u_i(N) - u_i(empty); with a server, i is 0.

@@ -10,7 +10,7 @@ from trip_jax.settings.renamed import renamed
 
 @dataclass(frozen=True)
 class Unit:
-    """What contributions are measured in.
+    """The unit in which a method measures contributions.
 
     Attributes:
         words: for axes and sentences, as in "It is measured in cosines summed over rounds."

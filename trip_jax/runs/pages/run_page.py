@@ -54,7 +54,7 @@ NEEDED = ("adopted", "flagged", "filtered", "level", "examples", "weights", "acc
 
 
 def run_page(run: xarray.Dataset, summary: Mapping[str, Any]) -> str:
-    """The report as HTML.
+    """The report of a run, as one HTML page.
 
     Args:
         run: results.nc.

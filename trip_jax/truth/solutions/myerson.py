@@ -76,7 +76,7 @@ def links(topology: Topology) -> Bool[np.ndarray, "n n"]:
 
 
 def _matrix(graph: nx.Graph | np.ndarray, n: int) -> Bool[np.ndarray, "n n"]:
-    """The links of n players.
+    """The links between n players, as a symmetric matrix [n, n].
 
     Raises:
         InvalidSetting: there are others, or links that go one way.
