@@ -24,6 +24,7 @@ extensions = [
     "extensions.docstrings",
     "extensions.mathml",
     "extensions.methods",
+    "extensions.notebooks",
     "extensions.offline",
     "extensions.references",
     "extensions.results",
