@@ -111,7 +111,7 @@ def test_an_equivocator_counts_as_away_and_is_proved_to_be_one() -> None:
     wrong: list[dict[str, Any]] = [
         {"schema": PROOF}, {"schema": []}, {"round": 1}, {"client": "ann"},
         {"messages": [proof["messages"][0]] * 2, "signatures": [proof["signatures"][0]] * 2},
-        {"messages": ["!", "?"]}, {"messages": proof["messages"][::-1]},
+        {"messages": ["!", "?"]}, {"messages": ["é", "è"]}, {"messages": proof["messages"][::-1]},
     ]  # fmt: skip
     for change in wrong:
         with pytest.raises(InvalidSetting, match="proof"):

@@ -90,7 +90,7 @@ class Flooded(ABC, Generic[Kind]):
     @staticmethod
     @abstractmethod
     def from_text(text: str) -> bytes:
-        """The inverse of `as_text`; raises ValueError."""
+        """The inverse of `as_text`; raises UnicodeEncodeError or binascii.Error."""
 
     @property
     def most_bytes(self) -> int:
@@ -233,7 +233,7 @@ class PredictionGossip(Flooded[Predictions]):
 
     @staticmethod
     def from_text(text: str) -> bytes:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode(text.encode("ascii"), validate=True)
 
     @property
     def most_bytes(self) -> int:
