@@ -16,7 +16,7 @@ TITLE = re.compile(r"\A# .*\n*")
 
 
 def text_of(cell: dict[str, Any]) -> str:
-    """A cell's source, with links to the documentation as a page has them."""
+    """A cell's source, with links from two folders below the root as a page in docs/ has them."""
     return "".join(cell["source"]).replace("](../../docs/", "](")
 
 
@@ -31,9 +31,9 @@ def shown(output: dict[str, Any]) -> str:
 
 def markdown(notebook: dict[str, Any]) -> Iterator[str]:
     """The notebook in Markdown, cell by cell."""
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "markdown":
-            yield TITLE.sub("", text_of(cell))
+    for k, cell in enumerate(notebook["cells"]):
+        if cell["cell_type"] != "code":
+            yield text_of(cell) if k else TITLE.sub("", text_of(cell))
             continue
         yield f"```python\n{text_of(cell)}\n```"
         for output in filter(None, map(shown, cell["outputs"])):

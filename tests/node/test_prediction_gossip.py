@@ -99,6 +99,30 @@ def test_rows_are_final_once_nothing_is_missing(missing: int) -> None:
     assert replayed(here, REPLAY).whole.all()
 
 
+def test_the_order_of_members_changes_no_bit() -> None:
+    three = {"members": ("ann", "bob", "cleo"), "weights": (0.1, 0.2, 0.3), "sent_to": None}
+    told = [replace(TOLD[0], **three), *TOLD[1:]]
+    turned = replace(told[0], members=("cleo", "bob", "ann"), weights=(0.3, 0.2, 0.1))
+    one, two = peer(told), peer([turned, *told[1:]])
+    assert not two.take(packet(told[0])) and one.digest() == two.digest()
+    assert one.packets()[0] != two.packets()[0]
+    assert replayed(one, REPLAY).phi.tobytes() == replayed(two, REPLAY).phi.tobytes()
+
+
+def test_nobodys_testimony_makes_rows_final_or_not() -> None:
+    """Without testimonies rows are final by the setting alone; away is who says so by a record."""
+    plain = [replace(one, testified=(), arrays=one.arrays[: 4 * D * C * (1 + one.begins)])
+             for one in TOLD[: ROUNDS * len(NAMES)]]  # fmt: skip
+    away = Predictions.closing("bob", 2, (D, C), [], federation="f")
+    told = [one for one in plain if (one.client, one.round) != ("bob", 2)] + [away]
+    here = peer(told)
+    rows = replayed(here, replace(REPLAY, check=False))
+    assert rows.whole.all() and not replayed(here, REPLAY).whole.any()
+    here.take(packet(TOLD[-1]))  # testifies
+    again = replayed(here, replace(REPLAY, check=False))
+    assert again.whole.all() and again.phi.tobytes() == rows.phi.tobytes()
+
+
 def test_an_equivocator_counts_as_away_and_is_proved_to_be_one() -> None:
     place = NAMES.index("bob") + len(NAMES)  # in round 2
     here = peer([*TOLD, other(TOLD[place])])
@@ -141,5 +165,12 @@ def test_what_is_refused_has_a_reason() -> None:
     assert not here.packets()
     with pytest.raises(InvalidSetting, match="must state predictions"):
         PredictionGossip(replace(FEDERATION, predictions=None), ROUNDS)
+    with pytest.raises(InvalidSetting, match="last_round must be at least first_round=1, not 0"):
+        PredictionGossip(FEDERATION, 0)
+    for some in ([], TOLD[-1:]):
+        with pytest.raises(InvalidSetting, match="No client's record of a round has come yet"):
+            replayed(peer(some), REPLAY)
+    with pytest.raises(InvalidSetting, match="budget"):
+        replayed(peer(TOLD), replace(REPLAY, budget=2))
     with pytest.raises(InvalidSetting, match="--labels has 3 labels"):
         replayed(peer(TOLD), replace(REPLAY, labels=LABELS[:3]))

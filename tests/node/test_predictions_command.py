@@ -178,7 +178,8 @@ def test_any_function_of_predictions_is_a_utility(folder: Path) -> None:
     assert abs(gain).max() > 0
 
 
-OWN = """
+OWN = """import numpy as np
+
 def right(logits, labels):
     return (logits.argmax(axis=-1) == labels).mean(axis=-1)
 
@@ -187,6 +188,9 @@ def one(logits, labels):
 
 def fails(logits, labels):
     return {}["x"]
+
+def endless(logits, labels):
+    return np.full(logits.shape[:-2], np.nan)
 """
 
 
@@ -197,8 +201,13 @@ def test_a_function_of_a_users_own_file_is_a_utility(folder: Path, capsys: Captu
     assert "in mine.py:right." in capsys.readouterr().out
     found = column(folder.parent / "out" / "scores.csv", "score")
     np.testing.assert_allclose(found, oracle("accuracy").mean(axis=0), atol=1e-6)
-    for name, said in (("one", "must give numbers ["), ("fails", "fails (KeyError: 'x')."),
-                       ("rigth", "did you mean right?")):  # fmt: skip
+    refused = {
+        "one": "must give numbers [",
+        "fails": "fails (KeyError: 'x').",
+        "endless": "gave nan or infinity",
+        "rigth": "did you mean right?",
+    }
+    for name, said in refused.items():
         assert command(folder, "--missing", "zero", "--utility", f"{mine}:{name}") == 2
         assert said in capsys.readouterr().err
 

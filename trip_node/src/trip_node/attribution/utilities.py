@@ -45,34 +45,47 @@ UTILITIES: Mapping[str, Utility] = {
 }
 
 
+LEAST = 50
+"""How far below the largest logit of an example a user's own utility sees others, at most."""
+
+
 def own_utility(named: str) -> Utility:
     """The utility FILE.py:FUNCTION, of logits [..., D, C] and labels [D]; the file is run.
 
+    Several threads call the function. Its logits are less the largest of their example, and at
+    least -LEAST, so that nobody's can make a logarithm of their softmax infinite.
+
     Raises:
-        InvalidSetting: there is none; or, when it is called, it fails or gives no number for each
-            model.
+        InvalidSetting: there is none; or, when it is called, it fails or gives no finite number for
+            each model.
     """
     function, called = function_of("utility", named), f"utility={short_name(named)}"
 
     def utility(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        given = np.maximum(logits - logits.max(axis=-1, keepdims=True), -LEAST)
+        fixed = labels.view()
+        fixed.flags.writeable = False
         try:
-            found = np.asarray(function(logits, labels))
-        except Exception as error:
+            found = np.asarray(function(given, fixed))
+        except (Exception, SystemExit) as error:
             raise InvalidSetting(f"{called} fails ({type(error).__name__}: {error}).") from error
         require(
             found.shape == logits.shape[:-2] and found.dtype.kind in "fiub",
             f"{called} must give numbers {list(logits.shape[:-2])} for logits "
-            f"{list(logits.shape)}, not {found.dtype}{list(found.shape)}: take the mean over "
-            "examples, the last axis but one.",
+            f"{list(logits.shape)}, not {found.dtype}{list(found.shape)}: reduce both classes and "
+            "examples to one number for each model.",
         )
-        require(bool(np.isfinite(found).all()), f"{called} gave what is no finite number.")
+        require(
+            bool(np.isfinite(found).all()),
+            f"{called} gave nan or infinity: it must be finite for any logits from -{LEAST} to 0.",
+        )
         return found.astype(float)
 
     return utility
 
 
 def utility_of(name: str) -> Utility:
-    """The utility of a name; `accuracy+margin` is the mean of the two, FILE.py:FUNCTION your own.
+    """The utility of a name. `accuracy+margin` is the mean of the two; FILE.py:FUNCTION is yours.
 
     Raises:
         InvalidSetting: a name that is none, or that is there twice.

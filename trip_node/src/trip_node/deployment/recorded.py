@@ -130,7 +130,7 @@ def _recorded(files: Files, names: list[str], rounds: list[int], weights: Weight
             _, record = files[round, name]
             said[:, t, i], present[t, i] = record.logits, True
             mixing[t, i] = 0
-            share = shares(weights[round][name])
+            share = shares(dict(sorted(weights[round][name].items())))  # sums in any order differ
             mixing[t, i, [place[name] for name in share]] = list(share.values())
         before = said[1, t]
     return Recorded(start, said[0], said[1], mixing, present)

@@ -9,9 +9,9 @@ one node has reaches all.
 """
 
 import base64
+import binascii
 import json
 from abc import ABC, abstractmethod
-from binascii import Error
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, ClassVar, Generic, TypeVar
@@ -47,7 +47,7 @@ class Signed:
 
     @classmethod
     def from_bytes(cls, packet: bytes, most: int = MOST_BYTES, called: str = "report") -> "Signed":
-        """Raises Refused for what is too long or too short.
+        """The message and the signature in a packet; raises Refused if its size is out of range.
 
         Args:
             most: the most bytes of a message.
@@ -68,14 +68,22 @@ class Flooded(ABC, Generic[Kind]):
     """
 
     SCHEMA: ClassVar[str]
-    """Of proofs that a client sent two of these messages for a round."""
+    """The schema of a proof that a client signed two different messages for a round."""
 
     CALLED: ClassVar[str]
-    """What sentences call a message."""
+    """The noun for a message in error messages."""
+
+    LATER: ClassVar[str] = ""
+    """The end of the sentence that says on which rounds messages are."""
 
     def __init__(self, federation: Federation, last_round: int):
+        require(
+            last_round >= federation.first_round,
+            f"last_round must be at least first_round={federation.first_round}, not {last_round}.",
+        )
         self.federation, self.last_round = federation, last_round
         self._kept: dict[tuple[int, str], list[tuple[Signed, Kind]]] = {}
+        self._known: set[bytes] = set()  # digests of packets that are kept
 
     @staticmethod
     @abstractmethod
@@ -115,17 +123,20 @@ class Flooded(ABC, Generic[Kind]):
             Refused: it is not signed by the client that it names, malformed, or of another
                 federation or round; it is not passed on.
         """
+        if (known := sha256(packet).digest()) in self._known:
+            return False
         signed = Signed.from_bytes(packet, self.most_bytes, self.CALLED)
         signature = base64.b64encode(signed.signature).decode()
         found = self.admit(self.federation, signed.message, signature)
         if not self._is_of_these_rounds(found):
             reason = "late" if found.round < self.federation.first_round else "early"
             said = f"{self.CALLED.capitalize()}s are on rounds {self.rounds[0]} to "
-            raise Refused(reason, f"{said}{self.rounds[-1]}.")
+            raise Refused(reason, f"{said}{self.rounds[-1]}{self.LATER}.")
         kept = self._kept.setdefault((found.round, found.client), [])
         if len(kept) == 2 or any(one.meaning == found.meaning for _, one in kept):
             return False
         kept.append((signed, found))
+        self._known.add(known)
         return True
 
     def packets(self) -> list[bytes]:
@@ -146,7 +157,10 @@ class Flooded(ABC, Generic[Kind]):
         return {name for name in self.federation.clients if (round, name) not in self._kept}
 
     def digest(self) -> str:
-        """A digest of the messages that count and of equivocators: equal digests mean equal phi."""
+        """A digest of the messages that count and of equivocators.
+
+        Equal digests mean equal phi, for records by the same `ReplaySettings`.
+        """
         known = [
             [t, name, "" if len(kept) == 2 else sha256(kept[0][1].meaning.encode()).hexdigest()]
             for (t, name), kept in sorted(self._kept.items())
@@ -214,6 +228,7 @@ class PredictionGossip(Flooded[Predictions]):
     """
 
     SCHEMA, CALLED = PROOF_BY_RECORDS, "record"
+    LATER = ", closing records also on the round after"
 
     def __init__(self, federation: Federation, last_round: int):
         require(
@@ -281,7 +296,7 @@ def verify_proof(proof: Any, federation: Federation) -> tuple[int, str]:
             kind.admit(federation, kind.from_text(message), signature)
             for message, signature in zip(messages, signatures, strict=True)
         ]
-    except (KeyError, TypeError, UnicodeEncodeError, Error) as error:
+    except (KeyError, TypeError, UnicodeEncodeError, binascii.Error) as error:
         raise InvalidSetting(f"It is no proof of an equivocation ({error}).") from error
     except Refused as error:
         raise InvalidSetting(f"The proof does not hold: {error.why}") from error

@@ -14,7 +14,6 @@ import numpy as np
 
 from trip_node.node.exchanges import Disputed, stated_by_both
 from trip_node.node.gossip import Gossip
-from trip_node.node.report import Report
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Rows:
 
     names: tuple[str, ...]  # of the n clients, in the order of phi
     phi: np.ndarray  # [n, n] float64
-    whole: np.ndarray  # [n] bool, rows whose causal past is known; the others lack what is missing
+    whole: np.ndarray  # [n] bool, rows that depend on no missing message
     disputed: tuple[Disputed, ...] = ()  # exchanges that one end alone states, by what is known
 
 
@@ -47,15 +46,15 @@ def trace(gossip: Gossip) -> Rows:
         for name in missing:
             whole[place[name]] = False
         for name, report in counted.items():
-            i, members = place[name], [place[member] for member in report.members]
-            phi[i] = shares(report) @ before[members]
-            phi[i, members] += report.lcv
+            order = np.argsort(report.members)  # sums in the order of a report would differ
+            i, members = place[name], [place[report.members[k]] for k in order]
+            phi[i] = shares(np.array(report.weights)[order]) @ before[members]
+            phi[i, members] += np.array(report.lcv)[order]
             whole[i] = known[members].all() and missing.isdisjoint(reports[name].members)
     return Rows(names, phi, whole, tuple(disputed))
 
 
-def shares(report: Report) -> np.ndarray:
-    """The share w_j / sum_j w_j of each member in what the client mixed, [m]."""
-    weights = np.array(report.weights)
-    weights /= weights.max()  # proportions count, and sums of the largest would overflow
+def shares(weights: np.ndarray) -> np.ndarray:
+    """The share w_j / sum_j w_j of each member in what a client mixed, [m]."""
+    weights = weights / weights.max()  # proportions count, and sums of the largest would overflow
     return np.asarray(weights / weights.sum())

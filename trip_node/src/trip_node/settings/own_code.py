@@ -7,7 +7,6 @@ settings from the files of a run refuses it (`refuse_own_code`).
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ def function_of(setting: str, value: str) -> Callable[..., Any]:
     where, path, name = f"{setting}={value}", Path(own_file(value) or ""), value.rpartition(":")[2]
     require_file(where, path)
     require(path.is_file(), f"{where}: there is no file {path}.")
-    functions = _run(where, path.resolve())
+    functions = _run(path.resolve(), where)
     close = nearest(name, [one for one, it in functions.items() if callable(it)])
     meant = f": did you mean {' or '.join(close)}?" if close else "."
     require(name in functions, f"{where}: {path} has no function {name!r}{meant}")
@@ -66,9 +65,14 @@ def refuse_own_code(folder: Path, settings: Mapping[str, Any]) -> None:
         )
 
 
-@cache
-def _run(where: str, path: Path) -> Mapping[str, Any]:
-    """The names that a Python file defines, by running it."""
+_NAMES: dict[Path, Mapping[str, Any]] = {}
+"""What files define that were run in this process."""
+
+
+def _run(path: Path, where: str) -> Mapping[str, Any]:
+    """The names that a Python file defines, by running it once a process."""
+    if path in _NAMES:
+        return _NAMES[path]
     name = f"{path.stem}_of_{abs(hash(path)):x}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader
@@ -83,4 +87,5 @@ def _run(where: str, path: Path) -> Mapping[str, Any]:
         raise InvalidSetting(
             f"{where}: {path.name} fails{at} ({type(error).__name__}: {error}): mend it."
         ) from error
-    return vars(module)
+    _NAMES[path] = vars(module)
+    return _NAMES[path]
