@@ -93,6 +93,10 @@ def test_numbers_at_the_papers_scale() -> None:
         value = f"{found[distribution, 'Pearson']:.3f}".replace("0.", ".")
         assert value in text_of(HOME)
         assert f"{found[distribution, 'Pearson']:.2f}".replace("0.", ".") in text_of(README)
+    gains = numbers[numbers.measure == "liars' mean gain over their honest scores"]
+    for case, gain in gains.groupby("case").ours.mean().items():
+        value = f"{abs(gain):.4f}".replace("0.", ".")
+        assert str(case).startswith("honest") or value in text_of(DISHONEST), case
     rows = numbers[(numbers.measure == "cosine distance") & (numbers.method == "TRIP-Shapley")]
     rows = rows[(rows.utility == "accuracy") & (rows.dataset == "fashion_mnist")]
     first = rows[rows.topology == "regular"].ours.mean()
