@@ -190,7 +190,7 @@ class CoalitionRows:
         n, position = len(self.first), jnp.arange(len(wanted))
         client = jnp.where(position < self.n_rows, self.client, n)
         order = jnp.argsort(2 * client + ~wanted)  # of each client, the wanted rows come first
-        number = jnp.zeros(n + 1, jnp.int32).at[client].add(wanted)
+        number = jnp.zeros(n + 1, jnp.int32).at[client].add(wanted.astype(jnp.int32))
         filled = -(-number // self.block) * self.block
         first = jnp.searchsorted(client, client)
         taken = position - first < filled[client]
