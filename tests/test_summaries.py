@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 README, HOME, METHODS = "README.md", "docs/results/index.md", "docs/methods.md"
 SCALING, DISHONEST = "docs/results/scaling.md", "docs/results/dishonest.md"
+SPEED = "docs/results/speed.md"
 
 DIGITS, FASHION = "methods/digits", "methods/fashion_mnist"
 SAID = (
@@ -82,6 +83,32 @@ def test_how_many_clients_are_possible(computed: Computed) -> None:
     memory = computed("scaling/million", "clients=1000000", "{memory_peak_GiB .0} GiB")
     for page in (README, SCALING):
         assert million.partition(",")[0] in text_of(page) and memory in text_of(page)
+
+
+def test_what_the_papers_scale_takes_on_a_card(computed: Computed) -> None:
+    samples, models, of_a_cell = 100 * 600 * 3 * 50, 3560 * 50, 296 * 7500 * 10
+    taken, moved, cells = [], [], []
+    for precision in ("float32", "tensorfloat32", "bfloat16"):
+        where = f"precision={precision}; clients=100"
+        training, evaluation = f"{where}; models_at_once=100", f"{where}; models_at_once=64"
+        seconds = [
+            amount / float(computed("roofline", f"work={work}", "{median .3}"))
+            for amount, work in (
+                (samples, f"training; {training}"),
+                (models, f"evaluation; {evaluation}"),
+            )
+        ]
+        shares = [
+            float(computed("roofline", f"work={work}", "{of_floor .3}"))
+            for work in (f"training; {training}", f"evaluation; {evaluation}")
+        ]
+        taken.append(f"{sum(seconds):.0f} s")
+        moved.append(f"{sum(a * b for a, b in zip(seconds, shares, strict=True)):.0f} s")
+        cells.append(f"{seconds[0] * of_a_cell / samples:.0f} s")
+    page = text_of(SPEED)
+    assert f"| small world | {' | '.join(taken)} |" in page
+    assert f"| its memory traffic alone | {' | '.join(moved)} |" in page
+    assert f"| a cell of Table I | {' | '.join(cells)} |" in page
 
 
 def test_numbers_at_the_papers_scale() -> None:
