@@ -7,6 +7,10 @@ from pathlib import Path
 import pandas
 import pytest
 
+from trip_jax.judge.cells import cells_of
+from trip_jax.judge.table import MATRIX, kept_table
+from trip_jax.judge.yardsticks import JUDGED
+
 ROOT = Path(__file__).parents[1]
 README, HOME, METHODS = "README.md", "docs/results/index.md", "docs/methods.md"
 SCALING, DISHONEST = "docs/results/scaling.md", "docs/results/dishonest.md"
@@ -69,6 +73,14 @@ def test_distances_of_methods(computed: Computed) -> None:
         assert said in text_of(METHODS), said
     for page in (README, HOME):
         assert {".004", ".007", ".228"} <= set(text_of(page).replace(";", "").split())
+
+
+def test_a_hundred_clients() -> None:
+    (cell,) = cells_of("hundred", "judging")
+    distances = kept_table().of("surrogate", [cell], MATRIX)[0, :, JUDGED.index("distance")]
+    by_accuracy, by_loss = (f"{distance:.3f}".lstrip("0") for distance in distances)
+    said = f"{by_accuracy} by accuracy and {by_loss} by loss (`trip-jax judge surrogate"
+    assert said in text_of("docs/results/methods.md")
 
 
 def test_what_lies_gain(computed: Computed) -> None:
