@@ -7,7 +7,17 @@ import numpy as np
 
 from trip_jax.data.partition import Partition
 from trip_jax.learning.utilities import shown
-from trip_jax.runs.meaning import OWN, TEST, about, about_method, method, reported_by, unit_symbol
+from trip_jax.runs.meaning import (
+    OWN,
+    TEST,
+    UTILITY_GAIN,
+    about,
+    about_method,
+    method,
+    reported_by,
+    unit_symbol,
+    utility_gain,
+)
 from trip_jax.runs.method_of_run import MethodOfRun
 from trip_jax.runs.variables import COORDINATES, VARIABLES
 from trip_jax.runs.view import ResultView, local
@@ -27,11 +37,12 @@ def to_dataset(result: Result, federation: Partition, title: str) -> "xarray.Dat
     """A result as the labelled arrays that `VARIABLES` declares; slots follow `members`."""
     import xarray
 
-    method = MethodOfRun.of(result)
+    method, utility = MethodOfRun.of(result), shown(result.contribution.utility)
     data = xarray.Dataset(
         attrs={
             "title": title,
-            "contribution_utility": shown(result.contribution.utility),
+            "contribution_utility": utility,
+            UTILITY_GAIN: utility_gain(utility),
             "contribution_method": method.name,
             "normalization": method.normalization,
             "semivalue": method.semivalue,

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from trip_jax.learning.evaluation import ACCURACY, LOSS, THIRD
+from trip_jax.learning.quantity import NAT, NUMBER
 from trip_jax.protocol.broadcast import Outcome
 from trip_jax.runs.labels import NAME
-from trip_jax.runs.meaning import NAT, NUMBER
 from trip_jax.runs.view import ResultView
 
 OF_CLIENT, OF_ROUND, OF_PAIR = ("client",), ("round", "client"), ("client", "contributor")

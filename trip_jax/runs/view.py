@@ -6,20 +6,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trip_jax.data.partition import Partition
-from trip_jax.learning.evaluation import THIRD
-from trip_jax.learning.utilities import columns, shown
+from trip_jax.learning.evaluation import ACCURACY, LOSS, THIRD
+from trip_jax.learning.quantity import NUMBER
+from trip_jax.learning.utilities import columns, quantity, shown
 from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.methods.facts import GAIN, TRIP
-from trip_jax.runs.meaning import (
-    NAT,
-    NUMBER,
-    about_method,
-    called,
-    first_of_models,
-    is_of_numbers,
-    of_models,
-    unit_symbol,
-)
+from trip_jax.runs.meaning import about_method, called, unit_symbol
 from trip_jax.runs.method_of_run import MethodOfRun
 from trip_jax.runs.standard_errors import standard_errors
 from trip_jax.simulation.history import Result
@@ -43,14 +35,15 @@ class ResultView:
         utility, method = result.contribution.utility, MethodOfRun.of(result)
         reporter = method.about.reports_as or method.name
         reported = about_method(reporter).unit if method.about.reports_as else method.about.unit
-        each = f"{NAT} for the loss, {NUMBER} for the others"
-        third_utility = shown(columns(utility)[THIRD])
+        measured = [quantity(one) for one in self.utilities()]
+        loss = measured[LOSS].symbol
+        each = NUMBER if loss == NUMBER else f"{loss} for the loss, {NUMBER} for the others"
         self.words = {
             "level": federation.level_name,
-            "first utility": first_of_models(utility),
-            "unit of loss": NUMBER if is_of_numbers(utility) else NAT,
-            "third utility": third_utility,
-            "third utility of models": of_models(third_utility),
+            "first utility": measured[ACCURACY].gain,
+            "unit of loss": loss,
+            "third utility": self.utilities()[THIRD],
+            "third utility of models": measured[THIRD].of_model,
             "lcv": local(reporter),
             "unit": unit_symbol(utility, method.about.unit),
             "unit of reports": unit_symbol(utility, reported),
