@@ -11,6 +11,7 @@ from trip_jax.learning.quantity import NUMBER
 from trip_jax.learning.utilities import columns, quantity, shown
 from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.methods.facts import GAIN, TRIP
+from trip_jax.runs.by_contributor import MAX_NUMBERS, by_contributor
 from trip_jax.runs.meaning import about_method, called, unit_symbol
 from trip_jax.runs.method_of_run import MethodOfRun
 from trip_jax.runs.standard_errors import standard_errors
@@ -44,6 +45,7 @@ class ResultView:
             "unit of loss": loss,
             "third utility": self.utilities()[THIRD],
             "third utility of models": measured[THIRD].of_model,
+            "utility": shown(utility),
             "lcv": local(reporter),
             "unit": unit_symbol(utility, method.about.unit),
             "unit of reports": unit_symbol(utility, reported),
@@ -108,6 +110,11 @@ class ResultView:
         """The wave in which each mixed model was sent [T, n, M]; None: in the same round."""
         lag = self.topology.lag(self.n_rounds)
         return None if lag is None else self.rounds()[:, None, None] - lag
+
+    def lcv_by_contributor(self) -> np.ndarray | None:
+        """Local contributions in the run's utility [T, n, n]; None where they are too many."""
+        few = self.n_rounds * self.n**2 <= MAX_NUMBERS
+        return by_contributor(self.data, self.words["utility"]) if few else None
 
     def phi_error(self) -> np.ndarray | None:
         return self._errors[0]
