@@ -37,6 +37,8 @@ class Method(ABC):
             that model in every round.
         personal: whether it can compute contributions where clients keep a part of their models.
         needs_classes: whether labels must be classes of examples, not numbers or tokens.
+        label: the name of the method in tables; without it, the name by which it is registered.
+            Subclasses do not inherit it.
         explained: sentences on what contributions are, for the page of a run. If it is empty, the
             page refers to the documentation, or quotes the first line of the class's docstring if
             the class is from outside the package.
@@ -51,6 +53,7 @@ class Method(ABC):
     same_training: ClassVar[bool] = False
     personal: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = False
+    label: ClassVar[str]
     explained: ClassVar[str] = ""
 
     @classmethod

@@ -36,6 +36,7 @@ from trip_jax.protocol.state import Contributions
 class NetGain(ByCoalitions):
     """A member is worth its Shapley value times the share of the round's gains that lasted."""
 
+    label = "net gain"
     reads = ("estimator", "budget")
 
     @classmethod

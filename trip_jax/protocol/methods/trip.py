@@ -39,6 +39,7 @@ from trip_jax.topology import Neighbourhoods
 class ByCoalitions(Method):
     """A semivalue of the round's game, whose players swap post- for pre-training models (Eq. 5)."""
 
+    label = "TRIP-Shapley"
     unit = GAIN
     reads: ClassVar[Sequence[str]] = ("normalization", "semivalue", "estimator", "budget")
     costs = Costs(evaluations=COALITIONS, n_bytes=MODELS_AND_REPORT)
