@@ -116,7 +116,9 @@ class Method(ABC):
         return np.full(len(n_members), n_members.shape[1])
 
     @abstractmethod
-    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
+    def __call__(
+        self, inbox: Inbox, this_round: Round, mix: AnyRule, learner: Learner
+    ) -> Contributions:
         """The contributions that all clients find of their neighbours in a round."""
 
 
