@@ -193,12 +193,12 @@ def of_test_set(
     Args:
         real: [N] bool, which rows are examples; None: all.
     """
-    there = jnp.ones(len(labels), bool) if real is None else real
+    is_example = jnp.ones(len(labels), bool) if real is None else real
 
     def term(name: str) -> Array:
         if name in OF_EXAMPLES:
             return mean_of(OF_EXAMPLES[name](log_p, labels, true), real)
-        return metric_of(name)(log_p, labels, there)
+        return metric_of(name)(log_p, labels, is_example)
 
     values = [term(name) for name in terms(utility)]
     return sum(values[1:], values[0]) / len(values)

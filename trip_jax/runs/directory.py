@@ -177,13 +177,13 @@ def draw_figures(
     from trip_jax.runs.figures import draw_all
 
     figures = folder / "figures"
-    there = sorted(figures.iterdir()) if figures.exists() else []
-    if not again and any(FIGURES.fullmatch(path.name) for path in there):
+    existing = sorted(figures.iterdir()) if figures.exists() else []
+    if not again and any(FIGURES.fullmatch(path.name) for path in existing):
         return
     with whole(figures) as path:
         remove_files(path, FIGURES)
         draw_all(data, path, drawing)
-        for other in there:
+        for other in existing:
             if not (path / other.name).exists():
                 other.rename(path / other.name)
         remove_files(figures, FIGURES)
@@ -271,9 +271,9 @@ def _waves(result: Result) -> dict[str, Any]:
     rounds, topology = len(result.accuracy), result.topology
     if topology.wave is None:
         return {}
-    there = topology.present
+    present = topology.present
     n = topology.n_clients
-    trained = [rounds] * n if there is None else np.asarray(there)[:rounds].sum(axis=0).tolist()
+    trained = [rounds] * n if present is None else np.asarray(present)[:rounds].sum(axis=0).tolist()
     return {"simulated_time": rounds * topology.wave, "local_rounds": trained}
 
 

@@ -92,8 +92,10 @@ class ResultView:
     def score_per_round_present(self) -> np.ndarray | None:
         if self.present is None:
             return None
-        there = self.present.sum(axis=0)
-        return np.where(there > 0, self.result.scores / np.maximum(there, 1), np.nan)
+        n_rounds_present = self.present.sum(axis=0)
+        return np.where(
+            n_rounds_present > 0, self.result.scores / np.maximum(n_rounds_present, 1), np.nan
+        )
 
     def time(self) -> np.ndarray | None:
         """When each wave is over [T]; None where rounds have no time."""

@@ -142,9 +142,9 @@ class ScheduleConfig(Brief):
         Raises:
             InvalidSetting: several graphs with schedule=events, or a file that can't be used.
         """
-        clocks, there = self.among(topology.names), participation.among(topology.names)
+        settings, participation = self.among(topology.names), participation.among(topology.names)
         make = SCHEDULES[self.kind].exchanges
-        return make(clocks, topology, there, rounds, sizes, drop, seed)
+        return make(settings, topology, participation, rounds, sizes, drop, seed)
 
 
 @SCHEDULES("synchronous", reads=())

@@ -174,8 +174,8 @@ def coalition_utilities(
         tables = gathered_map(learner.mesh, of_rows, *given)
         table = tables.swapaxes(0, 1).reshape(-1, N_UTILITIES)  # from [D, chunks, chunk, U]
     if order is not None:
-        listed = jnp.where(jnp.arange(n_rows) < rows.n_rows, order, n_rows)
-        table = jnp.zeros((n_rows, N_UTILITIES)).at[listed].set(table[:n_rows], mode="drop")
+        positions = jnp.where(jnp.arange(n_rows) < rows.n_rows, order, n_rows)
+        table = jnp.zeros((n_rows, N_UTILITIES)).at[positions].set(table[:n_rows], mode="drop")
     return cast(Array, table[:n_rows])
 
 
