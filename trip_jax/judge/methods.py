@@ -54,7 +54,7 @@ class Group(Enum):
 
 @dataclass(frozen=True)
 class Judged:
-    """A method as it is judged.
+    """A method and what the judge needs to run it and to list it.
 
     Attributes:
         name: the name by which the method is asked for.

@@ -172,7 +172,7 @@ def draw_figures(
     """Draw the figures of a run, unless all are there.
 
     Args:
-        again: also if they are; those of other formats stay.
+        again: draw them also where they exist; figures in other formats stay.
     """
     from trip_jax.runs.figures import draw_all
 
@@ -190,7 +190,7 @@ def draw_figures(
 
 
 def write_report(folder: Path, data: "xarray.Dataset", summary: Mapping[str, Any]) -> Path:
-    """Write the page that shows a run, and say where it is."""
+    """Write report.html, the page that shows a run, and return its path."""
     from trip_jax.runs.pages.run_page import run_page
 
     report = folder / REPORT
@@ -206,7 +206,7 @@ def whole(path: Path) -> Iterator[Path]:
     What a failure leaves of a file is removed.
 
     Raises:
-        InvalidSetting: what has the other name is a link.
+        InvalidSetting: the temporary name is that of a link.
     """
     partial = path.with_name(f"{path.name}.partial")
     refuse_links([partial])

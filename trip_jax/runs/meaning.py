@@ -120,7 +120,7 @@ def _printed(attributes: Mapping[str, Any]) -> bool:
 
 
 def _has_factor(normalization: str, unit: Unit) -> bool:
-    """Whether contributions are m times a value: Eq. 4 as printed, and gains, not proportions."""
+    """Whether contributions are m times a value, as gains by Eq. 4 as printed are."""
     return normalization == "paper" and unit.words == GAIN.words
 
 

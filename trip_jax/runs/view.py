@@ -26,8 +26,8 @@ class ResultView:
     """A run as the variables of results.nc read it.
 
     Attributes:
-        data: results.nc with the variables that are declared before.
-        words: that stand for the words in braces.
+        data: results.nc with the variables that are declared before the one that is read.
+        words: what stands for the words in braces in the declarations of variables.
     """
 
     def __init__(self, result: Result, federation: Partition, data: "xarray.Dataset"):
