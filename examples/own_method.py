@@ -31,16 +31,16 @@ class GainByWeight(Method):
     costs = Costs(evaluations=2, n_bytes=REPORT)  # a client in a round
     sends_before = False  # neighbours' models before training are not needed
 
-    def __call__(self, inbox: Inbox, here: Round, mix: Any, learner: Any) -> Contributions:
+    def __call__(self, inbox: Inbox, this_round: Round, mix: Any, learner: Any) -> Contributions:
         """Everyone's local contributions [n, M, 3] by slot, and the utilities of next models.
 
         Args:
             inbox: models before and after training, of the client itself and as they were sent.
-            here: what holds in this round, such as who neighbours whom, with which weights.
+            this_round: what holds in the round, such as who neighbours whom, with which weights.
             mix: the aggregation rule.
             learner: evaluates models on the test set.
         """
-        nearby = here.neighbourhoods
+        nearby = this_round.neighbourhoods
         mixed = aggregate(mix, inbox.sent.trained, nearby)
         after, before = (learner.evaluate(models) for models in (mixed, inbox.own.before))
         lcv = nearby.shares[..., None] * (after - before)[:, None]

@@ -93,9 +93,9 @@ class Received(Channel):
     """What another channel has made of the messages: programs are compiled once for all of them."""
 
     def __call__(
-        self, sent: Messages, here: Round, memory: Any, learner: Learner
+        self, sent: Messages, this_round: Round, memory: Any, learner: Learner
     ) -> tuple[Messages, Any]:
-        everyone = jnp.arange(here.n_clients)
+        everyone = jnp.arange(this_round.n_clients)
         return replace(sent, before=memory[0], trained=memory[1], altered=everyone), memory
 
 

@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
-from experiments.paper.attributions import METHODS, NULLS, OF_EXECUTIONS, RIVALS_OF_COST, Attributed
+from experiments.paper.attributions import METHODS, NULLS, Attributed, Group
 from experiments.paper.cells import COALITIONS, CORRECTED, CellStudy
 from experiments.paper.measures import TRIP
 from experiments.paper.method_figures import draw_by_method, draw_yardsticks
@@ -57,9 +57,9 @@ class MethodStudy(CellStudy):
         self.utilities = self.request.among("utility", UTILITIES, "accuracy", "loss")
         every = [
             name
-            for name in METHODS
-            if not (name in OF_EXECUTIONS and self.coalitions)
-            and not (name in RIVALS_OF_COST and "samples" in self.coalitions)
+            for name, one in METHODS.items()
+            if not (one.group is Group.OF_EXECUTIONS and self.coalitions)
+            and not (one.group is Group.OF_FEW_EXECUTIONS and "samples" in self.coalitions)
         ]
         chosen = {TRIP, *NULLS, *self.request.among("method", tuple(METHODS), *every)}
         self.methods = tuple(name for name in METHODS if name in chosen)

@@ -47,7 +47,7 @@ from trip_jax.runs.prepare import prepare
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
-from trip_jax.topology import Clocks, Participation
+from trip_jax.topology import Participation, ScheduleConfig
 
 PEERS = ("flower", "fluke", "pfl", "blazefl")
 PROTOCOLS = {"fedavg": PEERS, "gossip": ("fluke",)}
@@ -194,7 +194,7 @@ def _refuse_what_peers_lack(config: Config) -> None:
         "trust": Trust(),
         "privacy": Privacy(),
         "participation": Participation(),
-        "schedule": Clocks(),
+        "schedule": ScheduleConfig(),
         "precision": "float32",
         "aggregation": Aggregation(),
     }

@@ -47,7 +47,7 @@ from trip_jax.runs.reports import recorded_reports
 from trip_jax.runs.resume import arrays_of, state_of
 from trip_jax.simulation import Simulation
 from trip_jax.simulation.history import Snapshot
-from trip_jax.topology import Clocks, Topology
+from trip_jax.topology import ScheduleConfig, Topology
 from trip_jax.topology.waves import NEVER, TICKS, of_waves, waves
 from trip_jax.truth.process import mixing_rule
 from trip_jax.truth.reexecution import Executor
@@ -379,11 +379,17 @@ def errors_one_by_one(run: xarray.Dataset) -> np.ndarray:
 
 def test_settings_by_hand(tmp_path: Path) -> None:
     sizes = np.array([10, 30, 20])
-    assert Clocks("events", duration="equal").durations(sizes, 0).tolist() == [1000] * 3
-    assert Clocks("events", duration="sizes").durations(sizes, 0).tolist() == [500, 1500, 1000]
-    spread = Clocks("events", duration="spread", spread=4.0).durations(sizes, 0)
+    assert ScheduleConfig("events", duration="equal").durations(sizes, 0).tolist() == [1000] * 3
+    assert ScheduleConfig("events", duration="sizes").durations(sizes, 0).tolist() == [
+        500,
+        1500,
+        1000,
+    ]
+    spread = ScheduleConfig("events", duration="spread", spread=4.0).durations(sizes, 0)
     assert sorted(spread.tolist()) == [1000, 2000, 4000]
-    drawn = Clocks("events", duration="lognormal", spread=2.0).durations(np.ones(4000, int), 3)
+    drawn = ScheduleConfig("events", duration="lognormal", spread=2.0).durations(
+        np.ones(4000, int), 3
+    )
     logs = np.log2(drawn / TICKS)
     assert abs(logs.mean()) < 5 / np.sqrt(4000) and logs.std() == pytest.approx(1, abs=0.06)
 
@@ -434,6 +440,6 @@ def test_hostile_settings_are_one_sentence(settings: tuple[str, ...], said: str)
 )
 def test_a_file_of_something_else_is_refused(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "speeds.txt").write_text(text)
-    clocks = Clocks("events", duration="file", file=str(tmp_path / "speeds.txt"))
+    clocks = ScheduleConfig("events", duration="file", file=str(tmp_path / "speeds.txt"))
     with pytest.raises(InvalidSetting, match=said):
         clocks.durations(np.ones(3, int), 0)

@@ -117,8 +117,8 @@ def test_an_adversary() -> None:
     class Flatterer(Honest):
         """Doubles what it reports of everyone."""
 
-        def report(self, lcv: jax.Array, here: Round) -> jax.Array:
-            return jnp.where(here.liars.mask[:, None], 2 * lcv, lcv)
+        def report(self, lcv: jax.Array, this_round: Round) -> jax.Array:
+            return jnp.where(this_round.liars.mask[:, None], 2 * lcv, lcv)
 
     LIES("flatterer", reads=())(lambda settings, v_threshold, divided: Flatterer())
     records = tiny(adversary=Adversary("flatterer", clients=(1, 4))).run().records
@@ -166,8 +166,8 @@ class MiddleMean:
         trimmed = (total - low[..., 0, :] - high[..., -1, :]) / jnp.maximum(count - 2, 1)
         return jnp.where(count > 2, trimmed, total / count)
 
-    def traced(self, here: Any) -> jax.Array:
-        return here.mask.astype(jnp.float32)
+    def traced(self, nearby: Any) -> jax.Array:
+        return nearby.mask.astype(jnp.float32)
 
 
 def test_an_aggregation_rule(plain: Result) -> None:
@@ -175,9 +175,9 @@ def test_an_aggregation_rule(plain: Result) -> None:
     simulation = tiny(aggregation="middle_mean")
     state = simulation.start()
     learned = learning_of(simulation, state)
-    here = simulation.topology.at(0)
+    nearby = simulation.topology.at(0)
     for i in range(6):
-        members = np.asarray(here.members[i])[np.asarray(here.mask[i])]
+        members = np.asarray(nearby.members[i])[np.asarray(nearby.mask[i])]
         expected = np.sort(np.asarray(learned.trained)[members], axis=0)
         expected = expected[1:-1] if len(members) > 2 else expected
         np.testing.assert_allclose(learned.models[i], expected.mean(axis=0), atol=1e-6)
@@ -191,21 +191,21 @@ def test_a_lossy_channel(plain: Result) -> None:
         """Models are sent as multiples of 1/32."""
 
         def __call__(
-            self, sent: Messages, here: Round, memory: None, learner: Any
+            self, sent: Messages, this_round: Round, memory: None, learner: Any
         ) -> tuple[Messages, None]:
             before, trained = (jnp.round(32 * x) / 32 for x in (sent.before, sent.trained))
-            everyone = jnp.arange(here.n_clients)
+            everyone = jnp.arange(this_round.n_clients)
             return replace(sent, before=before, trained=trained, altered=everyone), memory
 
     CHANNELS("rounded", reads=())(lambda settings: Rounded())
     simulation = tiny(channel="rounded")
     state = simulation.start()
     learned = learning_of(simulation, state)
-    here, trained = simulation.topology.at(0), np.asarray(learned.trained)
+    nearby, trained = simulation.topology.at(0), np.asarray(learned.trained)
     received = np.round(32 * trained) / 32
     assert np.abs(received - trained).max() > 0.01
     models = [trained[0], received[1]]  # its own arrives as it is
-    expected = np.asarray(here.shares[0])[:2] @ np.stack(models)
+    expected = np.asarray(nearby.shares[0])[:2] @ np.stack(models)
     np.testing.assert_allclose(learned.models[0], expected, atol=1e-6)
     assert not np.allclose(simulation.run().phi, plain.phi)
     with pytest.raises(InvalidSetting, match="set channel=none"):
@@ -257,20 +257,22 @@ def test_weights_that_follow_contributions() -> None:
     class Trusting(Weighing):
         """Weights grow with what a member has contributed so far, from the second round on."""
 
-        def __call__(self, here: Round, state: State) -> Round:
-            nearby = here.neighbourhoods
-            rows = jnp.arange(here.n_clients)[:, None]
+        def __call__(self, this_round: Round, state: State) -> Round:
+            nearby = this_round.neighbourhoods
+            rows = jnp.arange(this_round.n_clients)[:, None]
             credit = jnp.maximum(state.phi[rows, nearby.members], 0.01)
-            weights = jnp.where(nearby.mask & (here.t > 0), nearby.weights * credit, nearby.weights)
-            return replace(here, neighbourhoods=replace(nearby, weights=weights))
+            weights = jnp.where(
+                nearby.mask & (this_round.t > 0), nearby.weights * credit, nearby.weights
+            )
+            return replace(this_round, neighbourhoods=replace(nearby, weights=weights))
 
     WEIGHINGS("trusting", reads=())(lambda settings: Trusting())
     simulation, fixed = tiny(trust="trusting"), tiny()
     states, same = follow(simulation).states, follow(fixed).states
     np.testing.assert_array_equal(states[1].models, same[1].models)
-    here, phi = simulation.topology.at(0), np.asarray(states[1].phi)
-    i, members = 2, np.asarray(here.members[2])
-    weights = np.asarray(here.weights[i]) * np.maximum(phi[i, members], 0.01)
+    nearby, phi = simulation.topology.at(0), np.asarray(states[1].phi)
+    i, members = 2, np.asarray(nearby.members[2])
+    weights = np.asarray(nearby.weights[i]) * np.maximum(phi[i, members], 0.01)
     learned = learning_of(simulation, states[1])
     expected = weights / weights.sum() @ np.asarray(learned.trained)[members]
     np.testing.assert_allclose(states[2].models[i], expected, atol=1e-6)

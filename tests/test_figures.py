@@ -181,7 +181,7 @@ def test_texts_stay_inside_figures_of_any_width(name: str, columns: int) -> None
 )
 def test_axes_are_labelled_and_texts_do_not_leave_the_figure(name: str) -> None:
     run = RUNS[name]
-    unit = meaning.GAINS[run.contribution_utility]
+    unit = meaning.utility_gain(run.contribution_utility)
     drawn = {f.__name__: f(run) for f in (figures.accuracy, figures.phi, figures.scores)}
     for figure in drawn.values():
         *_, lowest = (axes for axes in figure.axes if axes.get_xlabel())

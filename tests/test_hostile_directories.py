@@ -73,15 +73,14 @@ def test_no_two_of_many_claim_one_directory(tmp_path: Path) -> None:
 
 
 SAME_SECOND = """
-import sys
-import hydra.core.utils
-from datetime import datetime as real
-class datetime:
-    now = staticmethod(lambda: real(2030, 1, 2, 3, 4, 5))
-hydra.core.utils.datetime = datetime
+from hydra.core.config_store import ConfigStore
 from trip_jax.run import main
+dated = {"run": {"dir": "outputs/one_second"}, "sweep": {"dir": "multirun/one_second"}}
+store = ConfigStore.instance().store
+store("one_second", {"hydra": dated}, group="experiment", package="_global_")
 main()
 """
+"""A program that takes one directory by default, as the clock gives it to runs of one second."""
 
 
 @pytest.mark.parametrize(
@@ -94,12 +93,13 @@ def test_runs_of_one_second_lose_nothing(
     seeds = range(4)
 
     def start(seed: int) -> tuple[int, str]:
-        outcome = python(tmp_path, "start.py", *arguments, *TINY, f"seed={seed}")
+        one_second = ("+experiment=one_second", f"seed={seed}")
+        outcome = python(tmp_path, "start.py", *arguments, *TINY, *one_second)
         return outcome.code, outcome.err
 
     with ThreadPoolExecutor(len(seeds)) as threads:
         assert list(threads.map(start, seeds)) == [(0, "")] * len(seeds)
-    runs = [path.parent for path in tmp_path.glob(f"{folder}/2030-01-02/**/summary.json")]
+    runs = [path.parent for path in tmp_path.glob(f"{folder}/**/summary.json")]
     found = {json.loads((run / "summary.json").read_text())["seed"] for run in runs}
     assert found == set(seeds) and len(runs) == len(seeds)
     for one in runs:

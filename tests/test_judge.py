@@ -27,13 +27,14 @@ from trip_jax.judge import cells, own, table, work
 from trip_jax.judge.arrays import ARRAYS, arrays_of
 from trip_jax.judge.cells import SEEDS, TRACKS, Cell, benchmark, cells_of, chosen
 from trip_jax.judge.leaderboard import page
-from trip_jax.judge.methods import NULLS, method_of, names
+from trip_jax.judge.methods import NULLS, method_of, names, of_class
 from trip_jax.judge.table import BY, LEVELS, MATRIX, SCORES, Table, kept_table, measured
 from trip_jax.judge.trained import Trained
 from trip_jax.judge.verdict import verdict
 from trip_jax.judge.work import checked
 from trip_jax.judge.yardsticks import JUDGED, by_sampling, judged
 from trip_jax.learning.evaluation import ACCURACY
+from trip_jax.protocol.methods.trip import ByCoalitions
 from trip_jax.runs.prepare import prepare
 from trip_jax.runs.provenance import result_settings
 from trip_jax.settings.errors import InvalidSetting
@@ -556,6 +557,12 @@ def test_every_method_is_judged_by_its_names() -> None:
         assert method_of(name).name == name
     assert method_of("TRIP-Shapley").name == "trip"
     assert method_of("weights_x_gain").name == "weights x gain"
+    assert method_of("net gain").label == "net gain" and not method_of("surrogate").label
+
+    class Mine(ByCoalitions):
+        """A method of a user's own, which is not TRIP-Shapley."""
+
+    assert not of_class("mine", Mine).label
 
 
 def test_the_kept_truths_are_whole() -> None:

@@ -25,7 +25,7 @@ from trip_jax.runs.provenance import arrays_hash, result_settings
 from trip_jax.runs.schema import config_of_values
 from trip_jax.settings import Kinds
 from trip_jax.settings.idle import EFFECT, choosers, idle, readers, switched_off
-from trip_jax.topology import DURATIONS, SCHEDULES, Clocks, Participation, build
+from trip_jax.topology import DURATIONS, SCHEDULES, Participation, ScheduleConfig, build
 from trip_jax.topology.asynchrony import ScheduleRule
 
 SECTIONS = {
@@ -98,21 +98,23 @@ def test_a_schedule_of_ones_own_reads_what_it_says_and_no_more() -> None:
 
     @SCHEDULES("mine", reads=("delay",))
     @ScheduleRule
-    def mine(settings: Clocks, topology: Any, *others: Any) -> Any:
+    def mine(settings: ScheduleConfig, topology: Any, *others: Any) -> Any:
         return replace(topology, wave=1 + settings.delay)
 
-    found = idle("schedule", Clocks("mine", latency="file", delay=2.0))
+    found = idle("schedule", ScheduleConfig("mine", latency="file", delay=2.0))
     assert found.pop("schedule.delay") is None and set(found.values()) == {"schedule=mine"}
-    Config(schedule=Clocks("mine"), participation=Participation("bernoulli"))  # which it heeds
+    Config(
+        schedule=ScheduleConfig("mine"), participation=Participation("bernoulli")
+    )  # which it heeds
     ring = build(np.eye(4) + np.roll(np.eye(4), 1, 0), np.ones(4))
-    clocks = Clocks("mine", delay=2.0)
+    clocks = ScheduleConfig("mine", delay=2.0)
     made = clocks.over(ring, Participation(), 1, np.ones(4, int), drop=0.0, seed=0)
     assert made.wave == 3 and clocks.unit == "round"
 
 
 def test_a_part_of_ones_own_is_one_of_several_that_read_a_setting() -> None:
     DURATIONS("mine", reads=("delay",))(lambda settings, sizes, rng: np.ones(len(sizes)))
-    clocks = Clocks("events", duration="mine", latency="file", file="times.txt")
+    clocks = ScheduleConfig("events", duration="mine", latency="file", file="times.txt")
     assert switched_off("schedule", clocks, "delay") is None
     assert switched_off("schedule", clocks, "spread") == "schedule.duration=mine"
 
@@ -174,7 +176,7 @@ def _defended(settings: Defence) -> Any:
     return settings.filter(), settings.audit()
 
 
-def _scheduled(settings: Clocks) -> str:
+def _scheduled(settings: ScheduleConfig) -> str:
     graph = build(np.eye(4) + np.roll(np.eye(4), 1, 0), np.ones(4))
     sizes = np.array([5, 6, 7, 9])
     return arrays_hash(settings.over(graph, Participation(), 6, sizes, drop=0.0, seed=0))

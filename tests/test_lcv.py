@@ -51,18 +51,18 @@ class Scripted(Learner):
 
 @jax.jit
 def values_and_models(
-    here: Neighbourhoods, rows: CoalitionRows, before: jax.Array, trained: jax.Array
+    nearby: Neighbourhoods, rows: CoalitionRows, before: jax.Array, trained: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Local contribution vectors [n, M] of models that all arrive, and the next models."""
-    drawn = jnp.zeros((0, 0, here.mask.shape[1]), bool)
+    drawn = jnp.zeros((0, 0, nearby.mask.shape[1]), bool)
     nobody, worth = jnp.zeros(0, jnp.int32), first_entry(before)[:, 0]
     own = Messages(before, trained, worth, jnp.zeros(len(before), bool), nobody)
-    inbox = Inbox(own, own, jnp.zeros_like(here.mask))
+    inbox = Inbox(own, own, jnp.zeros_like(nearby.mask))
     table = coalition_utilities(
-        inbox, here, rows, rows.masks(drawn), WeightedMean(), Scripted(jax.devices()[:1])
+        inbox, nearby, rows, rows.masks(drawn), WeightedMean(), Scripted(jax.devices()[:1])
     )
-    values = local_contributions(table, drawn, rows, here, "efficient")[0][..., 0]
-    return values, aggregate(WeightedMean(), trained, here)
+    values = local_contributions(table, drawn, rows, nearby, "efficient")[0][..., 0]
+    return values, aggregate(WeightedMean(), trained, nearby)
 
 
 def contributions(

@@ -241,8 +241,8 @@ class Median:
     def __call__(self, weights: jax.Array, models: jax.Array) -> jax.Array:
         return jnp.broadcast_to(jnp.median(models, axis=0), (*weights.shape[:-1], models.shape[-1]))
 
-    def traced(self, here: Any) -> jax.Array:
-        return jnp.asarray(here.weights)
+    def traced(self, nearby: Any) -> jax.Array:
+        return jnp.asarray(nearby.weights)
 
 
 def test_gradients_need_a_smooth_utility_and_weighted_means() -> None:

@@ -30,7 +30,7 @@ from trip_jax.runs.scores import describe_scores
 from trip_jax.runs.sweep import Job, to_frame
 from trip_jax.settings.errors import Diverged, InvalidSetting
 from trip_jax.settings.names import LONGEST_NAME, as_name, as_names, order_of
-from trip_jax.topology import Clocks, Participation, build
+from trip_jax.topology import Participation, ScheduleConfig, build
 
 NAMES = ("9", "10", "Charité", "mayo", "zeta")
 """In their order: integers by value, then texts."""
@@ -233,7 +233,7 @@ def test_files_name_clients(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match=r"names client '0', but the clients are called '9'"):
         Participation("events", events=("leave 0 3",)).among(names).present(3, 3, seed=0)
     file.write_text("zeta 1 0\n9 2 0\nmayo clinic 3 0\n")
-    clocks = Clocks("events", duration="file", file=str(file)).among(names)
+    clocks = ScheduleConfig("events", duration="file", file=str(file)).among(names)
     assert clocks.durations(np.ones(3, int), seed=0).tolist() == [2000, 3000, 1000]
     file.write_text("zeta 1 0\n9 2 0\n")
     with pytest.raises(InvalidSetting, match="lacks a line for client mayo clinic"):

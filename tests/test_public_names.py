@@ -26,8 +26,8 @@ SIMULATOR = """
     load_sweep lora mlp save_run topology trace
 """
 TOPOLOGY = """
-    DURATIONS FAMILIES LATENCIES PARTICIPATIONS SCHEDULES WEIGHTS Arcs Clocks Neighbourhoods
-    Participation Topology TopologyConfig WeightRule build from_config with_events
+    DURATIONS FAMILIES LATENCIES PARTICIPATIONS SCHEDULES WEIGHTS Arcs Neighbourhoods Participation
+    ScheduleConfig Topology TopologyConfig WeightRule build from_config with_events
 """
 NODE = "LocalEvaluator LocalPredictor Predictions Report"
 REWARDS = "DEFAULT PAYMENTS excluded in_cents model_shares payments reputations rewarded"

@@ -23,6 +23,8 @@ def state_with(memory: Memory) -> State:
     [
         ("trip_jax.Exchange", "trip_jax.ChannelConfig"),
         ("trip_jax.Reporting", "trip_jax.ProtocolConfig"),
+        ("trip_jax.topology.Clocks", "trip_jax.topology.ScheduleConfig"),
+        ("trip_jax.config.Clocks", "trip_jax.config.ScheduleConfig"),
         ("trip_jax.protocol.exchange.Exchange", "trip_jax.protocol.exchange.ChannelConfig"),
         ("trip_jax.protocol.reporting.Reporting", "trip_jax.protocol.reporting.ProtocolConfig"),
         ("trip_jax.protocol.methods.facts.Told", "trip_jax.protocol.methods.facts.When"),

@@ -17,7 +17,13 @@ from trip_jax.config import Contribution
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import CoalitionRows, game_values
 from trip_jax.shapley.exact import semivalues
-from trip_jax.shapley.semivalues import SEMIVALUES, beta_shapley, marginal_weights, shapley
+from trip_jax.shapley.semivalues import (
+    SEMIVALUES,
+    beta_shapley,
+    in_words,
+    marginal_weights,
+    shapley,
+)
 
 MEMBERS = np.array([[3, 1, 4, 2]])
 compiled_semivalues = jax.jit(semivalues, static_argnames=("slots", "normalization", "semivalue"))
@@ -175,6 +181,12 @@ def test_weights_sum_to_one_over_the_coalitions_without_a_player(semivalue: str)
         assert weights[m] @ number == pytest.approx(1)
         printed = marginal_weights(9, "paper", semivalue)[m]
         np.testing.assert_allclose(printed, m * weights[m], rtol=1e-6)
+
+
+def test_semivalues_say_what_sentences_call_them() -> None:
+    names = ["loo", "beta_16_1", "of_later_versions"]
+    words = ["leave-one-out value", "Beta(16, 1)-Shapley value", "semivalue 'of_later_versions'"]
+    assert [in_words(name) for name in names] == words
 
 
 def test_beta_shapley_by_its_integral_and_between_its_ends() -> None:

@@ -9,7 +9,10 @@ from tests import reference as ref
 from tests.conftest import TINY, Command, layers, tiny
 from trip_jax import Contribution, Defence, InvalidSetting, load_run
 from trip_jax.learning.evaluation import THIRD, evaluate
-from trip_jax.learning.utilities import columns
+from trip_jax.learning.metrics import METRICS
+from trip_jax.learning.quantity import Quantity
+from trip_jax.learning.utilities import columns, quantity
+from trip_jax.runs.meaning import unit
 from trip_jax.runs.reports import recorded_reports
 from trip_jax.simulation import Simulation
 
@@ -51,6 +54,39 @@ def test_the_margin_has_a_gradient(thetas: jax.Array) -> None:
     slope = jax.jacrev(learner.smooth_utilities)(theta)[THIRD]
     ends = [learner.smooth_utilities(theta + step * slope)[THIRD] for step in (1e-2, -1e-2)]
     np.testing.assert_allclose((ends[0] - ends[1]) / 2e-2, slope @ slope, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("utility", "gain", "symbol"),
+    [
+        ("loss", "decrease of test loss in nats", "nat"),
+        ("loss+f1", "the mean of decrease of test loss in nats and macro F1 score of", "1"),
+        ("mae", "decrease of the mean absolute error", "1"),
+        ("mine.py:metric", "mine.py:metric", "1"),
+        ("of_later_versions", "of_later_versions", "1"),
+    ],
+)
+def test_a_utility_says_what_a_gain_in_it_is(utility: str, gain: str, symbol: str) -> None:
+    found = quantity(utility)
+    assert found.gain.startswith(gain) and found.symbol == symbol
+    assert found.of_model.endswith("of the client's model on the test set")
+
+
+def test_a_registered_metric_says_what_a_gain_in_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results name it also where nobody has registered the metric."""
+    named = dict(METRICS._named)
+    with monkeypatch.context() as patched:
+        patched.setattr(METRICS, "_named", named)
+
+        @METRICS("half")
+        @Quantity("half of the accuracy", "h", "half of the accuracy of the client's model")
+        def half(log_p: jax.Array, labels: jax.Array, real: jax.Array) -> jax.Array:
+            return jnp.mean(jnp.argmax(log_p, axis=1) == labels) / 2
+
+        data = federation("half").run().data
+    assert unit(data.attrs).endswith("half of the accuracy")
+    assert data.half.long_name == "half of the accuracy of the client's model"
+    assert data.phi.units == data.score.units == "h"
 
 
 @pytest.mark.thorough

@@ -17,11 +17,11 @@ def test_results_are_the_declared_variables() -> None:
         simulation.run(), Partition(simulation.data, np.zeros(simulation.n), "share"), "a run"
     )
     third_utility = str(data.utility.values[-1])
-    found = {third_utility: "{third utility}", "lcv_by_contributor": "lcv"}
+    found = {third_utility: "{third utility}"}
     sizes = {"round", "client", "contributor", "graph", "member", "utility"}
     for name, array in data.variables.items():
         one = DECLARED[found.get(str(name), str(name))]
-        assert name == "lcv_by_contributor" or array.dims == one.dims, name
+        assert array.dims == one.dims, name
         assert array.attrs["long_name"] and "{" not in "".join(array.attrs.values()), name
         assert set(one.dims) <= sizes, name
     assert data.level.attrs == {"long_name": "share", "units": "1"}

@@ -26,7 +26,8 @@ from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, seed_of
 from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.figures import Drawing, drawing_of
-from trip_jax.topology import SCHEDULES, Clocks, Participation, TopologyConfig
+from trip_jax.settings.renamed import renamed
+from trip_jax.topology import SCHEDULES, Participation, ScheduleConfig, TopologyConfig
 from trip_jax.tracking import TRACKERS
 from trip_jax.truth.settings import TruthConfig
 
@@ -35,7 +36,6 @@ __all__ = [
     "Aggregation",
     "ChannelConfig",
     "Checkpoint",
-    "Clocks",
     "Config",
     "Contribution",
     "DatasetConfig",
@@ -46,6 +46,7 @@ __all__ = [
     "Participation",
     "Privacy",
     "ProtocolConfig",
+    "ScheduleConfig",
     "TopologyConfig",
     "Training",
     "Trust",
@@ -92,7 +93,7 @@ class Config(Brief):
     distribution: Distribution = field(default_factory=Distribution)
     topology: TopologyConfig = field(default_factory=TopologyConfig)
     participation: Participation = field(default_factory=Participation)
-    schedule: Clocks = field(default_factory=Clocks)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     training: Training = field(default_factory=Training)
     contribution: Contribution = field(default_factory=Contribution)
@@ -156,3 +157,6 @@ class Config(Brief):
         c = self.contribution
         defence = self.defence.calibrated(c.utility, c.scaling, c.value)
         return replace(self, defence=defence)
+
+
+__getattr__ = renamed(__name__, Clocks="trip_jax.config.ScheduleConfig")

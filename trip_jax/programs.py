@@ -72,6 +72,7 @@ def _known(parts: Iterable[Any]) -> bool:
 
 def forget_older(device: Any) -> None:
     """Drop all compiled programs if a device has more than `MAX_PROGRAMS`."""
+    # JAX has no public name for the compiled programs that a device holds.
     if len(device.client.live_executables()) > MAX_PROGRAMS:
         jax.clear_caches()
 

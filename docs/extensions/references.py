@@ -26,6 +26,7 @@ WORDS = {
     "unit of loss": "nat, or 1 of models that answer numbers",
     "third utility": "probability, or margin with that utility",
     "third utility of models": "that utility of the client's model",
+    "utility": "the utility of the run",
     "lcv": "local contribution",
     "unit": "of contributions",
     "unit of reports": "of reports",

@@ -9,22 +9,22 @@ from experiments.harness.kept_runs import Arrays
 from experiments.paper.cells import Cell
 from trip_jax.attribution import Journal
 from trip_jax.judge.methods import (
-    ALIASES,
     NULLS,
     OF_EXECUTIONS,
-    RIVALS_OF_COST,
+    Group,
     Judged,
     Phi,
     method_of,
+    names,
 )
-from trip_jax.judge.methods import names as judged
 from trip_jax.judge.spent import spent
 from trip_jax.judge.trained import Executed, Trained
 from trip_jax.judge.trajectory import Trajectory
 from trip_jax.learning.learner import Learner
+from trip_jax.protocol.methods.facts import TRIP
 from trip_jax.settings.errors import InvalidSetting
 
-__all__ = ["BEST", "METHODS", "NULLS", "OF_EXECUTIONS", "RIVALS_OF_COST", "Attributed"]
+__all__ = ["BEST", "METHODS", "NULLS", "OF_EXECUTIONS", "Attributed", "Group"]
 
 BEST = "surrogate"
 """The method that is nearest to the truth over all cells."""
@@ -80,7 +80,7 @@ class Attributed:
         try:
             return method.phi(self.trained)
         except InvalidSetting as reason:
-            if method.name not in OF_EXECUTIONS:
+            if method.group is not Group.OF_EXECUTIONS:
                 raise
             print(f"left out: {reason}", flush=True)
             return np.full_like(self.cell.decentralised()["values"], np.nan)
@@ -90,17 +90,7 @@ class Attributed:
         return Executed(truth["inside"], truth["utilities"])
 
 
-IN_TABLES = (
-    *("TRIP-Shapley", *NULLS, "weights x gain over m", "TRIP over m", "by margin"),
-    *("by accuracy + margin", "beta_16_1", "beta_1_16", "LOO of rounds"),
-    *("TRIP + weights", "net gain", "second order", "DICE", "DICE all hops", "Ripple Shapley"),
-    *("CGSV", "ShapFed", "FedIF", "reconstruction", "surrogate", "predictions"),
-    *(*RIVALS_OF_COST, *OF_EXECUTIONS),
-)
-"""What methods are called in tables, in their order; others follow by their own names."""
-
-_CALLED = {ALIASES.get(name, name): name for name in IN_TABLES}
 METHODS: Mapping[str, Judged] = {
-    called: method_of(called) for called in (*IN_TABLES, *(n for n in judged() if n not in _CALLED))
+    one.label or one.name: one for one in map(method_of, (TRIP, *names(), *OF_EXECUTIONS))
 }
-"""The judged methods by name, in the order of tables."""
+"""The judged methods by what tables call them, in the order of tables."""

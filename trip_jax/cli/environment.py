@@ -1,6 +1,6 @@
-"""What a command makes of the process that it is started in.
+"""Options of JAX, figures and streams that a command sets in its process.
 
-What decides numbers is in the settings: a process of ours takes none of it from the environment.
+Settings alone decide numbers, so variables of the environment that would are overruled.
 """
 
 import os
@@ -25,7 +25,7 @@ OURS = {
 
 
 def settle() -> None:
-    """Make this process fit for a command."""
+    """Set the options of JAX, figures and streams that commands need in this process."""
     for name, value in OURS.items():
         if jax.config.values.get(name, value) != value:
             jax.config.update(name, value)

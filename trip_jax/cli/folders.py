@@ -1,4 +1,4 @@
-"""The directory of a run or a sweep, seen to before Hydra makes it."""
+"""The directory of a run or a sweep, checked and made before Hydra writes to it."""
 
 import os
 import sys

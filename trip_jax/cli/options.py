@@ -33,7 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def refuse_no_option(arguments: Sequence[str]) -> None:
-    """Refuse options that Hydra lacks or ends in a traceback for.
+    """Refuse options that Hydra does not know, or that end in a traceback of Hydra.
 
     Raises:
         InvalidSetting: there is one.

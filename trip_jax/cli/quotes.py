@@ -13,7 +13,6 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_type_hints
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import QuotedString
 from hydra.errors import HydraException
 
 from trip_jax.cli.allowed import allowed
@@ -29,6 +28,7 @@ CHOSEN = ("kind", "name")  # by their group
 ITEM = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,]*?)\s*(?:,|$)""")
 INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 HOME = re.compile(r"~\w*(/|$)")
+QUOTES = "'", '"'
 
 
 def quoted(argument: str, sweep: bool = False) -> str:
@@ -109,7 +109,8 @@ def _is_file(name: str) -> bool:
 def _quoted(value: str) -> str:
     """The value, in quotes unless Hydra reads it as this very text, or as null."""
     read = _read(value)
-    if read is None or isinstance(read, QuotedString) or read == value:
+    in_quotes = isinstance(read, str) and value.lstrip().startswith(QUOTES)
+    if read is None or in_quotes or read == value:
         return value
     if isinstance(read, str) and "\\" in value:  # with Hydra's escapes
         return value
@@ -123,10 +124,9 @@ def _quoted(value: str) -> str:
 def _read(value: str) -> Any:
     """What Hydra reads; False where it can't."""
     try:
-        override = OverridesParser.create().parse_override(f"name={value}")
+        return OverridesParser.create().parse_override(f"name={value}").value()
     except HydraException:
         return False
-    return override._value  # of which `value()` forgets quotes
 
 
 def _refuse_home(name: str, value: str) -> None:

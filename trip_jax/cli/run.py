@@ -153,7 +153,7 @@ def _newest_alike(folder: Path, config: Config) -> Path | None:
 
 
 def _save_settings(settings: DictConfig, hydra_config: Any, folder: Path) -> None:
-    """What Hydra would write itself, but sooner than the run that it belongs to."""
+    """Write the folder .hydra, which Hydra itself would write before the run is accepted."""
     saved = folder / ".hydra"
     (folder / FAILURE).unlink(missing_ok=True)
     saved.mkdir(parents=True, exist_ok=True)

@@ -63,22 +63,22 @@ def joined(where: str, label: str, parts: list[np.ndarray]) -> np.ndarray:
 
 
 def _read(where: str, file: Any, x: str, y: str, client: str | None) -> Arrays:
-    there = set(file.files)
+    stored = set(file.files)
     named = [x, y, *([client] if client else [])]
-    parts = (TRAIN, TEST) if there & {f"{TEST}_{x}", f"{TEST}_{y}"} else (TRAIN,)
+    parts = (TRAIN, TEST) if stored & {f"{TEST}_{x}", f"{TEST}_{y}"} else (TRAIN,)
     needed = [f"{part}_{name}" for part in parts for name in named]
     # Names of clients are needed for testing only by dataset.test=own.
-    lacking = [one for one in needed if one not in there and one != f"{TEST}_{client}"]
+    lacking = [one for one in needed if one not in stored and one != f"{TEST}_{client}"]
     require(
         not lacking,
         f"{where} has no array {lacking[0] if lacking else ''!r}, but "
-        f"{', '.join(sorted(there)[:8]) or 'none'}: save examples as train_x, test_x and classes "
+        f"{', '.join(sorted(stored)[:8]) or 'none'}: save examples as train_x, test_x and classes "
         "as train_y, test_y.",
     )
     sizes = {one.filename.removesuffix(".npy"): one.file_size for one in file.zip.infolist()}
     take = "save fewer examples, or take a machine with more memory"
     require_capacity(3 * sum(sizes.get(one, 0) for one in needed), take)
-    arrays = {one: file[one] for one in needed if one in there}
+    arrays = {one: file[one] for one in needed if one in stored}
     for part in parts:
         rows = arrays[f"{part}_{x}"]
         for name in named:

@@ -53,16 +53,16 @@ def notice_few_examples(sizes: Any, test_labels: Any) -> None:
         )
 
 
-def without(there: np.ndarray, n: int) -> str:
+def without(present: np.ndarray, n: int) -> str:
     """Missing numbers below n for a sentence, such as "class 2 has" or "classes 0, 3 have".
 
     Args:
-        there: different numbers below n, ascending, of which at least one is missing.
+        present: different numbers below n, ascending, of which at least one is missing.
     """
-    edges = np.concatenate([[-1], there, [n]])
+    edges = np.concatenate([[-1], present, [n]])
     gaps = [(edges[k] + 1, edges[k + 1] - 1) for k in np.flatnonzero(np.diff(edges) > 1)]
     spans = _listed([f"{low}" if low == high else f"{low} to {high}" for low, high in gaps])
-    return f"class {spans} has" if n - len(there) == 1 else f"classes {spans} have"
+    return f"class {spans} has" if n - len(present) == 1 else f"classes {spans} have"
 
 
 def _of(one: str, several: str, numbers: np.ndarray) -> str:

@@ -86,8 +86,8 @@ class Columns:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        there = pc.is_null(column, nan_is_null=pa.types.is_floating(column.type))
-        lacking = int(pc.sum(there).as_py() or 0)
+        is_missing = pc.is_null(column, nan_is_null=pa.types.is_floating(column.type))
+        lacking = int(pc.sum(is_missing).as_py() or 0)
         require(
             not lacking,
             f"{self.where} lacks the value of column {name!r} in {counted(lacking, 'row')} of "

@@ -191,8 +191,8 @@ def benchmark() -> Benchmark:
     saved = json.loads((DATA / CELLS).read_text(encoding="utf-8"))
     common = saved["settings"]
     cells = [Cell(**one | {"settings": common | one["settings"]}) for one in saved["cells"]]
-    told = [one.told_with(lie) for lie in LIES for one in cells if _has_liars(one)]
-    return Benchmark(saved["version"], saved["packages"], cells + told)
+    with_liars = [one.told_with(lie) for lie in LIES for one in cells if _has_liars(one)]
+    return Benchmark(saved["version"], saved["packages"], cells + with_liars)
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def page(table: Table) -> str:
 
 
 def row(one: Judgement, table: Table) -> Iterator[str]:
-    """The cells of a method's row."""
+    """The row of a method, a text for each column of `HEAD`."""
     cells = one.cells
     yield f"`{one.method}`"
     yield with_spread(one.mean[0, 0], one.spread[0, 0])

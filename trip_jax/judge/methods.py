@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 import jax
 import numpy as np
@@ -42,16 +43,27 @@ from trip_jax.shapley.borders import border_coalitions, border_values
 Phi = Float[np.ndarray, "n n 3"]
 
 
+class Group(Enum):
+    """What a judged method is computed from, by which experiments and pages choose methods."""
+
+    NULLS = auto()  # mixing weights and gains, without any coalition
+    OF_RUNS = auto()  # models, predictions or reports of the run
+    OF_FEW_EXECUTIONS = auto()  # the 2 n + 2 executions at the borders of the truth
+    OF_EXECUTIONS = auto()  # more executions than kept truths have
+
+
 @dataclass(frozen=True)
 class Judged:
-    """A method as it is judged.
+    """A method and what the judge needs to run it and to list it.
 
     Attributes:
-        name: the name of the method in tables.
+        name: the name by which the method is asked for.
         phi: what it says of a cell: phi [n, n, 3], phi [n, n] or scores [n].
         costs: what the method costs a client.
         sees: what whoever computes contributions sees.
         made_by: changes when its answers may.
+        group: what it is computed from.
+        label: its name in tables of experiments, if that is another.
     """
 
     name: str
@@ -59,6 +71,8 @@ class Judged:
     costs: Costs
     sees: str
     made_by: str = ""
+    group: Group = Group.OF_RUNS
+    label: str = ""
 
 
 def registered(method: str) -> Judged:
@@ -75,7 +89,8 @@ def of_class(name: str, method: type[Method], made_by: str = "") -> Judged:
     def phi(one: Trained) -> np.ndarray:
         return contributions_of(one, method.build(replace(one.config.contribution, utility="loss")))
 
-    return Judged(name, phi, method.costs, str(method.sees), made_by)
+    label = str(vars(method).get("label", ""))  # no base class's
+    return Judged(name, phi, method.costs, str(method.sees), made_by, label=label)
 
 
 def contributions_of(one: Trained, method: Method) -> np.ndarray:
@@ -184,27 +199,18 @@ CORRECTED = Costs(evaluations=2, n_bytes=PREDICTIONS, final_evaluations=_FEW)
 
 WHOLE_EXECUTIONS = "trainings of the whole federation without some clients"
 
-NULLS = ("equal", "weights", "weights x gain", "weights x mean gain")
-"""Methods that look at no coalition."""
-
-RIVALS_OF_COST = "2n + 2 re-executions", "corrected predictions"
-"""Methods that take 2 n + 2 executions from the truth, where it has them."""
-
-OF_EXECUTIONS = "Myerson", "Owen", "least core", "IPSS", "Owen sampling"
-"""Solutions of games that take more executions than kept truths have."""
-
 _TRIP = REGISTERED[TRIP]
 
 BESIDE: Mapping[str, Judged] = {
     one.name: one
     for one in (
-        Judged("equal", _of_journal(equal), Costs(), "nothing"),
-        Judged("weights", _of_journal(weights), Costs(), str(Sees.WEIGHTS)),
         *(
-            Judged(name, _of_journal(null), WITH_GAINS, str(Sees.NEIGHBOURS))
-            for name, null in (
-                ("weights x gain", weights_times_gain),
-                ("weights x mean gain", weights_times_mean_gain),
+            Judged(name, _of_journal(null), costs, sees, group=Group.NULLS)
+            for name, null, costs, sees in (
+                ("equal", equal, Costs(), "nothing"),
+                ("weights", weights, Costs(), str(Sees.WEIGHTS)),
+                ("weights x gain", weights_times_gain, WITH_GAINS, str(Sees.NEIGHBOURS)),
+                ("weights x mean gain", weights_times_mean_gain, WITH_GAINS, str(Sees.NEIGHBOURS)),
             )
         ),
         *(
@@ -219,35 +225,45 @@ BESIDE: Mapping[str, Judged] = {
             )
         ),
         Judged("checked predictions", _by_checked_predictions, CHECKED, str(Sees.PREDICTIONS)),
-        Judged("2n + 2 re-executions", _by_few_executions, EXECUTIONS, WHOLE_EXECUTIONS),
-        Judged("corrected predictions", _by_corrected_predictions, CORRECTED, WHOLE_EXECUTIONS),
         *(
-            Judged(name, by_solution(of), Costs(final_evaluations=executions), WHOLE_EXECUTIONS)
-            for name, of, executions in zip(
-                OF_EXECUTIONS,
-                (of_the_graph, of_unions, of_the_least_core, of_important_coalitions, of_levels),
-                (_ALL, _ALL, _ALL, _FEW, _OF_LEVELS),
-                strict=True,
+            Judged(name, phi, costs, WHOLE_EXECUTIONS, group=Group.OF_FEW_EXECUTIONS)
+            for name, phi, costs in (
+                ("2n + 2 re-executions", _by_few_executions, EXECUTIONS),
+                ("corrected predictions", _by_corrected_predictions, CORRECTED),
+            )
+        ),
+        *(
+            Judged(
+                name,
+                by_solution(of),
+                Costs(final_evaluations=executions),
+                WHOLE_EXECUTIONS,
+                group=Group.OF_EXECUTIONS,
+            )
+            for name, of, executions in (
+                ("Myerson", of_the_graph, _ALL),
+                ("Owen", of_unions, _ALL),
+                ("least core", of_the_least_core, _ALL),
+                ("IPSS", of_important_coalitions, _FEW),
+                ("Owen sampling", of_levels, _OF_LEVELS),
             )
         ),
     )
 }
 """Judged beside those of `contribution.method`: nulls, variants and executions of the truth."""
 
+
+def _of_group(group: Group) -> tuple[str, ...]:
+    return tuple(name for name, one in BESIDE.items() if one.group is group)
+
+
+NULLS = _of_group(Group.NULLS)
+OF_EXECUTIONS = _of_group(Group.OF_EXECUTIONS)
+
 ALIASES: Mapping[str, str] = {
-    "TRIP-Shapley": TRIP,
-    "weights x gain over m": "gain",
-    "TRIP + weights": "trip_and_weights",
-    "net gain": "net_gain",
-    "second order": "second_order",
-    "DICE": "dice",
-    "DICE all hops": "dice_multi_hop",
-    "CGSV": "cgsv",
-    "ShapFed": "shapfed",
-    "FedIF": "fedif",
-    "Ripple Shapley": "ripple",
+    one.label: name for name, one in ((it, registered(it)) for it in REGISTERED) if one.label
 }
-"""Methods of `contribution.method` by what they are called in tables."""
+"""Methods of `contribution.method` by their labels."""
 
 
 def names() -> tuple[str, ...]:
@@ -257,7 +273,7 @@ def names() -> tuple[str, ...]:
 
 
 def method_of(name: str) -> Judged:
-    """The method of this name, or of one that tables have for it.
+    """The method of this name or label.
 
     Raises:
         InvalidSetting: there is none.

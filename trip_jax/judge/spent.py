@@ -1,4 +1,4 @@
-"""What a method takes of all clients in a run, counted by what its class says that it costs."""
+"""What a method costs all clients in a run, from the costs that its class declares."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from trip_jax.protocol.methods.facts import Costs, Sizes
 
 @dataclass(frozen=True)
 class Spent:
-    """What a method takes of all clients in a run, beside what learning takes."""
+    """What a method costs all clients in a run, beside the costs of learning."""
 
     evaluations: int  # models on the test set, beside every next model
     gradients: int  # passes over the test set

@@ -83,7 +83,7 @@ class Table:
         return cls(benchmark().label, (), cells, values, np.zeros((*shape, 3)))
 
     def beside_others(self, others: Collection[str]) -> Self:
-        """This table of all cells, of which nothing is known of `others`."""
+        """This table for all cells, NaN in `others` and in those that it lacks."""
         known = [one for one in self.cells if one not in others]
         cells = tuple(one.name for one in benchmark().cells)
         old = [self.cells.index(one) for one in known]

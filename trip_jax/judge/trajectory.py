@@ -118,8 +118,8 @@ def said(
     """The logits that clients claim in a round: of trained models, then of next models."""
     this_round = rules.weigh(timetable.at(state.round), state)
     now, after = (one.reshape(len(one), -1) for one in (trained, following))
-    told = rules.adversary.say(Said(now, after, now), this_round, learner)
-    claims = [one.reshape(trained.shape) for one in (told.trained, told.following)]
+    claimed = rules.adversary.say(Said(now, after, now), this_round, learner)
+    claims = [one.reshape(trained.shape) for one in (claimed.trained, claimed.following)]
     return jnp.stack(claims, axis=1)
 
 

@@ -127,8 +127,8 @@ def _emptied(folder: Path, names: Iterable[str]) -> Iterator[None]:
 def _asked(method: Judged, trained: Trained, cell: Cell, known: np.ndarray | None) -> Answer:
     phi = method.phi(trained) if known is None else known
     phi = checked(phi, len(cell.values), f"Contributions of {cell.name} by {method.name}")
-    taken = spent(method.costs, *trained.sizes)
-    return Answer(phi, np.array(astuple(taken), np.float64))
+    cost = spent(method.costs, *trained.sizes)
+    return Answer(phi, np.array(astuple(cost), np.float64))
 
 
 def _made_by(method: Judged, cell: Cell) -> str:

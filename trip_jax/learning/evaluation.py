@@ -131,8 +131,8 @@ def _of_numbers(
 ) -> Float[Array, " 3"]:
     """R², negative mean squared error and a third utility of answers to numbers."""
     n = len(targets)
-    there = jnp.ones((n, 1), bool) if real is None else real[:, None]
-    given = answers.reshape(n, -1), targets.reshape(n, -1), there
+    is_example = jnp.ones((n, 1), bool) if real is None else real[:, None]
+    given = answers.reshape(n, -1), targets.reshape(n, -1), is_example
     third = [OF_NUMBERS[name](*given) for name in terms(third_utility)]
     return jnp.stack([r2(*given), mse(*given), sum(third[1:], third[0]) / len(third)])
 
@@ -180,10 +180,10 @@ def smooth_utilities(
     if labels.dtype == jnp.float32:
         found = _of_numbers(apply(theta, as_seen(images)), labels, third_utility, real)
         return found[jnp.array([LOSS, LOSS, THIRD])]
-    there = n if real is None else real.sum()
+    n_counted = n if real is None else real.sum()
     if labels.ndim > 1:
         tokens = labels >= 0 if real is None else (labels >= 0) & real[:, None]
-        there = tokens.sum()
+        n_counted = tokens.sum()
     batch = min(batch, n)
 
     @jax.checkpoint
@@ -199,4 +199,4 @@ def smooth_utilities(
         return jnp.stack([loss, loss, other])
 
     rows = jnp.arange(-(-n // batch) * batch).reshape(-1, batch)
-    return lax.map(total, rows, batch_size=1).sum(axis=0) / there
+    return lax.map(total, rows, batch_size=1).sum(axis=0) / n_counted

@@ -136,8 +136,8 @@ IN_TRAINING = {
 
 def _modes(kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments with which a module of this class is called in training, and elsewhere."""
-    taken = signature(cast(Any, kind).__call__).parameters
-    training = {name: value for name, value in IN_TRAINING.items() if name in taken}
+    parameters = signature(cast(Any, kind).__call__).parameters
+    training = {name: value for name, value in IN_TRAINING.items() if name in parameters}
     return training, {name: not value for name, value in training.items()}
 
 

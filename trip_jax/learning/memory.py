@@ -138,14 +138,14 @@ def _require(
     needed: int, settings: str, mesh: Mesh, limit: float | None, otherwise: str = ""
 ) -> float:
     """The bytes that there are; refuses a need that exceeds them, and says what to lower."""
-    there = (
+    capacity = (
         of_device(mesh.local_devices[0]) if limit is None else Capacity(limit * GIB, "memory_limit")
     )
     unless = " (each device holds all models unless shard_models=true)"
     devices = (", devices" * _on_cpu(mesh) + unless) * (mesh.size > 1)
     mend = f"lower {settings}{devices}{otherwise}; who knows better raises memory_limit, in GiB"
-    require_capacity(needed, mend, there, _held(mesh))
-    return there.size
+    require_capacity(needed, mend, capacity, _held(mesh))
+    return capacity.size
 
 
 def bytes_of(tree: Any) -> int:

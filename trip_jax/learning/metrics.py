@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int32
 
+from trip_jax.learning.quantity import Quantity
 from trip_jax.settings import Registry, require
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.own_code import function_of, names_code, short_name
@@ -34,6 +35,7 @@ LARGEST_LOSS = 80.0
 
 
 @METRICS("f1")
+@Quantity("macro F1 score of the test set")
 def f1(log_p: Array, labels: Array, real: Array) -> Array:
     """The mean F1 score of the classes that are among labels or answers (macro F1)."""
     classes = jnp.arange(log_p.shape[1])
@@ -45,6 +47,7 @@ def f1(log_p: Array, labels: Array, real: Array) -> Array:
 
 
 @METRICS("auc")
+@Quantity("area under the ROC curve of the test set")
 def auc(log_p: Array, labels: Array, real: Array) -> Array:
     """The mean area under the ROC curves of each class against all others.
 
@@ -71,6 +74,10 @@ def auc(log_p: Array, labels: Array, real: Array) -> Array:
 
 
 @METRICS("perplexity")
+@Quantity(
+    "decrease of test perplexity",
+    of_model="negative perplexity of the client's model on the test set",
+)
 def perplexity(log_p: Array, labels: Array, real: Array) -> Array:
     """The *negative* perplexity, exp of the mean cross-entropy, so that more is better."""
     true = jnp.take_along_axis(log_p, labels[:, None], axis=1)[:, 0]

@@ -104,6 +104,6 @@ def by_token(
     """
     if labels.ndim == 1:
         return logits, labels, real
-    there = labels >= 0 if real is None else (labels >= 0) & real[:, None]
+    is_token = labels >= 0 if real is None else (labels >= 0) & real[:, None]
     rows = logits.reshape(-1, logits.shape[-1])
-    return rows, jnp.maximum(labels, 0).ravel(), there.ravel()
+    return rows, jnp.maximum(labels, 0).ravel(), is_token.ravel()

@@ -7,12 +7,14 @@ no model more and send nothing more: all three are of one pass over the test set
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int32, Shaped
 
 from trip_jax.learning.metrics import METRICS, metric_of
+from trip_jax.learning.quantity import NAT, Quantity
 from trip_jax.settings import choice, require
 from trip_jax.settings.own_code import names_code, short_name
 
@@ -26,21 +28,28 @@ UTILITIES = ("accuracy", "loss", "probability")
 better; mean probability given to the true class, see `columns`."""
 
 
+@Quantity("test accuracy")
 def accuracy(log_p: Array, labels: Array, true: Array) -> Array:
     """Whether the most probable class is the true one."""
     return jnp.argmax(log_p, axis=1) == labels
 
 
+@Quantity("decrease of test loss in nats", NAT)
 def loss(log_p: Array, labels: Array, true: Array) -> Array:
     """The negative cross-entropy of the true class, in nats."""
     return true
 
 
+@Quantity(
+    "probability of the true class",
+    of_model="mean probability that the client's model gives to the true class",
+)
 def probability(log_p: Array, labels: Array, true: Array) -> Array:
     """The probability of the true class."""
     return jnp.exp(true)
 
 
+@Quantity("margin of the true class's probability")
 def margin(log_p: Array, labels: Array, true: Array) -> Array:
     """How much more probable the true class is than the best of the others, between -1 and 1.
 
@@ -50,6 +59,7 @@ def margin(log_p: Array, labels: Array, true: Array) -> Array:
     return jnp.exp(true) - jnp.exp(others.max(axis=1))
 
 
+@Quantity("R² on the test set")
 def r2(answers: Array, targets: Array, real: Array) -> Array:
     """R²: the share of the targets' variance that answers explain, 0 where targets are all alike.
 
@@ -61,11 +71,16 @@ def r2(answers: Array, targets: Array, real: Array) -> Array:
     return jnp.where(spread > 0, 1 - missed / jnp.where(spread > 0, spread, 1), 0).mean()
 
 
+@Quantity("decrease of the mean squared error on the test set")
 def mse(answers: Array, targets: Array, real: Array) -> Array:
     """The *negative* mean squared error of each answer, so that more is better."""
     return -jnp.where(real, (answers - targets) ** 2, 0).sum() / real.sum() / targets.shape[1]
 
 
+@Quantity(
+    "decrease of the mean absolute error on the test set",
+    of_model="negative mean absolute error of the client's model on the test set",
+)
 def mae(answers: Array, targets: Array, real: Array) -> Array:
     """The *negative* mean absolute error of each answer, so that more is better."""
     return -jnp.where(real, jnp.abs(answers - targets), 0).sum() / real.sum() / targets.shape[1]
@@ -151,6 +166,25 @@ def columns(utility: str) -> tuple[str, str, str]:
     return (*UTILITIES[:2], UTILITIES[2] if utility in UTILITIES else utility)
 
 
+def quantity(utility: str) -> Quantity:
+    """The quantity of a utility or mixture, by its name.
+
+    An unknown name, and FILE.py:FUNCTION, whose file is not run, is the quantity's name as well.
+    """
+    *others, last = map(_quantity_of_term, terms(utility))
+    mean = f"the mean of {', '.join(one.gain for one in others)} and {last.gain}"
+    found = Quantity(mean) if others else last
+    of_model = found.of_model or f"{utility} of the client's model on the test set"
+    return replace(found, of_model=of_model)
+
+
+def _quantity_of_term(name: str) -> Quantity:
+    registered = {one: METRICS[one] for one in METRICS}
+    utilities: dict[str, object] = {**registered, **OF_NUMBERS, **OF_EXAMPLES}
+    found: Quantity = getattr(utilities.get(name), "quantity", Quantity(name))
+    return found
+
+
 def of_test_set(
     utility: str, log_p: Array, labels: Array, true: Array, real: Array | None
 ) -> Float[Array, ""]:
@@ -159,12 +193,12 @@ def of_test_set(
     Args:
         real: [N] bool, which rows are examples; None: all.
     """
-    there = jnp.ones(len(labels), bool) if real is None else real
+    is_example = jnp.ones(len(labels), bool) if real is None else real
 
     def term(name: str) -> Array:
         if name in OF_EXAMPLES:
             return mean_of(OF_EXAMPLES[name](log_p, labels, true), real)
-        return metric_of(name)(log_p, labels, there)
+        return metric_of(name)(log_p, labels, is_example)
 
     values = [term(name) for name in terms(utility)]
     return sum(values[1:], values[0]) / len(values)

@@ -17,6 +17,7 @@ def refuse_unreadable(flags: str | None) -> None:
     """
     if not flags:
         return
+    # Of JAX's public functions only those that start a backend read the flags, in a second more.
     read = "from jaxlib import xla_client as x; x.CompileOptions().executable_build_options"
     tried = [sys.executable, "-c", f"{read}.debug_options"]
     done = subprocess.run(tried, capture_output=True, text=True, errors="replace")

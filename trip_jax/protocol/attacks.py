@@ -68,10 +68,10 @@ class Attack(Lie):
         return replace(own, trained=trained)
 
 
-def mean_of(values: Float[Array, "n P"], those: Bool[Array, " n"]) -> Float[Array, " P"]:
-    """The mean of the rows of those clients; 0 of nobody."""
-    total = jnp.where(those[:, None], values, 0).sum(axis=0)
-    return total / jnp.maximum(those.sum(), 1)
+def mean_of(values: Float[Array, "n P"], mask: Bool[Array, " n"]) -> Float[Array, " P"]:
+    """The mean of the rows of the clients in the mask; 0 if it is empty."""
+    total = jnp.where(mask[:, None], values, 0).sum(axis=0)
+    return total / jnp.maximum(mask.sum(), 1)
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,11 @@ class LabelFlips(Lie):
             copied.append(examples[i, :size].copy())
             examples[i, :size] = first + np.arange(size)
             first += size
-        those = np.concatenate(copied)
-        turned = (n_classes - 1 - labels[those]).astype(labels.dtype)
+        originals = np.concatenate(copied)
+        turned = (n_classes - 1 - labels[originals]).astype(labels.dtype)
         images = np.asarray(data.images)
         arrays: dict[str, Any] = {
-            "images": np.concatenate([images, images[those]]),
+            "images": np.concatenate([images, images[originals]]),
             "labels": np.concatenate([labels, turned]),
             "examples": examples,
         }

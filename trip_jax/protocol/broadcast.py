@@ -206,10 +206,10 @@ class Broadcast:
         hop, parent = flood(links, owner, true & ~lost, self.hops)
         over = sent(links, owner, hop, parent, true | false, self.hops)
 
-        def status(there: np.ndarray) -> np.ndarray:
-            """Which reports of each client [*H, n] are there, from which of all R are there."""
-            found = there[..., :n].astype(np.int8)  # MISSING or FIRST
-            found[..., second] += SECOND * there[..., n:]
+        def status(received: np.ndarray) -> np.ndarray:
+            """Which reports of each client [*H, n] were received, by which of all R were."""
+            found = received[..., :n].astype(np.int8)  # MISSING or FIRST
+            found[..., second] += SECOND * received[..., n:]
             return found
 
         of_client = np.zeros((len(owner), n), int)

@@ -46,13 +46,13 @@ Claim = Callable[[Said, Known], Said]
 CLAIMS: Kinds[Claim] = Kinds("adversary.claim")
 
 
-def known(here: Round, labels: Array, n_classes: int, size: float, victim: int) -> Known:
+def known(this_round: Round, labels: Array, n_classes: int, size: float, victim: int) -> Known:
     """What liars know in a round, as the arrays that claims take."""
-    nearby = here.neighbourhoods
-    n, right = here.n_clients, labels[:, None] == jnp.arange(n_classes)
-    mixing = jnp.zeros((n, n)).at[here.numbers[:, None], nearby.members].add(nearby.shares)
+    nearby = this_round.neighbourhoods
+    n, right = this_round.n_clients, labels[:, None] == jnp.arange(n_classes)
+    mixing = jnp.zeros((n, n)).at[this_round.numbers[:, None], nearby.members].add(nearby.shares)
     centred = (right - 1 / n_classes).ravel()
-    return Known(centred, mixing, here.lying, victim, size)
+    return Known(centred, mixing, this_round.lying, victim, size)
 
 
 @CLAIMS("praise", reads=("logits", "collude"))

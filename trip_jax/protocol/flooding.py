@@ -50,8 +50,8 @@ class Links:
 
     def are_connected(self, honest: Bool[np.ndarray, " n"]) -> bool:
         """Whether honest clients reach each other through honest clients alone."""
-        there = honest[self.source] & honest[self.target]
-        ends = self.source[there], self.target[there]
+        between_honest = honest[self.source] & honest[self.target]
+        ends = self.source[between_honest], self.target[between_honest]
         joined = csr_array((np.ones(len(ends[0])), ends), shape=(self.n, self.n))
         parts = connected_components(joined, directed=False)[1]
         return len(np.unique(parts[honest])) <= 1

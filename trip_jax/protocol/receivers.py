@@ -47,7 +47,11 @@ class Check(ABC):
 
     @abstractmethod
     def __call__(
-        self, claimed: Said, trained: Float[Array, "n Q"], here: Round, unsent: Bool[Array, " n"]
+        self,
+        claimed: Said,
+        trained: Float[Array, "n Q"],
+        this_round: Round,
+        unsent: Bool[Array, " n"],
     ) -> Float[Array, "n Q"]:
         """The logits of trained models that are used; NaN where nobody received a model.
 
@@ -65,7 +69,7 @@ class TakeAll(Check):
     of_next = False
     costs = Costs(evaluations=0)
 
-    def __call__(self, claimed: Said, trained: Array, here: Round, unsent: Array) -> Array:
+    def __call__(self, claimed: Said, trained: Array, this_round: Round, unsent: Array) -> Array:
         return claimed.trained
 
 
@@ -82,17 +86,17 @@ class ByReceivers(Check):
         n_bytes=Amount(f"{4 * NUMBERS} (m - 1)", lambda sizes: 4 * NUMBERS * (sizes.m - 1)),
     )
 
-    def __call__(self, claimed: Said, trained: Array, here: Round, unsent: Array) -> Array:
-        nearby = here.neighbourhoods
+    def __call__(self, claimed: Said, trained: Array, this_round: Round, unsent: Array) -> Array:
+        nearby = this_round.neighbourhoods
         received = nearby.mask & ~nearby.itself & ~nearby.lost(unsent)
-        lying, n = here.lying[:, None], here.n_clients
+        lying, n = this_round.lying[:, None], this_round.n_clients
 
         def count(who: Bool[Array, "n M"]) -> Array:
             return jnp.zeros(n, jnp.int32).at[nearby.members].add(who)
 
         honest, liars = count(received & ~lying), count(received & lying)
         said = [in_float16(one) for one in (claimed.trained, trained, claimed.received)]
-        key, size = here.keys_beside(PROJECTING)[0], trained.shape[1]
+        key, size = this_round.keys_beside(PROJECTING)[0], trained.shape[1]
         vectors = jax.random.normal(key, (size, NUMBERS))
         seen = [jnp.matmul(one, vectors, precision=lax.Precision.HIGHEST) for one in said]
         taken = said[0]

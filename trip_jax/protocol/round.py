@@ -13,10 +13,10 @@ from trip_jax.protocol.part import Whole
 from trip_jax.topology import Arcs, Neighbourhoods, Topology
 
 
-def where(those: Array, new: Any, old: Any) -> Any:
-    """Arrays [n, ...] in any tree: the new values of those clients [n], the old of the others."""
+def where(mask: Array, new: Any, old: Any) -> Any:
+    """Arrays [n, ...] in any tree: new values of the clients in the mask [n], old of the others."""
     return jax.tree.map(
-        lambda new, old: jnp.where(those.reshape(-1, *[1] * (new.ndim - 1)), new, old), new, old
+        lambda new, old: jnp.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old), new, old
     )
 
 

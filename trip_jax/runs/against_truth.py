@@ -1,7 +1,7 @@
 """A run held against the truth: the whole run, executed again for coalitions of its clients.
 
-This follows a run that is over and whole on the disk. What an interruption leaves of the executions
-goes on with the same command.
+This follows a run that is over and whole on the disk. After an interruption the same command goes
+on with the executions.
 """
 
 import json

@@ -3,13 +3,22 @@
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from trip_jax.data.partition import Partition
 from trip_jax.learning.utilities import shown
-from trip_jax.runs.meaning import OWN, TEST, about, about_method, method, reported_by, unit_symbol
+from trip_jax.runs.by_contributor import by_contributor
+from trip_jax.runs.meaning import (
+    OWN,
+    TEST,
+    UTILITY_GAIN,
+    about,
+    about_method,
+    method,
+    reported_by,
+    unit_symbol,
+    utility_gain,
+)
 from trip_jax.runs.method_of_run import MethodOfRun
-from trip_jax.runs.variables import COORDINATES, VARIABLES
+from trip_jax.runs.variables import COORDINATES, DECLARED, VARIABLES
 from trip_jax.runs.view import ResultView, local
 from trip_jax.simulation.history import Result
 
@@ -20,18 +29,17 @@ SCHEMA = "trip_jax.results/1"
 """The form of results.nc; its number rises when a name or a meaning changes. Files of version 0.1.0
 have none and are read."""
 
-MAX_BY_CONTRIBUTOR = 10**7  # numbers of T n^2; more are to be had by `lcv_by_contributor` alone
-
 
 def to_dataset(result: Result, federation: Partition, title: str) -> "xarray.Dataset":
     """A result as the labelled arrays that `VARIABLES` declares; slots follow `members`."""
     import xarray
 
-    method = MethodOfRun.of(result)
+    method, utility = MethodOfRun.of(result), shown(result.contribution.utility)
     data = xarray.Dataset(
         attrs={
             "title": title,
-            "contribution_utility": shown(result.contribution.utility),
+            "contribution_utility": utility,
+            UTILITY_GAIN: utility_gain(utility),
             "contribution_method": method.name,
             "normalization": method.normalization,
             "semivalue": method.semivalue,
@@ -49,9 +57,6 @@ def to_dataset(result: Result, federation: Partition, title: str) -> "xarray.Dat
         data.attrs[TEST] = OWN
     if (privacy := result.guarantee) is not None:
         data.attrs |= {"privacy_epsilon": privacy.epsilon, "privacy_delta": privacy.delta}
-    if view.n_rounds * view.n**2 <= MAX_BY_CONTRIBUTOR:
-        data["lcv_by_contributor"] = lcv_by_contributor(data)
-        data["lcv_by_contributor"].encoding = {"zlib": True, "complevel": 4}
     return data
 
 
@@ -70,19 +75,12 @@ def lcv_by_contributor(data: "xarray.Dataset", utility: str | None = None) -> "x
     utility = utility or str(data.attrs["contribution_utility"])
     reporter = reported_by(data.attrs)
     unit = about(data.attrs).unit if reporter == method(data.attrs) else about_method(reporter).unit
-    lcv = data["lcv"].sel(utility=utility).values
-    graphs = data["graph_of_round"].values
-    t, i, slot = np.nonzero(data["mask"].values[graphs])
-    n_rounds, n, _ = lcv.shape
-    values = np.full((n_rounds, n, n), np.nan, lcv.dtype)
-    values[t, i, data["members"].values[graphs][t, i, slot]] = lcv[t, i, slot]
-    return xarray.DataArray(
-        values,
-        dims=("round", "client", "contributor"),
-        coords={name: data[name] for name in ("round", "client", "contributor")},
-        name="lcv_by_contributor",
-        attrs={
-            "long_name": f"{local(reporter)} in {utility}, before any lie",
-            "units": unit_symbol(utility, unit),
-        },
-    )
+    one = DECLARED["lcv_by_contributor"]
+    words = {
+        "lcv": local(reporter),
+        "utility": utility,
+        "unit of reports": unit_symbol(utility, unit),
+    }
+    dims, values, attributes, _ = one.named(by_contributor(data, utility), words)
+    coords = {name: data[name] for name in dims}
+    return xarray.DataArray(values, dims=dims, coords=coords, name=one.name, attrs=attributes)

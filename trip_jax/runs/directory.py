@@ -172,25 +172,25 @@ def draw_figures(
     """Draw the figures of a run, unless all are there.
 
     Args:
-        again: also if they are; those of other formats stay.
+        again: draw them also where they exist; figures in other formats stay.
     """
     from trip_jax.runs.figures import draw_all
 
     figures = folder / "figures"
-    there = sorted(figures.iterdir()) if figures.exists() else []
-    if not again and any(FIGURES.fullmatch(path.name) for path in there):
+    existing = sorted(figures.iterdir()) if figures.exists() else []
+    if not again and any(FIGURES.fullmatch(path.name) for path in existing):
         return
     with whole(figures) as path:
         remove_files(path, FIGURES)
         draw_all(data, path, drawing)
-        for other in there:
+        for other in existing:
             if not (path / other.name).exists():
                 other.rename(path / other.name)
         remove_files(figures, FIGURES)
 
 
 def write_report(folder: Path, data: "xarray.Dataset", summary: Mapping[str, Any]) -> Path:
-    """Write the page that shows a run, and say where it is."""
+    """Write report.html, the page that shows a run, and return its path."""
     from trip_jax.runs.pages.run_page import run_page
 
     report = folder / REPORT
@@ -206,7 +206,7 @@ def whole(path: Path) -> Iterator[Path]:
     What a failure leaves of a file is removed.
 
     Raises:
-        InvalidSetting: what has the other name is a link.
+        InvalidSetting: the temporary name is that of a link.
     """
     partial = path.with_name(f"{path.name}.partial")
     refuse_links([partial])
@@ -271,9 +271,9 @@ def _waves(result: Result) -> dict[str, Any]:
     rounds, topology = len(result.accuracy), result.topology
     if topology.wave is None:
         return {}
-    there = topology.present
+    present = topology.present
     n = topology.n_clients
-    trained = [rounds] * n if there is None else np.asarray(there)[:rounds].sum(axis=0).tolist()
+    trained = [rounds] * n if present is None else np.asarray(present)[:rounds].sum(axis=0).tolist()
     return {"simulated_time": rounds * topology.wave, "local_rounds": trained}
 
 

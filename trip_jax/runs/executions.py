@@ -1,4 +1,4 @@
-"""Repeated executions that an interruption does not lose: what is finished, and the chunk begun."""
+"""Executions of coalitions that survive an interruption, also those of the chunk under way."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class KeptChunk:
     """Keeps a chunk of executions on disk while it runs, so that an interruption loses little.
 
     Args:
-        checkpoints: where.
+        checkpoints: where the chunk is kept.
         interruption: heeded once the chunk is kept.
     """
 
@@ -57,7 +57,7 @@ def executed(
 
     Args:
         truth_of: gives the truth; it takes the options of `Executor.execute`.
-        what: is executed, for the progress.
+        what: the name of what is executed, for the line of progress.
         finished: where the utilities of finished executions are kept; it is for the caller to
             remove.
         chunk: the checkpoints of the chunk that is being executed.

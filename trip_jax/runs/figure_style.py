@@ -45,10 +45,10 @@ _HOW: ContextVar[tuple[Drawing, Callable[..., Figure]]] = ContextVar("drawing")
 
 @contextmanager
 def drawn_as(drawing: Drawing, make: Callable[..., Figure] = Figure) -> Iterator[None]:
-    """Figures that are made within are as wide as `drawing` says, and have titles if it says so.
+    """A context in which figures have the width and the titles that `drawing` asks for.
 
     Args:
-        make: makes a figure; that of pyplot makes one that notebooks show.
+        make: makes a figure; notebooks show those of `pyplot.figure`.
     """
     before = _HOW.set((drawing, make))
     try:
@@ -58,7 +58,7 @@ def drawn_as(drawing: Drawing, make: Callable[..., Figure] = Figure) -> Iterator
 
 
 def width_of(usual: float) -> float:
-    """Inches that a figure is wide which needs `usual` unless a number of columns is asked for."""
+    """The width of a figure in inches: of the columns that were asked for, or else `usual`."""
     columns = _how()[0].columns
     return usual if columns is None else (SINGLE, DOUBLE)[columns - 1]
 
@@ -68,7 +68,7 @@ def _how() -> tuple[Drawing, Callable[..., Figure]]:
 
 
 def draw(figure: Figure, path: Path, about: dict[str, Any] | None = None) -> None:
-    """Write a figure; a sign that the font lacks is drawn as a box, without a word.
+    """Write a figure to a file; a sign that the font lacks becomes a box, without a warning.
 
     Args:
         path: ends in one of `FORMATS`.
@@ -81,7 +81,7 @@ def draw(figure: Figure, path: Path, about: dict[str, Any] | None = None) -> Non
 
 
 def titled_figure(what: str, title: str, width: float, height: float) -> Figure:
-    """An empty figure, inches high beneath what it shows and, smaller, which run it is of."""
+    """An empty figure, `height` inches high below a heading and the smaller title of its run."""
     (drawing, make), width = _how(), width_of(width)
     if not drawing.titles:
         return make(figsize=(width, height), layout="constrained")

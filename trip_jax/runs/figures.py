@@ -213,7 +213,7 @@ def _add_share_axis(axes: Axes, whole: float) -> None:
 
 
 def _name_some(axes: Axes, called: np.ndarray, liar: np.ndarray, width: float) -> None:
-    """Write what clients at either end, and liars if not too many, are called on the x axis.
+    """Label the clients at either end of the x axis, and the liars if they are few.
 
     Args:
         called: [n] labels of clients as their bars stand; liar [n] goes with it.

@@ -76,7 +76,7 @@ def _began(folder: Path, config: Config) -> bool:
     """Whether a run of the same settings began in the directory and has no checkpoint yet.
 
     Raises:
-        InvalidSetting: one of other settings ended here, but for its summary.
+        InvalidSetting: a run of other settings ended in it and lacks only its summary.
     """
     results, rounds = folder / "results.nc", folder / "rounds.csv"
     if results.exists():
@@ -94,7 +94,7 @@ def _began(folder: Path, config: Config) -> bool:
 
 @contextmanager
 def given_up(folder: Path) -> Iterator[None]:
-    """Remove what a run wrote to a directory if it is refused before anything came of it."""
+    """A context that removes the files of a run that is refused before its first round is over."""
     before = {path.name for path in folder.iterdir()}
     try:
         yield

@@ -1,6 +1,6 @@
 """SIGTERM and SIGINT end work as soon as it can keep its results.
 
-The wish is granted in bounded time even if the work hangs in compiled code, where Python handles no
+Work ends in bounded time even if the work hangs in compiled code, where Python handles no
 signal: a thread hears of signals from the operating system's own handler, through a socket.
 """
 
@@ -27,11 +27,11 @@ PATIENCE = 60.0
 class Deadline:
     """A context in which work ends by itself before its time is up.
 
-    Work that looks at an `Interruption` after each of its steps ends at the last step after which
-    another one as long would pass the moment.
+    Work that asks an `Interruption` after each step ends when a further step of the same length
+    would pass the deadline.
 
     Args:
-        seconds: from now on.
+        seconds: until the deadline, from now on.
 
     Attributes:
         reached: whether work was told to end.
@@ -105,7 +105,7 @@ class Interruption:
         return self._asked
 
     def heed(self) -> None:
-        """End here if asked to; raises Interrupted."""
+        """Raise Interrupted if work is to end now."""
         if self.asked:
             raise Interrupted(KEPT)
 
@@ -140,6 +140,6 @@ def _end(how: str, code: int) -> None:
 
 
 def _say(text: str) -> None:
-    """Not by print, whose lock the interrupted work may hold."""
+    """Write to standard error without print, whose lock the interrupted work may hold."""
     with suppress(OSError):
         os.write(2, text.encode())

@@ -102,7 +102,7 @@ def run(
 
 
 class _Beside(Observer):
-    """Decides with the first process, which prints and writes, when a run ends or is saved."""
+    """Ends a run, and hands over its state to be saved, whenever the first process does."""
 
     def __init__(self, simulation: Simulation, interruption: Interruption):
         self._simulation, self._interruption = simulation, interruption
@@ -325,7 +325,7 @@ def _run_alone_or_first(
 
 
 def _say_results(folder: Path, config: Config, summary: dict[str, Any]) -> None:
-    """What came out, at more length on a terminal."""
+    """Print the results, at more length on a terminal."""
     contribution = config.contribution
     what = in_a_sentence(contribution.utility, contribution.scaling, contribution.method)
     broadcast = in_words(summary["broadcast"]) + "\n" if "broadcast" in summary else ""

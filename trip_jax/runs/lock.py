@@ -16,7 +16,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Be the only process that writes a directory; the lock ends with the process, killed or not.
 
     Args:
-        wait: for another process that has it, and let this process take it more than once.
+        wait: wait while another process holds it, and let this process take it several times.
 
     Raises:
         InvalidSetting: another process has it, it is none that can be written, or its lock is a

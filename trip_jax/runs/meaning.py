@@ -4,23 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trip_jax.protocol.methods.facts import GAIN, TRIP, About, Sees, Unit, When
-
-GAINS = {
-    "accuracy": "test accuracy",
-    "loss": "decrease of test loss in nats",
-    "probability": "probability of the true class",
-    "margin": "margin of the true class's probability",
-    "f1": "macro F1 score of the test set",
-    "auc": "area under the ROC curve of the test set",
-    "perplexity": "decrease of test perplexity",
-    "r2": "R² on the test set",
-    "mse": "decrease of the mean squared error on the test set",
-    "mae": "decrease of the mean absolute error on the test set",
-}
-REGRESSION = {"r2", "mse", "mae"}
-"""Utilities of runs whose models answer numbers."""
-
-NUMBER, NAT = "1", "nat"  # a number without unit, and that of a loss
+from trip_jax.shapley.semivalues import in_words
 
 RULE = "rule "
 """How the name of a method begins that is no registered one, but a rule of the user's own."""
@@ -38,7 +22,8 @@ MISSING = (
     "models are mixed and the one that mixes: it gives m times"
 )
 
-SEMIVALUES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "leave-one-out value"}
+UTILITY_GAIN = "utility_gain"
+"""The attribute of results.nc with the name of a gain in the utility; older files have none."""
 
 
 def unit(attributes: Mapping[str, Any]) -> str:
@@ -53,42 +38,40 @@ def unit(attributes: Mapping[str, Any]) -> str:
 
 def gain(attributes: Mapping[str, Any]) -> str:
     """What contributions are measured in, but for a factor of m."""
-    return _gain(attributes["contribution_utility"], about(attributes).unit)
+    named = attributes.get(UTILITY_GAIN)
+    return _gain(attributes["contribution_utility"], about(attributes).unit, named)
 
 
-def _gain(utility: str, unit: Unit) -> str:
+def _gain(utility: str, unit: Unit, named: str | None = None) -> str:
+    """What contributions by a utility and a method's unit are measured in.
+
+    Args:
+        named: the name of a gain in the utility, where a file holds it.
+    """
     if unit.words != GAIN.words:
         return unit.words
-    *first, last = (GAINS.get(name, name) for name in utility.split("+"))
-    return f"the mean of {', '.join(first)} and {last}" if first else last
+    return str(named) if named else utility_gain(utility)
 
 
-def is_of_numbers(utility: str) -> bool:
-    """Whether models of a run by this utility answer numbers."""
-    return bool(REGRESSION & set(utility.split("+")))
+def utility_gain(utility: str) -> str:
+    """The name of a gain in a utility."""
+    from trip_jax.learning.utilities import quantity  # which imports JAX
+
+    return quantity(utility).gain
 
 
 def first_of_models(utility: str) -> str:
     """What the variable `accuracy` of a run of this utility says of models."""
-    return "R² on the test set" if is_of_numbers(utility) else "test accuracy"
+    from trip_jax.learning.utilities import columns
 
-
-def of_models(utility: str) -> str:
-    """What the third utility of a run says of a client's model."""
-    if utility == "probability":
-        return "mean probability that the client's model gives to the true class"
-    if utility == "mae":
-        return "negative mean absolute error of the client's model on the test set"
-    if utility == "perplexity":
-        return "negative perplexity of the client's model on the test set"
-    return f"{utility} of the client's model on the test set"
+    return utility_gain(columns(utility)[0])
 
 
 def unit_symbol(utility: str, unit: Unit) -> str:
     """The unit of contributions by one utility, for arrays."""
-    if unit.words != GAIN.words:
-        return unit.symbol
-    return NAT if utility == "loss" else NUMBER
+    from trip_jax.learning.utilities import quantity
+
+    return quantity(utility).symbol if unit.words == GAIN.words else unit.symbol
 
 
 def method(attributes: Mapping[str, Any]) -> str:
@@ -103,9 +86,7 @@ def about(attributes: Mapping[str, Any]) -> About:
 
 def about_method(name: str) -> About:
     """The facts of a registered method; of any other nothing is known, not even the unit."""
-    from trip_jax.protocol.contributions import (
-        METHODS,
-    )  # which takes a second that few readers need
+    from trip_jax.protocol.contributions import METHODS  # which imports JAX
 
     if name in METHODS:
         return METHODS[name].about()
@@ -139,15 +120,14 @@ def _printed(attributes: Mapping[str, Any]) -> bool:
 
 
 def _has_factor(normalization: str, unit: Unit) -> bool:
-    """Whether contributions are m times a value: Eq. 4 as printed, and gains, not proportions."""
+    """Whether contributions are m times a value, as gains by Eq. 4 as printed are."""
     return normalization == "paper" and unit.words == GAIN.words
 
 
 def _semivalue(attributes: Mapping[str, Any]) -> str:
     if method(attributes) != TRIP:
         return f"value by {called(method(attributes))}"
-    name = attributes.get("semivalue", "shapley")  # the only one of older versions
-    return SEMIVALUES.get(name, f"semivalue {name!r}")
+    return in_words(str(attributes.get("semivalue", "shapley")))  # the only one of older versions
 
 
 def in_a_sentence(utility: str, normalization: str, method: str = TRIP) -> str:

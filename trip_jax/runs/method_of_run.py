@@ -15,10 +15,10 @@ class MethodOfRun:
     """The method that computed the contributions of a run.
 
     Attributes:
-        name: of the method; of a user's own rule that of its class, after `RULE`.
-        about: its facts; of a rule without any not even the unit is known.
+        name: the name of the method; for a user's own rule that of its class, after `RULE`.
+        about: its facts; if a user's own rule states none, even its unit is unknown.
         normalization: "paper" or "efficient", as of `Contribution`.
-        semivalue: which of them contributions are, where they are a semivalue.
+        semivalue: the name of the semivalue that contributions are, if they are one.
     """
 
     name: str

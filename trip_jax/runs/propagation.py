@@ -42,7 +42,7 @@ def mixing(run: "xarray.Dataset", t: int) -> list[csr_array]:
 
 
 def _lag(run: "xarray.Dataset") -> Int[np.ndarray, "T n M"] | None:
-    """How many waves before what a slot mixes was sent; None: 0."""
+    """How many waves ago the model in each slot was sent; None: in the same wave."""
     if "sent_in_round" not in run:
         return None
     return np.asarray(run["round"].values[:, None, None] - run.sent_in_round.values)

@@ -66,7 +66,7 @@ def federation_settings(result: Result) -> dict[str, Any]:
 
 
 def _in_text(rule: Any) -> str:
-    """A rule by its fields, or by its name where its text is the place of an object in memory."""
+    """A rule as text: its fields, or its name where `repr` has an address in memory."""
     if is_dataclass(rule):
         return repr(rule)
     return f"{getattr(rule, '__module__', '')}.{getattr(rule, '__qualname__', type(rule).__name__)}"

@@ -1,4 +1,4 @@
-"""Run directories read back, whole or refused with the file that is not."""
+"""Reads run directories; one with a damaged file is refused by the name of that file."""
 
 import os
 from collections.abc import Callable, Sequence

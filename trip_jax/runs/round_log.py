@@ -13,7 +13,7 @@ from trip_jax.simulation.history import Snapshot, Timing
 
 
 class RoundLog:
-    """rounds.csv, a line as soon as its round is over; use it as a context manager.
+    """A context manager that writes rounds.csv, each line as soon as its round is over.
 
     Args:
         past: rounds that come first.

@@ -3,21 +3,23 @@
 A quantity that every round leaves is a field of `Record` and an `OfRecord` here.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from trip_jax.learning.evaluation import ACCURACY, LOSS, THIRD
+from trip_jax.learning.quantity import NAT, NUMBER
 from trip_jax.protocol.broadcast import Outcome
 from trip_jax.runs.labels import NAME
-from trip_jax.runs.meaning import NAT, NUMBER
 from trip_jax.runs.view import ResultView
 
 OF_CLIENT, OF_ROUND, OF_PAIR = ("client",), ("round", "client"), ("client", "contributor")
 OF_SLOT, OF_GRAPH = ("round", "client", "member"), ("graph", "client", "member")
 OF_LCV = (*OF_SLOT, "utility")
+
+COMPRESSED = {"zlib": True, "complevel": 4}
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Variable:
         long_name: what the variable is, in plain words.
         of: its values in a run; None where the run has none.
         units: its unit, NUMBER for a number without one, None for texts.
+        encoding: how files hold it, as xarray names it.
     """
 
     name: str
@@ -37,16 +40,17 @@ class Variable:
     long_name: str
     of: Callable[[Any], Any]
     units: str | None = NUMBER
+    encoding: Mapping[str, Any] = field(default_factory=dict)
 
     def values(self, view: ResultView) -> Any:
         """The values of the variable in a run; None where the run has none."""
         return self.of(view)
 
     def named(self, values: Any, words: dict[str, str]) -> tuple[Any, ...]:
-        """What xarray makes an array of: axes, values and attributes."""
+        """What xarray makes an array of: axes, values, attributes and encoding."""
         said = {"long_name": self.long_name, "units": self.units}
         attributes = {key: text.format_map(words) for key, text in said.items() if text}
-        return self.dims, np.asarray(values), attributes
+        return self.dims, np.asarray(values), attributes, dict(self.encoding)
 
 
 class OfRecord(Variable):
@@ -270,6 +274,14 @@ VARIABLES = (
         "standard error, from sampled coalitions, of the score",
         ResultView.score_error,
         "{unit}",
+    ),
+    Variable(
+        "lcv_by_contributor",
+        ("round", *OF_PAIR),
+        "{lcv} in {utility}, before any lie",
+        ResultView.lcv_by_contributor,
+        "{unit of reports}",
+        COMPRESSED,
     ),
     OfTruth(
         "truth",

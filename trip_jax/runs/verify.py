@@ -100,7 +100,7 @@ class _Until(Observer):
 
 
 def _difference(was: Any, now: Any) -> float:
-    """The largest of two arrays; infinite where one alone is no number."""
+    """The largest difference between two arrays; infinite where only one of them is NaN."""
     if np.array_equal(was, now, equal_nan=True):
         return 0.0
     was, now = np.asarray(was, float), np.asarray(now, float)

@@ -6,20 +6,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trip_jax.data.partition import Partition
-from trip_jax.learning.evaluation import THIRD
-from trip_jax.learning.utilities import columns, shown
+from trip_jax.learning.evaluation import ACCURACY, LOSS, THIRD
+from trip_jax.learning.quantity import NUMBER
+from trip_jax.learning.utilities import columns, quantity, shown
 from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.methods.facts import GAIN, TRIP
-from trip_jax.runs.meaning import (
-    NAT,
-    NUMBER,
-    about_method,
-    called,
-    first_of_models,
-    is_of_numbers,
-    of_models,
-    unit_symbol,
-)
+from trip_jax.runs.by_contributor import MAX_NUMBERS, by_contributor
+from trip_jax.runs.meaning import about_method, called, unit_symbol
 from trip_jax.runs.method_of_run import MethodOfRun
 from trip_jax.runs.standard_errors import standard_errors
 from trip_jax.simulation.history import Result
@@ -33,8 +26,8 @@ class ResultView:
     """A run as the variables of results.nc read it.
 
     Attributes:
-        data: results.nc with the variables that are declared before.
-        words: that stand for the words in braces.
+        data: results.nc with the variables that are declared before the one that is read.
+        words: what stands for the words in braces in the declarations of variables.
     """
 
     def __init__(self, result: Result, federation: Partition, data: "xarray.Dataset"):
@@ -43,14 +36,16 @@ class ResultView:
         utility, method = result.contribution.utility, MethodOfRun.of(result)
         reporter = method.about.reports_as or method.name
         reported = about_method(reporter).unit if method.about.reports_as else method.about.unit
-        each = f"{NAT} for the loss, {NUMBER} for the others"
-        third_utility = shown(columns(utility)[THIRD])
+        measured = [quantity(one) for one in self.utilities()]
+        loss = measured[LOSS].symbol
+        each = NUMBER if loss == NUMBER else f"{loss} for the loss, {NUMBER} for the others"
         self.words = {
             "level": federation.level_name,
-            "first utility": first_of_models(utility),
-            "unit of loss": NUMBER if is_of_numbers(utility) else NAT,
-            "third utility": third_utility,
-            "third utility of models": of_models(third_utility),
+            "first utility": measured[ACCURACY].gain,
+            "unit of loss": loss,
+            "third utility": self.utilities()[THIRD],
+            "third utility of models": measured[THIRD].of_model,
+            "utility": shown(utility),
             "lcv": local(reporter),
             "unit": unit_symbol(utility, method.about.unit),
             "unit of reports": unit_symbol(utility, reported),
@@ -97,8 +92,10 @@ class ResultView:
     def score_per_round_present(self) -> np.ndarray | None:
         if self.present is None:
             return None
-        there = self.present.sum(axis=0)
-        return np.where(there > 0, self.result.scores / np.maximum(there, 1), np.nan)
+        n_rounds_present = self.present.sum(axis=0)
+        return np.where(
+            n_rounds_present > 0, self.result.scores / np.maximum(n_rounds_present, 1), np.nan
+        )
 
     def time(self) -> np.ndarray | None:
         """When each wave is over [T]; None where rounds have no time."""
@@ -115,6 +112,11 @@ class ResultView:
         """The wave in which each mixed model was sent [T, n, M]; None: in the same round."""
         lag = self.topology.lag(self.n_rounds)
         return None if lag is None else self.rounds()[:, None, None] - lag
+
+    def lcv_by_contributor(self) -> np.ndarray | None:
+        """Local contributions in the run's utility [T, n, n]; None where they are too many."""
+        few = self.n_rounds * self.n**2 <= MAX_NUMBERS
+        return by_contributor(self.data, self.words["utility"]) if few else None
 
     def phi_error(self) -> np.ndarray | None:
         return self._errors[0]

@@ -112,10 +112,10 @@ def as_defence(given: Any) -> Defence:
 def as_optimized(
     training: Training, optimizer: Any
 ) -> tuple[Training, optax.GradientTransformation | None]:
-    """The settings of training with an optimiser by name, and an optimiser that is none of them.
+    """The argument `optimizer`: a name goes into the settings of training, else it replaces theirs.
 
     Raises:
-        InvalidSetting: it is neither, or settings name another that it would replace.
+        InvalidSetting: it is neither a name nor of optax, or settings of training would be lost.
     """
     if optimizer is None or isinstance(optimizer, str):
         return replace(training, optimizer=optimizer or training.optimizer), None

@@ -53,10 +53,10 @@ class Timing:
 
 
 class Clock:
-    """The programs of a round, timed: the seconds of their last calls are kept.
+    """Measures how long the programs of a round took at their last calls.
 
     Attributes:
-        programs: to be called instead; they wait until their results are there.
+        programs: the measured programs; each returns when its results are computed.
     """
 
     def __init__(self, programs: Programs):

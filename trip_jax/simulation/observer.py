@@ -9,10 +9,10 @@ from trip_jax.simulation.history import Snapshot
 
 
 class Observer:
-    """Hears of a run while it goes on; a subclass overrides what it wants to hear."""
+    """Is called while a run goes on; a subclass overrides the methods that it needs."""
 
     def on_begun(self) -> None:
-        """A configured run begins afresh: nothing is left to refuse but too little memory."""
+        """Called when a configured run begins afresh, after all checks but that of its memory."""
 
     def on_start(self, planned: PlannedMemory | None) -> None:
         """Called once before the first round.
@@ -22,17 +22,17 @@ class Observer:
         """
 
     def on_round(self, past: Snapshot) -> bool | None:
-        """Hear of a round that is over; a run calls this after each.
+        """Called after every round.
 
         Args:
-            past: the run up to here.
+            past: the run up to this round.
 
         Returns:
-            True to end the run here.
+            True to end the run after this round.
         """
 
     def on_part(self, share: float) -> None:
-        """Called when a method that waits for the end has computed this share of its work."""
+        """Called while contributions are computed after the last round, with the finished share."""
 
 
 class _Callbacks(Observer):
@@ -47,7 +47,7 @@ def as_observer(observer: Any, alone: str, **functions: Callable[..., Any] | Non
 
     Args:
         observer: None for none.
-        alone: the method that a function in an observer's place stands for.
+        alone: the method of an observer that a plain function stands for.
         functions: by the names of an observer's methods, None where there is none.
     """
     if callable(observer) and not isinstance(observer, Observer):

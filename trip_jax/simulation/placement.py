@@ -51,7 +51,7 @@ class Placement(ABC):
 
     @abstractmethod
     def collected(self, state: State) -> State:
-        """The state that `placed` put on devices; on the host if models were divided."""
+        """The inverse of `placed`; the state is on the host if devices held parts of the models."""
 
 
 class Replicated(Placement):

@@ -163,7 +163,7 @@ class Prepared:
 
     @property
     def keeps_updates(self) -> bool:
-        """Whether a run keeps what clients send of themselves in every round, on disk."""
+        """Whether a run keeps every client's updates of all rounds on disk."""
         return keeps_updates(self.rules.contribute)
 
     def keeping_updates(self) -> Self:
@@ -177,7 +177,7 @@ class Prepared:
         Args: as for `Simulation`.
 
         Raises:
-            InvalidSetting: they do, or those that it has.
+            InvalidSetting: the new liars, or those of this federation, change models.
         """
         adversary = named("adversary", adversary, Adversary)
         other = self._changed(adversary=adversary, defence=as_defence(defence))

@@ -118,7 +118,7 @@ class RoundProgress:
 
 
 class Shown(Observer):
-    """Shows what an observer hears, too."""
+    """Shows the progress of a run beside calling another observer."""
 
     def __init__(self, progress: RoundProgress, observer: Observer):
         self._progress, self._observer = progress, observer
@@ -166,7 +166,7 @@ NARROW = 60  # columns below which news are worth more than a bar
 
 
 def bar_format(head: str, news: Sequence[str], width: int) -> str:
-    """A line for tqdm: as much of the news as there is room for, then a bar."""
+    """The format of tqdm's line: as much of the text as fits, then a bar."""
     room = width if width < NARROW else width - BAR - len(" ||")
     shown = head
     for one in news:

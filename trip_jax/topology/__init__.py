@@ -1,6 +1,7 @@
 """Who sends to whom, and with which weights models are averaged."""
 
-from trip_jax.topology.asynchrony import DURATIONS, LATENCIES, SCHEDULES, Clocks
+from trip_jax.settings.renamed import renamed
+from trip_jax.topology.asynchrony import DURATIONS, LATENCIES, SCHEDULES, ScheduleConfig
 from trip_jax.topology.families import FAMILIES, TopologyConfig, from_config
 from trip_jax.topology.graphs import Arcs, Neighbourhoods, Topology, build
 from trip_jax.topology.participation import PARTICIPATIONS, Participation, with_events
@@ -14,9 +15,9 @@ __all__ = [
     "SCHEDULES",
     "WEIGHTS",
     "Arcs",
-    "Clocks",
     "Neighbourhoods",
     "Participation",
+    "ScheduleConfig",
     "Topology",
     "TopologyConfig",
     "WeightRule",
@@ -24,3 +25,5 @@ __all__ = [
     "from_config",
     "with_events",
 ]
+
+__getattr__ = renamed(__name__, Clocks="trip_jax.topology.ScheduleConfig")

@@ -29,8 +29,10 @@ LONGEST = 10**6
 BYTES_A_MESSAGE = 100
 """The bytes of memory that a message to a receiver takes while waves are found."""
 
-Durations = Callable[["Clocks", Int[np.ndarray, " n"], np.random.Generator], np.ndarray]
-Latencies = Callable[["Clocks", tuple[int, ...], np.ndarray, np.random.Generator], np.ndarray]
+Durations = Callable[["ScheduleConfig", Int[np.ndarray, " n"], np.random.Generator], np.ndarray]
+Latencies = Callable[
+    ["ScheduleConfig", tuple[int, ...], np.ndarray, np.random.Generator], np.ndarray
+]
 
 DURATIONS: Kinds[Durations] = Kinds("schedule.duration")
 """`(settings, examples of each client, rng)` -> what a local round takes each of them [n]."""
@@ -48,7 +50,7 @@ class ScheduleRule:
 
     Attributes:
         exchanges: `(settings, topology, participation, rounds, sizes, drop, seed)` -> the topology
-            of what is exchanged, see `Clocks.over`.
+            of what is exchanged, see `ScheduleConfig.over`.
         unit: what one iteration of a run is called.
         own_presence: whether the schedule itself says when clients take part; else the setting
             `participation` does.
@@ -64,8 +66,8 @@ SCHEDULES: Kinds[ScheduleRule] = Kinds("schedule.kind")
 
 @with_field_texts
 @dataclass(frozen=True, repr=False)
-class Clocks(Brief):
-    """How long clients train and messages travel, as settings; times in any one unit."""
+class ScheduleConfig(Brief):
+    """When clients train and exchange models, as settings; all times are in one unit."""
 
     kind: str = chosen_from(SCHEDULES, "synchronous")  # or events: clients do not wait
     # events: of a local round
@@ -100,7 +102,7 @@ class Clocks(Brief):
             "with schedule=events, and only then.",
         )
 
-    def among(self, names: Sequence[str] | None) -> "Clocks":
+    def among(self, names: Sequence[str] | None) -> "ScheduleConfig":
         """These settings for clients with these names, in their order; None: clients 0..n-1."""
         other = copy(self)
         object.__setattr__(other, "names", names)
@@ -140,15 +142,15 @@ class Clocks(Brief):
         Raises:
             InvalidSetting: several graphs with schedule=events, or a file that can't be used.
         """
-        clocks, there = self.among(topology.names), participation.among(topology.names)
+        settings, participation = self.among(topology.names), participation.among(topology.names)
         make = SCHEDULES[self.kind].exchanges
-        return make(clocks, topology, there, rounds, sizes, drop, seed)
+        return make(settings, topology, participation, rounds, sizes, drop, seed)
 
 
 @SCHEDULES("synchronous", reads=())
 @ScheduleRule
 def synchronous(
-    settings: Clocks,
+    settings: ScheduleConfig,
     topology: Topology,
     participation: Participation,
     rounds: int,
@@ -162,7 +164,7 @@ def synchronous(
 
 
 def by_events(
-    settings: Clocks,
+    settings: ScheduleConfig,
     topology: Topology,
     participation: Participation,
     rounds: int,
@@ -200,14 +202,16 @@ SCHEDULES("events", reads=("duration", "spread", "latency", "delay", "file"))(
 
 
 @DURATIONS("equal", reads=())
-def equal(settings: Clocks, sizes: np.ndarray, rng: np.random.Generator) -> Float[np.ndarray, " n"]:
+def equal(
+    settings: ScheduleConfig, sizes: np.ndarray, rng: np.random.Generator
+) -> Float[np.ndarray, " n"]:
     """All clients take the same time for a local round."""
     return np.ones(len(sizes))
 
 
 @DURATIONS("spread", reads=("spread",))
 def spread(
-    settings: Clocks, sizes: np.ndarray, rng: np.random.Generator
+    settings: ScheduleConfig, sizes: np.ndarray, rng: np.random.Generator
 ) -> Float[np.ndarray, " n"]:
     """Durations evenly spaced on a logarithmic scale from 1 to `spread`, dealt at random."""
     return rng.permutation(np.geomspace(1, settings.spread, len(sizes)))
@@ -215,7 +219,7 @@ def spread(
 
 @DURATIONS("lognormal", reads=("spread",))
 def lognormal(
-    settings: Clocks, sizes: np.ndarray, rng: np.random.Generator
+    settings: ScheduleConfig, sizes: np.ndarray, rng: np.random.Generator
 ) -> Float[np.ndarray, " n"]:
     """Durations drawn log-normally, with median 1 and geometric standard deviation `spread`."""
     return rng.lognormal(0, math.log(settings.spread), len(sizes))
@@ -223,7 +227,7 @@ def lognormal(
 
 @DURATIONS("sizes", reads=())
 def by_sizes(
-    settings: Clocks, sizes: np.ndarray, rng: np.random.Generator
+    settings: ScheduleConfig, sizes: np.ndarray, rng: np.random.Generator
 ) -> Float[np.ndarray, " n"]:
     """Durations in proportion to clients' examples, 1 on average."""
     return np.asarray(sizes / np.mean(sizes))
@@ -231,7 +235,7 @@ def by_sizes(
 
 @LATENCIES("constant", reads=("delay",))
 def constant(
-    settings: Clocks, shape: tuple[int, ...], senders: np.ndarray, rng: np.random.Generator
+    settings: ScheduleConfig, shape: tuple[int, ...], senders: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Every message takes the same time, `delay`."""
     return np.full(shape, settings.delay)
@@ -239,13 +243,13 @@ def constant(
 
 @LATENCIES("exponential", reads=("delay",))
 def exponential(
-    settings: Clocks, shape: tuple[int, ...], senders: np.ndarray, rng: np.random.Generator
+    settings: ScheduleConfig, shape: tuple[int, ...], senders: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Latencies drawn anew for each message and receiver, so that one may overtake another."""
     return rng.exponential(settings.delay, shape)
 
 
-def _of_file(settings: Clocks, n: int) -> Float[np.ndarray, "n 2"]:
+def _of_file(settings: ScheduleConfig, n: int) -> Float[np.ndarray, "n 2"]:
     """Duration and latency of each client, of the lines of the file."""
     found = np.full((n, 2), np.nan)
     for where, line in lines_of("schedule.file", str(settings.file)):
@@ -279,4 +283,8 @@ LATENCIES("file", reads=("file",))(
 )
 
 
-__getattr__ = renamed(__name__, Timetable="trip_jax.topology.asynchrony.ScheduleRule")
+__getattr__ = renamed(
+    __name__,
+    Clocks="trip_jax.topology.asynchrony.ScheduleConfig",
+    Timetable="trip_jax.topology.asynchrony.ScheduleRule",
+)

@@ -70,7 +70,7 @@ class Participation(Brief):
         return other
 
     def present(self, rounds: int, n: int, seed: int) -> Bool[np.ndarray, "T n"] | None:
-        """Who is there in each round; None if that is everyone.
+        """Who takes part in each round; None if everyone always does.
 
         Raises:
             InvalidSetting: a trace or an event that can't be read, or names no client or round.
@@ -94,8 +94,8 @@ def bernoulli(settings: Participation, rounds: int, n: int, seed: int) -> np.nda
 
 @PARTICIPATIONS("trace", reads=("file",))
 def trace(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray:
-    """A client without a line is always there."""
-    named, there = set(), np.zeros((rounds, n), bool)
+    """A client without a line in the file takes part in every round."""
+    named, present = set(), np.zeros((rounds, n), bool)
     for where, line in lines_of("participation.file", str(settings.file)):
         match = re.fullmatch(r"\s*(\S|\S.*\S)\s+(\d+)\s+(\d+|-)\s*", line)
         require(
@@ -105,10 +105,10 @@ def trace(settings: Participation, rounds: int, n: int, seed: int) -> np.ndarray
         assert match is not None  # for the type checker
         client, first = number_of(where, match[1], n, settings.names), _round(match[2], where)
         last = rounds if match[3] == "-" else _round(match[3], where)
-        there[first - 1 : last, client] = True
+        present[first - 1 : last, client] = True
         named.add(client)
-    there[:, [client for client in range(n) if client not in named]] = True
-    return there
+    present[:, [client for client in range(n) if client not in named]] = True
+    return present
 
 
 @PARTICIPATIONS("events", reads=("events",))
@@ -154,7 +154,7 @@ def with_events(
     """The topology of what is exchanged, a graph a round.
 
     Args:
-        present: who is there in each round; None: everyone.
+        present: who takes part in each round; None: everyone.
         drop: the probability that a client does not get what another sends it in a round.
     """
     if present is None and not drop:

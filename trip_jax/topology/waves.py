@@ -76,9 +76,9 @@ def of_waves(
     if present.all() and not age[:, mask & ~itself].any():
         return replace(topology, wave=wave)
     graphs = []
-    for there, ages in zip(present, age, strict=True):
+    for taking_part, ages in zip(present, age, strict=True):
         dated = replace(nearby, age=jnp.asarray(np.where(itself | (ages < 0), 0, ages), jnp.int32))
-        graphs.append(left_over(topology, dated, mask & there[:, None] & (ages >= 0)))
+        graphs.append(left_over(topology, dated, mask & taking_part[:, None] & (ages >= 0)))
     return replace(
         topology,
         graphs=jax.tree.map(lambda *each: jnp.stack(each), *graphs),

@@ -30,6 +30,7 @@ from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood, Neighbourho
 class CGSV(ByNeighbourhood):
     """A member is worth how well its update points where all of them do."""
 
+    label = "CGSV"
     unit = Unit("cosines summed over rounds")
     personal = True
 

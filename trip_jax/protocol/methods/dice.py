@@ -32,6 +32,7 @@ from trip_jax.protocol.methods.neighbourhood import Neighbourhood, OfLinearMixin
 class DICE(OfLinearMixing):
     """A member is worth its update along the gradient."""
 
+    label = "DICE"
     unit = GAIN
     costs = Costs(gradients=1, n_bytes=MODELS_AND_REPORT)
 

@@ -35,6 +35,7 @@ from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood, Neighbourho
 class FedIF(ByNeighbourhood):
     """A member is worth where its influence lies between the least and the most."""
 
+    label = "FedIF"
     unit = Unit("places between a round's least and most influence, summed")
     costs = Costs(gradients=1, n_bytes=MODELS_AND_REPORT)
 

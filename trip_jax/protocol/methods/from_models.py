@@ -102,6 +102,7 @@ class Surrogate(Replay):
 class DiceMultiHop(WholeRun):
     """Updates are followed along all paths of the graph to the gradient of the final model."""
 
+    label = "DICE all hops"
     unit = GAIN
     same_training = True
     reads = ()
@@ -127,6 +128,7 @@ class DiceMultiHop(WholeRun):
 class Ripple(WholeRun):
     """Updates are followed along all paths of the graph to the gradients of all later models."""
 
+    label = "Ripple Shapley"
     unit = GAIN
     reads = ()
     costs = Costs(gradients=1, n_bytes=UPDATE)

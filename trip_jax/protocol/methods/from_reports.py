@@ -25,6 +25,7 @@ from trip_jax.protocol.methods.whole_run import WholeRun
 class TripAndWeights(WholeRun):
     """The mean of the rows of `trip` and of traced weights, each of length one."""
 
+    label = "TRIP + weights"
     unit = Unit("means of rows of length one")
     reads = ("normalization", "estimator", "budget")
     costs = Costs(evaluations=COALITIONS, n_bytes=MODELS_AND_REPORT)

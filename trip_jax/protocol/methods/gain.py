@@ -22,6 +22,7 @@ from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood, Neighbourho
 class Gain(ByNeighbourhood):
     """A member is worth its share of what the round's training brought."""
 
+    label = "weights x gain over m"
     unit = GAIN
     costs = Costs(evaluations=2, n_bytes=MODELS_AND_REPORT)
     evaluated = 2

@@ -37,6 +37,8 @@ class Method(ABC):
             that model in every round.
         personal: whether it can compute contributions where clients keep a part of their models.
         needs_classes: whether labels must be classes of examples, not numbers or tokens.
+        label: the name of the method in tables; without it, the name by which it is registered.
+            Subclasses do not inherit it.
         explained: sentences on what contributions are, for the page of a run. If it is empty, the
             page refers to the documentation, or quotes the first line of the class's docstring if
             the class is from outside the package.
@@ -51,6 +53,7 @@ class Method(ABC):
     same_training: ClassVar[bool] = False
     personal: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = False
+    label: ClassVar[str]
     explained: ClassVar[str] = ""
 
     @classmethod
@@ -113,7 +116,9 @@ class Method(ABC):
         return np.full(len(n_members), n_members.shape[1])
 
     @abstractmethod
-    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
+    def __call__(
+        self, inbox: Inbox, this_round: Round, mix: AnyRule, learner: Learner
+    ) -> Contributions:
         """The contributions that all clients find of their neighbours in a round."""
 
 

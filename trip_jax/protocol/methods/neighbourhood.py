@@ -57,8 +57,10 @@ class ByNeighbourhood(Method):
     def n_models(self, work: None, n_members: Int[np.ndarray, "G n"]) -> Int[np.ndarray, " G"]:
         return np.full(len(n_members), self.evaluated * n_members.shape[1])
 
-    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
-        nearby, own, sent = here.neighbourhoods, inbox.own, inbox.sent
+    def __call__(
+        self, inbox: Inbox, this_round: Round, mix: AnyRule, learner: Learner
+    ) -> Contributions:
+        nearby, own, sent = this_round.neighbourhoods, inbox.own, inbox.sent
         filtered = inbox.filtered | nearby.itself
         models = own.before, sent.before, sent.trained, inbox.own_trained, inbox.kept
 
@@ -86,7 +88,7 @@ class ByNeighbourhood(Method):
 
             return cast(tuple[Array, Array], lax.map(client, rows, batch_size=1))
 
-        clients = jnp.arange(here.n_clients), nearby.rows, nearby.shares, filtered
+        clients = jnp.arange(this_round.n_clients), nearby.rows, nearby.shares, filtered
         cost = nearby.mask.sum(axis=1)
         shared = models, nearby.t, learner.data, learner.model.frozen
         lcv, utility = balanced_map(learner.mesh, work, clients, shared, cost)
@@ -97,13 +99,15 @@ class ByNeighbourhood(Method):
 class OfLinearMixing(ByNeighbourhood):
     """A method whose equation takes mixtures for weighted means."""
 
-    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
+    def __call__(
+        self, inbox: Inbox, this_round: Round, mix: AnyRule, learner: Learner
+    ) -> Contributions:
         if not isinstance(mix, WeightedMean):
             raise InvalidSetting(
                 "This contribution.method takes mixtures for weighted means: set "
                 "aggregation=weighted_mean, or contribution.method=trip."
             )
-        return super().__call__(inbox, here, mix, learner)
+        return super().__call__(inbox, this_round, mix, learner)
 
 
 def cosines(vectors: Float[Array, "*K M D"], other: Float[Array, "*K D"]) -> Float[Array, "*K M"]:

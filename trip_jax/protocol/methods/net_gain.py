@@ -36,6 +36,7 @@ from trip_jax.protocol.state import Contributions
 class NetGain(ByCoalitions):
     """A member is worth its Shapley value times the share of the round's gains that lasted."""
 
+    label = "net gain"
     reads = ("estimator", "budget")
 
     @classmethod
@@ -43,9 +44,11 @@ class NetGain(ByCoalitions):
         sampling = settings.estimator, settings.budget, settings.max_coalitions
         return cls("shapley", "efficient", *sampling)
 
-    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
-        found = super().__call__(inbox, here, mix, learner)
-        values = jnp.where(here.neighbourhoods.mask[..., None], found.lcv, 0)
+    def __call__(
+        self, inbox: Inbox, this_round: Round, mix: AnyRule, learner: Learner
+    ) -> Contributions:
+        found = super().__call__(inbox, this_round, mix, learner)
+        values = jnp.where(this_round.neighbourhoods.mask[..., None], found.lcv, 0)
         net = jnp.maximum(values.sum(axis=1, keepdims=True), 0)
         gross = jnp.abs(values).sum(axis=1, keepdims=True)
         lasted = net / jnp.where(gross > 0, gross, 1)

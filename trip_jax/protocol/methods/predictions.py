@@ -65,12 +65,18 @@ class Predictions(Replay):
         checked = [sum(by_check.of(Sizes(int(m), n, 0)) for m in one) for one in n_members]
         return np.array([2 * n + int(more) for more in checked])
 
-    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
-        nearby, own, sent = here.neighbourhoods, inbox.own, inbox.sent
+    def __call__(
+        self, inbox: Inbox, this_round: Round, mix: AnyRule, learner: Learner
+    ) -> Contributions:
+        nearby, own, sent = this_round.neighbourhoods, inbox.own, inbox.sent
         models = aggregate(mix, sent.trained, nearby, inbox.own_trained)
-        now = own.trained[: here.n_clients]  # beside which messages of earlier waves may stand
+        now = own.trained[
+            : this_round.n_clients
+        ]  # beside which messages of earlier waves may stand
         trained, following = (learner.logits(one) for one in (now, models))
-        kept = self.kept_of_round(centred(trained), centred(following), here, learner, sent.unsent)
+        kept = self.kept_of_round(
+            centred(trained), centred(following), this_round, learner, sent.unsent
+        )
         nothing = jnp.zeros((*nearby.mask.shape, N_UTILITIES))
         return Contributions(nothing, nothing, learner.judged(following), kept)
 
@@ -78,18 +84,18 @@ class Predictions(Replay):
         self,
         trained: Float[Array, "n Q"],
         following: Float[Array, "n Q"],
-        here: Round,
+        this_round: Round,
         learner: Learner,
         unsent: Bool[Array, " R"],
     ) -> Float[Array, "n Q2"]:
         """What the coordinator keeps of a round, given the true logits of all models."""
         if isinstance(noisy := learner.mechanism, NoisyRecords):
             said = jnp.concatenate([trained, following], axis=1)
-            said = noisy.record(said, here.keys_beside(NOISING))
+            said = noisy.record(said, this_round.keys_beside(NOISING))
             trained, following = jnp.split(said, 2, axis=1)
         true = Said(trained, following, trained)
-        claimed = self.lie.say(true, here, learner)
-        return reported(self.check(claimed, trained, here, unsent), claimed.following)
+        claimed = self.lie.say(true, this_round, learner)
+        return reported(self.check(claimed, trained, this_round, unsent), claimed.following)
 
     def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
         if self.check.of_next:

@@ -28,6 +28,7 @@ from trip_jax.protocol.methods.neighbourhood import Neighbourhood, OfLinearMixin
 class SecondOrder(OfLinearMixing):
     """A member is worth what a quadratic utility would give it."""
 
+    label = "second order"
     unit = GAIN
     # A gradient, and a Hessian-vector product that takes two.
     costs = Costs(gradients=3, n_bytes=MODELS_AND_REPORT)

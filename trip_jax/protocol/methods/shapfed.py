@@ -35,6 +35,7 @@ from trip_jax.settings.errors import InvalidSetting
 class ShapFed(ByNeighbourhood):
     """A member is worth how alike its last layer and the next model's are."""
 
+    label = "ShapFed"
     unit = Unit("cosines summed over rounds")
     costs = Costs(n_bytes=REPORT)
     sends_before = False

@@ -39,6 +39,7 @@ from trip_jax.topology import Neighbourhoods
 class ByCoalitions(Method):
     """A semivalue of the round's game, whose players swap post- for pre-training models (Eq. 5)."""
 
+    label = "TRIP-Shapley"
     unit = GAIN
     reads: ClassVar[Sequence[str]] = ("normalization", "semivalue", "estimator", "budget")
     costs = Costs(evaluations=COALITIONS, n_bytes=MODELS_AND_REPORT)
@@ -72,15 +73,23 @@ class ByCoalitions(Method):
     ) -> Int[np.ndarray, " G"]:
         return work.n_needed(n_members)
 
-    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
-        drawn = self.drawn(here)
-        given = here.neighbourhoods, here.work, here.work.masks(drawn), mix, learner
-        return self.of_utilities(coalition_utilities(inbox, *given), drawn, inbox, here)
+    def __call__(
+        self, inbox: Inbox, this_round: Round, mix: AnyRule, learner: Learner
+    ) -> Contributions:
+        drawn = self.drawn(this_round)
+        given = (
+            this_round.neighbourhoods,
+            this_round.work,
+            this_round.work.masks(drawn),
+            mix,
+            learner,
+        )
+        return self.of_utilities(coalition_utilities(inbox, *given), drawn, inbox, this_round)
 
-    def drawn(self, here: Round) -> Bool[Array, "K drawn M"]:
+    def drawn(self, this_round: Round) -> Bool[Array, "K drawn M"]:
         """The coalitions of clients that sample theirs; no model changes what is drawn."""
-        nearby, rows = here.neighbourhoods, here.work
-        keys = here.keys_beside(0)[rows.sampled]
+        nearby, rows = this_round.neighbourhoods, this_round.work
+        keys = this_round.keys_beside(0)[rows.sampled]
         return rows.draw(keys, nearby.mask.sum(axis=1), slots=nearby.mask.shape[1])
 
     def of_utilities(
@@ -88,14 +97,14 @@ class ByCoalitions(Method):
         table: Float[Array, "R U"],
         drawn: Bool[Array, "K drawn M"],
         inbox: Inbox,
-        here: Round,
+        this_round: Round,
     ) -> Contributions:
         """Contributions in games with these utilities, in which contributions are linear.
 
         Args:
             drawn: the coalitions of clients that sample theirs.
         """
-        nearby, rows = here.neighbourhoods, here.work
+        nearby, rows = this_round.neighbourhoods, this_round.work
         lcv, error = local_contributions(table, drawn, rows, nearby, self.normalization)
         if self.normalization == "paper":
             lost = nearby.lost(inbox.sent.unsent)
@@ -105,7 +114,7 @@ class ByCoalitions(Method):
 
 def coalition_utilities(
     inbox: Inbox,
-    here: Neighbourhoods,
+    nearby: Neighbourhoods,
     rows: CoalitionRows,
     masks: Bool[Array, "R M"],
     mix: AnyRule,
@@ -127,14 +136,14 @@ def coalition_utilities(
         asked for and weighed have a meaning.
     """
     n_rows, n_devices = len(rows.client), learner.mesh.size
-    rows, order = rows.needed(masks, here.mask.sum(axis=1), among)
+    rows, order = rows.needed(masks, nearby.mask.sum(axis=1), among)
     if order is not None:
         masks = masks[order]
-    inbox = replace(inbox, filtered=inbox.filtered | here.itself)
+    inbox = replace(inbox, filtered=inbox.filtered | nearby.itself)
     parts = learner.parts(2 * masks.shape[1] + 1) if isinstance(mix, WeightedMean) else 0
     parts = -(-parts // n_devices) * n_devices  # so that all have as many
 
-    def of_parts(d, inbox, here, rows, masks, data, frozen):
+    def of_parts(d, inbox, nearby, rows, masks, data, frozen):
         """What the parts d, d + D, ... of the d-th device add [R, U]."""
         local = learner.on(data, frozen=frozen)
 
@@ -145,34 +154,34 @@ def coalition_utilities(
             def look(mixed, _):
                 return local.evaluate_seen(mixed, part=part, parts=parts)
 
-            return total + of_chunks(seen, here, rows, masks, mix, look).reshape(-1, N_UTILITIES)
+            return total + of_chunks(seen, nearby, rows, masks, mix, look).reshape(-1, N_UTILITIES)
 
         nothing = jnp.zeros((len(rows.client), N_UTILITIES))
         return lax.fori_loop(0, parts // n_devices, add, nothing)
 
-    def of_rows(d, inbox, here, rows, masks, data, frozen):
+    def of_rows(d, inbox, nearby, rows, masks, data, frozen):
         local = learner.on(data, frozen=frozen)
 
         def look(mixed, clients):
             return local.evaluate_rows(mixed, clients if local.own_tests else None)
 
-        return of_chunks(inbox, here, rows, masks, mix, look, d, n_devices)
+        return of_chunks(inbox, nearby, rows, masks, mix, look, d, n_devices)
 
-    given = inbox, here, rows, masks, learner.data, learner.model.frozen
+    given = inbox, nearby, rows, masks, learner.data, learner.model.frozen
     if parts:
         table = gathered_map(learner.mesh, of_parts, *given).sum(axis=0)
     else:
         tables = gathered_map(learner.mesh, of_rows, *given)
         table = tables.swapaxes(0, 1).reshape(-1, N_UTILITIES)  # from [D, chunks, chunk, U]
     if order is not None:
-        listed = jnp.where(jnp.arange(n_rows) < rows.n_rows, order, n_rows)
-        table = jnp.zeros((n_rows, N_UTILITIES)).at[listed].set(table[:n_rows], mode="drop")
+        positions = jnp.where(jnp.arange(n_rows) < rows.n_rows, order, n_rows)
+        table = jnp.zeros((n_rows, N_UTILITIES)).at[positions].set(table[:n_rows], mode="drop")
     return cast(Array, table[:n_rows])
 
 
 def of_chunks(
     inbox: Inbox,
-    here: Neighbourhoods,
+    nearby: Neighbourhoods,
     rows: CoalitionRows,
     masks: Bool[Array, "R M"],
     mix: AnyRule,
@@ -186,12 +195,12 @@ def of_chunks(
         inbox: models, or what examples see of them.
         evaluate: their mixtures, and the clients that these are of.
     """
-    sent, shares = inbox.sent, here.shares
+    sent, shares = inbox.sent, nearby.shares
     own_trained = inbox.own_trained
 
     def mixtures(start):
         i = rows.client[start]
-        members = here.rows[i]
+        members = nearby.rows[i]
         coalitions = lax.dynamic_slice_in_dim(masks, start, rows.block)
         mixed = coalition_models(
             mix,
@@ -202,7 +211,7 @@ def of_chunks(
             inbox.own.before[i],
             inbox.filtered[i],
             members == i,
-            here.t,
+            nearby.t,
         )
         if inbox.kept is None:
             return mixed
@@ -224,7 +233,7 @@ def local_contributions(
     table: Float[Array, "R U"],
     drawn: Bool[Array, "K drawn M"],
     rows: CoalitionRows,
-    here: Neighbourhoods,
+    nearby: Neighbourhoods,
     normalization: str,
 ) -> tuple[Float[Array, "n M U"], Float[Array, "n M U"]]:
     """psi^(i,t) of every client for every utility (Eq. 4), by slot.
@@ -236,12 +245,12 @@ def local_contributions(
     Returns:
         contributions and their standard errors, which are 0 where all coalitions were evaluated.
     """
-    n_members = here.mask.sum(axis=1)
+    n_members = nearby.mask.sum(axis=1)
     lcv = semivalues(
         table,
         rows,
         n_members,
-        slots=here.mask.shape[1],
+        slots=nearby.mask.shape[1],
         normalization=normalization,
         semivalue=rows.semivalue,
     )[rows.player]

@@ -152,7 +152,7 @@ class Comparison:
 
     @property
     def distances_of_equal_parts(self) -> list[float]:
-        """The same of equal parts for all clients."""
+        """The mean cosine distance of equal parts for all clients to each run's truth."""
         return self._of_truth("distance_of_equal_parts")
 
     def _of_truth(self, name: str) -> list[float]:

@@ -96,7 +96,7 @@ def _learned(runs: "Comparison") -> str:
 
 
 def _means(runs: "Comparison", values: Sequence[float]) -> dict[str, float]:
-    """The mean of a value of each run over the runs of each setting, by what it is called.
+    """The mean of a value over the runs of each setting, by the label of the setting.
 
     Settings without a finite value are left out.
     """

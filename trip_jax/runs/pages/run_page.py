@@ -199,7 +199,7 @@ def _needed(run: xarray.Dataset) -> dict[str, float]:
 
 
 def _graphs(run: xarray.Dataset, every: bool) -> tuple[list[dict[str, Any]], list[int]]:
-    """The graphs, and which one each round has; where not `every` is wanted, one alone."""
+    """The graphs and the index of each round's graph; a single graph unless `every`."""
     of_round = run.graph_of_round.values
     if not every:
         t = drawn_round(run)
@@ -256,7 +256,7 @@ def _filtered(run: xarray.Dataset) -> np.ndarray:
 
 
 def _events(happened: np.ndarray, listed: np.ndarray, single: bool) -> dict[str, list[Any]]:
-    """How often something happened in each round and to each client, and if wanted when to whom."""
+    """How often an event happened by round and by client and, if wanted, when to whom."""
     to_listed = happened[:, listed]
     return {
         "by_round": happened.sum(axis=1).tolist(),

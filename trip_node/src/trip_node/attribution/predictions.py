@@ -156,8 +156,10 @@ def planned_bytes(n_rounds: int, n: int, size: int) -> int:
 
 def _threads() -> int:
     """Processors that this process may use, up to `MOST_THREADS`."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(there or 1, MOST_THREADS)
+    processors = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    )
+    return min(processors or 1, MOST_THREADS)
 
 
 def _one_thread_a_product() -> AbstractContextManager[object]:

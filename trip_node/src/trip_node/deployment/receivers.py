@@ -60,9 +60,9 @@ def checked(records: Mapping[tuple[int, str], Predictions], weights: Weights) ->
         records: by round and client, closing records among them.
         weights: of all rounds, without disputed exchanges.
     """
-    found, told = Checked(), {round for round, _ in records}
+    found, rounds = Checked(), {round for round, _ in records}
     for round in sorted(weights):
-        if round + 1 not in told:
+        if round + 1 not in rounds:
             found.open_rounds.append(round)
             continue
         of_both = _receivers(weights[round])

@@ -22,23 +22,23 @@ class Capacity:
 
 
 def require_capacity(
-    needed: float, mend: str, there: Capacity | None = None, held: int = 0
+    needed: float, mend: str, capacity: Capacity | None = None, held: int = 0
 ) -> None:
     """Refuse what takes more memory than there is.
 
     Args:
         needed: bytes.
         mend: what the user can do, for the message.
-        there: None: what this process may hold.
+        capacity: what may be held; None: what this process may hold.
         held: the bytes of it that the process holds already.
     """
-    there = there or of_process()
-    if needed + held <= there.size:
+    capacity = capacity or of_process()
+    if needed + held <= capacity.size:
         return
     beside = f" beside {size(held)} that the process holds" * bool(held)
     raise InvalidSetting(
-        f"Memory is not enough: {size(needed)} are needed{beside}, and {there.whose} allows "
-        f"{size(there.size)}: {mend}."
+        f"Memory is not enough: {size(needed)} are needed{beside}, and {capacity.whose} allows "
+        f"{size(capacity.size)}: {mend}."
     )
 
 

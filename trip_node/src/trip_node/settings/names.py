@@ -64,9 +64,9 @@ def names_of_nodes(where: str, nodes: Iterable[Any], n: int) -> tuple[str, ...]:
         InvalidSetting: they are not n, or numbers of clients beside texts.
     """
     nodes, number = list(nodes), {str(i) for i in range(n)}
-    there = {str(node) for node in nodes}
-    strange = sorted(there - number, key=order_of)
-    differ = strange or sorted(number - there, key=order_of)
+    given = {str(node) for node in nodes}
+    strange = sorted(given - number, key=order_of)
+    differ = strange or sorted(number - given, key=order_of)
     lead = f"{where} must have exactly the clients 0..{n - 1} (n_clients={n}), or {n} names, as"
     require(
         len(nodes) == n,
@@ -75,7 +75,7 @@ def names_of_nodes(where: str, nodes: Iterable[Any], n: int) -> tuple[str, ...]:
     )
     texts = [name for name in strange if order_of(name)[0]]
     require(
-        not texts or not there & number,
+        not texts or not given & number,
         f"{lead} nodes, not numbers of clients beside {several(texts)}.",
     )
     return as_names(where, nodes)

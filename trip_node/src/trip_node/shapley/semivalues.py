@@ -8,6 +8,7 @@ coalitions are evaluated and the same is sent, see trip_jax/protocol/methods/tri
 from collections.abc import Callable
 from functools import partial
 from math import comb, prod
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,20 +21,41 @@ Over the coalitions without j these sum to m, as in Eq. 1 as printed."""
 
 SEMIVALUES: Registry[Semivalue] = Registry("contribution.semivalue")
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def called(words: str) -> Callable[[F], F]:
+    """A decorator that keeps with a semivalue what sentences call it."""
+
+    def decorate(function: F) -> F:
+        function.called = words  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def in_words(name: str) -> str:
+    """What sentences call the semivalue of this name."""
+    default = f"semivalue {name!r}"
+    return str(getattr(SEMIVALUES[name], "called", default)) if name in SEMIVALUES else default
+
 
 @SEMIVALUES("shapley")
+@called("Shapley value")
 def shapley(m: int, s: int) -> float:
     """The Shapley value: all orders of joining weigh alike, 1 / C(m-1, |S|), as Eq. 1 prints it."""
     return 1 / comb(m - 1, s)
 
 
 @SEMIVALUES("banzhaf")
+@called("Banzhaf value")
 def banzhaf(m: int, s: int) -> float:
     """The Banzhaf value: all coalitions weigh alike."""
     return m / 2 ** (m - 1)
 
 
 @SEMIVALUES("loo")
+@called("leave-one-out value")
 def leave_one_out(m: int, s: int) -> float:
     """Leave-one-out: only the coalition of all other players has weight."""
     return float(m * (s == m - 1))
@@ -54,7 +76,8 @@ def beta_shapley(m: int, s: int, alpha: int, beta: int) -> float:
 
 
 for _alpha, _beta in ((16, 1), (4, 1), (1, 4), (1, 16)):
-    SEMIVALUES(f"beta_{_alpha}_{_beta}")(partial(beta_shapley, alpha=_alpha, beta=_beta))
+    _named = called(f"Beta({_alpha}, {_beta})-Shapley value")
+    SEMIVALUES(f"beta_{_alpha}_{_beta}")(_named(partial(beta_shapley, alpha=_alpha, beta=_beta)))
 
 
 def marginal_weights(largest: int, normalization: str, semivalue: str = "shapley") -> np.ndarray:
