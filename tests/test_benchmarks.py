@@ -101,13 +101,13 @@ def test_scaling_keeps_its_points_and_memory_is_as_planned(tmp_path: Path, thoro
 
 
 def test_devices_hold_and_receive_less_where_they_divide_models(tmp_path: Path) -> None:
-    settings = ["clients=12", "devices=2,4", "dataset=digits", "model=mlp", "topology=ring"]
+    settings = ["clients=12", "devices=4", "dataset=digits", "model=mlp", "topology=ring"]
     divided([*settings, f"out={tmp_path}"])
     (written,) = tmp_path.glob("divided_*.csv")
-    planned = pandas.read_csv(written)
-    assert planned.received_whole.tolist() == [6, 9]
-    assert planned.received_divided.tolist() == [2, 2]  # a neighbour at each end
-    assert (planned.GiB_divided < planned.GiB_whole).all()
+    (planned,) = pandas.read_csv(written).to_dict("records")
+    assert planned["received_whole"] == 9
+    assert planned["received_divided"] == 2  # a neighbour at each end
+    assert planned["GiB_divided"] < planned["GiB_whole"]
 
 
 @pytest.mark.parametrize(
