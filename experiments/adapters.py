@@ -188,11 +188,11 @@ def _sections(
     rows = costs.assign(more=costs.merged / costs.apart - 1)
     yield report.table(head, line, rows.to_dict("records"))
     yield "On paper, query and value of all layers of a transformer of a billion parameters:"
-    yield "\n".join(f"- {line}" for line in _on_paper(costs))
+    yield "\n".join(f"- {line}" for line in on_paper(costs))
     yield f"All of this took {seconds / 60:.1f} minutes of CPU time."
 
 
-def _on_paper(costs: pandas.DataFrame) -> Iterator[str]:
+def on_paper(costs: pandas.DataFrame) -> Iterator[str]:
     """What a large base would take, by the counts that were measured here."""
     width, layers, n = LARGE["width"], LARGE["layers"], LARGE["clients"]
     base, trained = 12 * width**2 * layers, layers * 2 * RANK * 2 * width

@@ -12,6 +12,7 @@ from experiments import step as profile
 from experiments.benchmarks import timing
 from experiments.benchmarks.timing import OURS, compared
 from experiments.convolutions import convolutions
+from experiments.divided import divided
 from experiments.scaling import scaling
 from experiments.step import step
 from trip_jax.settings.errors import Interrupted, InvalidSetting
@@ -97,6 +98,16 @@ def test_scaling_keeps_its_points_and_memory_is_as_planned(tmp_path: Path, thoro
     first = report.read_text()
     scaling(arguments)
     assert report.read_text() == first  # timings among it
+
+
+def test_devices_hold_and_receive_less_where_they_divide_models(tmp_path: Path) -> None:
+    settings = ["clients=12", "devices=4", "dataset=digits", "model=mlp", "topology=ring"]
+    divided([*settings, f"out={tmp_path}"])
+    (written,) = tmp_path.glob("divided_*.csv")
+    (planned,) = pandas.read_csv(written).to_dict("records")
+    assert planned["received_whole"] == 9
+    assert planned["received_divided"] == 2  # a neighbour at each end
+    assert planned["GiB_divided"] < planned["GiB_whole"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """The notebook of a first run: its cells run, and what it stores is what they show."""
 
 import ast
+import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +59,15 @@ def test_its_outputs_are_stored() -> None:
     assert all("image/png" in cell.outputs[0].data for cell in CODE[3:5])
     assert "<table" in CODE[1].outputs[0].data["text/html"]
     assert "<iframe" in CODE[-1].outputs[0].data["text/html"]
+
+
+def test_its_page_shows_the_report_and_links_to_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sphinx", reason="pip install sphinx")
+    monkeypatch.syspath_prepend(str(NOTEBOOK.parents[2] / "docs"))
+    from extensions.notebooks import markdown
+
+    shown = "\n".join(markdown(json.loads(NOTEBOOK.read_text(encoding="utf-8"))))
+    assert shown.count("```{raw} html\n<iframe title=") == 1 and shown.count("<img alt=") == 2
+    assert "](compare_methods.md)" in shown and not re.search(r"\]\(\S*\.ipynb\)|\]\(\.\./", shown)
+    for name in [name for name in sys.modules if name.split(".")[0] == "extensions"]:
+        monkeypatch.delitem(sys.modules, name)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+import xarray
 
 from tests.conftest import Once, config_of, rarely
 from tests.node.accessibility import violations
@@ -33,6 +34,9 @@ from trip_jax.runs.propagation import contributions, shares
 from trip_jax.runs.reading import Run, load_run
 
 Open = Callable[[str | Path], Any]
+Look = Callable[..., None]
+A4 = 688, 1017
+"""Pixels of a sheet less its margins."""
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +90,43 @@ def opened(page: Any, tmp_path: Path) -> Iterator[Open]:
     page.goto("about:blank")
     assert not complaints
     assert not requests
+
+
+@pytest.fixture
+def look(page: Any) -> Iterator[Look]:
+    """Sets the tab's width, height, colours and medium until the test ends."""
+    usual = page.viewport_size
+
+    def look(width: int, height: int = 800, scheme: str = "light", media: str = "screen") -> None:
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme=scheme, media=media)
+
+    yield look
+    look(**usual)
+
+
+def crowd_of(clients: int) -> xarray.Dataset:
+    if clients == 8:
+        return EIGHT
+    return synthetic_run(clients, [small_world(clients)], rounds=2, liars=LIARS)
+
+
+def report_of(clients: int) -> str:
+    """A run's page."""
+    run = crowd_of(clients)
+    return run_page(run, summary_of(run, seed=3))
+
+
+def comparison_of(clients: int) -> str:
+    """The page of three runs: of one ranking, of the same turned round, and with a client more."""
+    run = crowd_of(clients)
+    of_kinds = {"star": run, "ring": run.assign(score=1 - run.score)}
+    of_kinds[HOSTILE] = synthetic_run(clients + 1, rounds=1)
+    runs = [
+        Run(summary_of(one, topology={"kind": kind}), pandas.DataFrame(), one)
+        for kind, one in of_kinds.items()
+    ]
+    return Comparison([Path(f"{k}") for k in range(3)], runs).page()
 
 
 def rows(page: Any, table: str) -> list[list[str]]:
@@ -424,33 +465,39 @@ def test_the_head_shows_what_differs_from_the_usual(opened: Open) -> None:
     assert ["topology.kind", "ring"] in rows(page, "#settings")
 
 
-def test_paper_has_graph_and_scores_first_and_all_settings(opened: Open, page: Any) -> None:
-    usual = page.viewport_size
-    a4 = {"width": 688, "height": 1017}  # less its margins
-    try:
-        page.set_viewport_size(a4)
-        page.emulate_media(media="print")
-        crowd = synthetic_run(100, [small_world(100)], rounds=2)
-        opened(run_page(crowd, summary_of(crowd, seed=3)))
+@pytest.mark.parametrize(
+    ("kind", "clients"),
+    [
+        *product((report_of, comparison_of), (8, 100)),
+        (report_of, 1000),
+        rarely(comparison_of, 1000),
+    ],
+)
+def test_pages_fit_and_can_be_used_without_sight_or_mouse(
+    opened: Open, look: Look, kind: Callable[[int], str], clients: int, thorough: bool
+) -> None:
+    """On paper and on screens of three widths, the phone's in dark colours."""
+    page = opened(kind(clients))
+    wide = "document.documentElement.scrollWidth"
+    width, height = A4
+    look(width, height, media="print")
+    assert page.evaluate(wide) == width
+    if kind is report_of:
         for part in ("#graph", "#client"):
             box = page.locator(part).bounding_box()
-            assert box["y"] + box["height"] < a4["height"]
+            assert box["y"] + box["height"] < height  # on the first sheet
         assert page.is_visible("#scale")
         assert page.locator("#settings").bounding_box()["height"] > 0
-    finally:
-        page.emulate_media(media="screen")
-        page.set_viewport_size(usual)
-
-
-def test_a_thousand_clients_fit_on_a_phone(opened: Open, page: Any) -> None:
-    usual = page.viewport_size
-    try:
-        page.set_viewport_size({"width": 375, "height": 800})
-        crowd = synthetic_run(1000, rounds=1)
-        opened(run_page(crowd, summary_of(crowd)))
-        assert page.evaluate("document.documentElement.scrollWidth") == 375
-    finally:
-        page.set_viewport_size(usual)
+        look(1400)
+        page.click("#clients [data-client] button >> nth=0")
+    else:
+        levels = page.locator("#plot text[text-anchor=end]").all_text_contents()
+        assert len(levels) > 3 and len(set(levels)) == len(levels)
+    for width, scheme in ((1400, "light"), (768, "light"), (375, "dark")):
+        look(width, scheme=scheme)
+        assert page.evaluate(wide) == width
+        if thorough or clients == 8 or (clients, scheme) == (100, "dark"):
+            assert not violations(page), (width, scheme)
 
 
 def test_scores_without_shares_are_not_parts_of_all(opened: Open) -> None:
@@ -461,40 +508,15 @@ def test_scores_without_shares_are_not_parts_of_all(opened: Open) -> None:
     assert page.inner_text(".tile:last-child span").endswith("% of all")
 
 
-def test_dark_screens_are_dark_and_paper_is_white(opened: Open, page: Any) -> None:
+def test_dark_screens_are_dark_and_paper_is_white(opened: Open, look: Look) -> None:
     paper = "getComputedStyle(document.documentElement).backgroundColor"
-    try:
-        for scheme, media, colour in (
-            ("dark", "screen", "rgb(18, 24, 29)"),
-            ("light", "screen", "rgb(255, 255, 255)"),
-            ("dark", "print", "rgb(255, 255, 255)"),
-        ):
-            page.emulate_media(color_scheme=scheme, media=media)
-            assert opened(run_page(EIGHT, summary_of(EIGHT))).evaluate(paper) == colour
-    finally:
-        page.emulate_media(color_scheme="light", media="screen")
-
-
-def test_pages_can_be_used_without_sight_or_mouse(opened: Open, page: Any, tmp_path: Path) -> None:
-    """On a light screen, and on a phone that is dark."""
-    pages = {
-        "run": run_page(EIGHT, summary_of(EIGHT)),
-        "comparison": Comparison.of([write_sweep(tmp_path)]).page(),
-    }
-    usual = page.viewport_size
-    try:
-        for (name, text), (scheme, width) in product(
-            pages.items(), (("light", 1280), ("dark", 375))
-        ):
-            page.emulate_media(color_scheme=scheme)
-            page.set_viewport_size({"width": width, "height": 800})
-            opened(text)
-            if name == "run":
-                page.click("#clients [data-client='3'] button")
-            assert not violations(page), (name, scheme)
-    finally:
-        page.emulate_media(color_scheme="light")
-        page.set_viewport_size(usual)
+    for scheme, media, colour in (
+        ("dark", "screen", "rgb(18, 24, 29)"),
+        ("light", "screen", "rgb(255, 255, 255)"),
+        ("dark", "print", "rgb(255, 255, 255)"),
+    ):
+        look(1280, scheme=scheme, media=media)
+        assert opened(run_page(EIGHT, summary_of(EIGHT))).evaluate(paper) == colour
 
 
 def test_fences_of_an_equation_are_of_one_height(

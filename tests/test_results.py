@@ -10,6 +10,7 @@ from PIL import Image
 from experiments import (
     adapters,
     benchmark,
+    divided,
     estimators,
     exchange_rates,
     false_predictions,
@@ -83,6 +84,8 @@ def report_of(command: str) -> Report:
         request.one("dataset", "fashion_mnist")
         request.number("repeats", 5)
         return Report.of(request, RESULTS)
+    elif experiment == "divided":
+        return Report.of(Request(experiment, arguments, divided.SETTINGS), RESULTS)
     elif experiment == "roofline":
         return Report.of(Request(experiment, arguments, roofline.NAMES), RESULTS)
     elif experiment == "adapters":

@@ -1,5 +1,6 @@
 """Numbers that summaries repeat are those of the table of results, and of the paper's numbers."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,14 +8,18 @@ from pathlib import Path
 import pandas
 import pytest
 
+from experiments import adapters
+from experiments.harness import result_table
 from trip_jax.judge.cells import cells_of
 from trip_jax.judge.table import MATRIX, kept_table
 from trip_jax.judge.yardsticks import JUDGED
+from trip_jax.shapley.borders import n_border_coalitions
 
 ROOT = Path(__file__).parents[1]
 README, HOME, METHODS = "README.md", "docs/results/index.md", "docs/methods.md"
 SCALING, DISHONEST = "docs/results/scaling.md", "docs/results/dishonest.md"
 SPEED = "docs/results/speed.md"
+ADAPTERS, TRUTH = "docs/results/adapters.md", "docs/truth.md"
 
 DIGITS, FASHION = "methods/digits", "methods/fashion_mnist"
 SAID = (
@@ -121,6 +126,20 @@ def test_what_the_papers_scale_takes_on_a_card(computed: Computed) -> None:
     assert f"| small world | {' | '.join(taken)} |" in page
     assert f"| its memory traffic alone | {' | '.join(moved)} |" in page
     assert f"| a cell of Table I | {' | '.join(cells)} |" in page
+
+
+def test_what_is_arithmetic() -> None:
+    measured = result_table.rows("adapters")
+    lines = " ".join(adapters.on_paper(measured[measured.adapted.notna()]))
+    for said in ("1.007 billion", "2.0 GB", "5.2 MB", "4.0 GB", "1.6 GB", "1,208 GB", "4.08"):
+        assert said in lines and said in text_of(ADAPTERS), said
+    assert "4.1 GFLOP" in lines and "| 4.1 |" in text_of(ADAPTERS)
+
+    border = n_border_coalitions(8, 2)
+    for n, executed in ((8, 2**8), (8, border), (10, 2**10), (20, 128), (100, 512)):
+        time = f"{round(n * executed / (8 * 2**8), 2):g}".lstrip("0")
+        row = rf"\| {n}, [^|]*\| {executed:,}( drawn)? \| {re.escape(time)} "
+        assert re.search(row, text_of(TRUTH)), row
 
 
 def test_numbers_at_the_papers_scale() -> None:

@@ -14,15 +14,24 @@ from sphinx.util.docutils import SphinxDirective
 TITLE = re.compile(r"\A# .*\n*")
 """The notebook's own title; the page has one."""
 
+LINKS = {"](../../docs/": "](", "](methods.ipynb)": "](compare_methods.md)"}
+"""How links in notebooks begin, and how the same links begin in pages of docs/."""
+
 
 def text_of(cell: dict[str, Any]) -> str:
-    """A cell's source, with links from two folders below the root as a page in docs/ has them."""
-    return "".join(cell["source"]).replace("](../../docs/", "](")
+    """A cell's source, with its links as a page has them."""
+    text = "".join(cell["source"])
+    for of_notebook, of_page in LINKS.items():
+        text = text.replace(of_notebook, of_page)
+    return text
 
 
 def shown(output: dict[str, Any]) -> str:
-    """What a page shows of an output: a figure, else its text."""
+    """What a page shows of an output: a figure or a run's report, else its text."""
     data = output.get("data", {})
+    html = "".join(data.get("text/html", ""))
+    if html.startswith("<iframe "):
+        return html.replace("<iframe ", '<iframe title="The report of the run" ', 1)
     if "image/png" in data:
         picture = "".join(data["image/png"]).replace("\n", "")
         return f'<img alt="What the code above draws" src="data:image/png;base64,{picture}">'
@@ -37,7 +46,7 @@ def markdown(notebook: dict[str, Any]) -> Iterator[str]:
             continue
         yield f"```python\n{text_of(cell)}\n```"
         for output in filter(None, map(shown, cell["outputs"])):
-            kind = "{raw} html" if output.startswith("<img ") else "text"
+            kind = "{raw} html" if output.startswith(("<img ", "<iframe ")) else "text"
             yield f"```{kind}\n{output}\n```"
 
 

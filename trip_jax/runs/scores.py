@@ -103,9 +103,11 @@ def finding(run: "xarray.Dataset") -> str:
         return ""
     share, liar = shares(scores), run.liar.values.astype(bool)
     best, worst = int(scores.argmax()), int(scores.argmin())
-    digits = decimals(scores, least=3)
+    digits, of_shares = decimals(scores, least=3), max(1, decimals(share, least=2) - 1)
     of_best, of_worst = (
-        f"a score of {scores[i]:.{digits}f}" if math.isnan(share[i]) else percent(share[i])
+        f"a score of {scores[i]:.{digits}f}"
+        if math.isnan(share[i])
+        else f"{share[i]:.{of_shares}f} %"
         for i in (best, worst)
     )
     of_all = " of all credit" * (not math.isnan(share[best]))
@@ -115,7 +117,7 @@ def finding(run: "xarray.Dataset") -> str:
     )
     if liar.any() and of_all:
         who = "The liar has" if liar.sum() == 1 else f"The {liar.sum():,} liars together have"
-        text += f" {who} {percent(share[liar].sum())}."
+        text += f" {who} {share[liar].sum():.{of_shares}f} %."
     return text
 
 

@@ -124,7 +124,8 @@ class ComparisonPage {
     const means = range(n).map((i) => meanOf(values(i)));
     const mean = (i) => means[i];
     const order = same ? descending(means) : range(n);
-    const decimals = this.shares ? 1 : decimalsFor(order.flatMap(values));
+    const precise = decimalsFor(order.flatMap(values));
+    const decimals = this.shares ? Math.max(1, precise - 1) : precise;
     fill("plot", this.plot(order, values, alike ? mean : () => null, decimals));
     const meanMark = el("span", {}, el("svg", { width: 16, height: 8, viewBox: "0 0 16 8",
       "aria-hidden": "true" }, el("rect", { y: 3, width: 16, height: 2, fill: "var(--ink)" })), "mean");
@@ -172,15 +173,18 @@ class ComparisonPage {
     }));
     const means = order.map((i, at) => mean(i) !== null && el("rect", { x: x(at) - step * 0.34,
       y: y(mean(i)) - 0.8, width: step * 0.68, height: 1.6, fill: "var(--ink)" }));
-    const each = Math.ceil(order.length / 50);
+    const letters = data.names ? 0 : String(order.length - 1).length;
+    const each = Math.ceil(order.length / Math.min(50, (width - left) / (7 * letters + 6)));
+    const levels = ticks(low, high, 5);
+    const digits = Math.max(0, -Math.floor(Math.log10(levels[1] - levels[0]) + 1e-9)) || 0;
     const ordered = data.same_clients ? "the highest mean first" : "by number";
     return el("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img",
       "aria-label": `scores by client, ${ordered}; the table below holds the numbers` },
-      ticks(low, high, 5).map((tick) => [
+      levels.map((tick) => [
         el("line", { class: tick ? "grid" : "axis", x1: left, x2: width - 8, y1: y(tick),
           y2: y(tick) }),
         el("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" },
-          number(tick, Math.max(0, decimals - 1))),
+          number(tick, digits)),
       ]),
       means, marks,
       order.map((i, at) => at % each ? null
