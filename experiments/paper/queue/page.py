@@ -105,8 +105,10 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
         yield markdown(lines)
         if found := list(sentences(here)):
             yield (
-                "What differs from the paper, and why. How a distance varies is its standard "
-                "deviation over its mean (MLP, fewer examples, regular graph):"
+                "What differs from the paper, and why. Draws and learning rates were tried with an "
+                "MLP and fewer examples; how a distance varies over draws is its standard "
+                "deviation over its mean. Dividing by m changes nothing on regular graphs, and on "
+                "the line no more than chance does."
             )
             yield "\n".join(found)
     yield "## Times"
