@@ -25,10 +25,10 @@ from experiments.harness.kept_runs import Arrays
 from experiments.paper.cells import COALITIONS, Cell, CellStudy
 from trip_jax.judge.yardsticks import yardsticks
 from trip_jax.learning.evaluation import ACCURACY
-from trip_jax.protocol.aggregation import AGGREGATIONS
+from trip_jax.protocol.aggregation import AGGREGATIONS, Aggregation
 from trip_jax.protocol.attacks import ATTACKS
 
-RULES = tuple(name for name in AGGREGATIONS if name not in ("push_sum", "gradient_tracking"))
+RULES = tuple(name for name in AGGREGATIONS if not Aggregation(name).build().keeps_sums)
 NAMES = ("none", "label_flips", *ATTACKS)
 FIXED = {
     "aggregation": "Rules are compared here: say rule={value}.",

@@ -36,6 +36,7 @@ from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.data.partition import Partition
 from trip_jax.learning.evaluation import ACCURACY, LOSS
 from trip_jax.protocol.contributions import METHODS
+from trip_jax.protocol.robust import Median
 from trip_jax.runs.dataset import to_dataset
 from trip_jax.settings.capacity import GIB
 from trip_jax.settings.errors import InvalidSetting
@@ -445,7 +446,7 @@ def test_drawn_coalitions_of_a_whole_run_have_standard_errors(run: tuple[Result,
         ({"adversary": Adversary("d2", clients=(1,))}, "honest federations"),
         ({"defence": Defence(c1=True)}, "honest federations"),
         ({"budget": 3}, "contribution.budget=3 is too small for m=6"),
-        ({"rules": {"aggregate": object()}}, "aggregation=weighted_mean"),
+        ({"rules": {"aggregate": Median()}}, "aggregation=weighted_mean"),
     ],
 )
 def test_what_a_method_of_the_whole_run_cannot_follow(settings: Any, message: str) -> None:

@@ -171,10 +171,13 @@ def test_push_sum_averages_over_a_directed_graph() -> None:
             ("aggregation=gradient_tracking", "channel=top_k", "channel.learning=true"),
             "aggregation=gradient_tracking keeps sums .* channel.learning=false",
         ),
-        (("aggregation=push_sum", "contribution.method=surrogate"), "aggregation than push_sum"),
+        (
+            ("aggregation=push_sum", "contribution.method=surrogate"),
+            "and aggregation=weighted_mean",
+        ),
         (
             ("aggregation=gradient_tracking", "contribution.method=reconstruction"),
-            "another aggregation than gradient_tracking",
+            "trust=none and aggregation=weighted_mean",
         ),
         (
             ("aggregation=gradient_tracking", "training.optimizer=adam"),

@@ -17,7 +17,7 @@ from trip_jax import Adversary, Contribution, InvalidSetting, decentralised_trut
 from trip_jax.learning.evaluation import LOSS
 from trip_jax.programs import forget_namesake
 from trip_jax.protocol.adversaries import LIES, Honest
-from trip_jax.protocol.aggregation import AGGREGATIONS
+from trip_jax.protocol.aggregation import AGGREGATIONS, Rule
 from trip_jax.protocol.channels import Channel
 from trip_jax.protocol.contributions import METHODS
 from trip_jax.protocol.defences import AdoptAll
@@ -155,7 +155,7 @@ def test_a_rule_that_does_not_exist_is_told() -> None:
 
 
 @dataclass(frozen=True)
-class MiddleMean:
+class MiddleMean(Rule):
     """The mean of each parameter without its largest and smallest value; counts, not weights."""
 
     def __call__(self, weights: jax.Array, models: jax.Array) -> jax.Array:

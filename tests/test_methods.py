@@ -18,6 +18,7 @@ from trip_jax.protocol.algorithm import assess
 from trip_jax.protocol.contributions import METHODS
 from trip_jax.protocol.methods.facts import When
 from trip_jax.protocol.methods.shapfed import last_layer
+from trip_jax.protocol.robust import Median
 from trip_jax.protocol.state import Assessed
 from trip_jax.runs.meaning import explain, in_a_sentence, unit
 from trip_jax.runs.prepare import describe
@@ -232,17 +233,6 @@ def test_a_method_leaves_learning_alone_and_counts_its_models(rounds: list[Playe
         assert simulation.coalitions.tolist() == [evaluated * N] * 2
     told = [assessed(federation(method), rounds[0]) for method in ("gain", "trip")]
     np.testing.assert_allclose(*(one.contributions.utility for one in told), atol=1e-6)
-
-
-@dataclass(frozen=True)
-class Median:
-    """A rule that is no weighted mean."""
-
-    def __call__(self, weights: jax.Array, models: jax.Array) -> jax.Array:
-        return jnp.broadcast_to(jnp.median(models, axis=0), (*weights.shape[:-1], models.shape[-1]))
-
-    def traced(self, nearby: Any) -> jax.Array:
-        return jnp.asarray(nearby.weights)
 
 
 def test_gradients_need_a_smooth_utility_and_weighted_means() -> None:

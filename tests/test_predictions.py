@@ -26,6 +26,7 @@ from trip_jax.attribution.predictions import ReplayedRun, reported, run_of, util
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.learning.evaluation import ACCURACY, LOSS
 from trip_jax.learning.models import mlp
+from trip_jax.protocol.robust import Median
 from trip_jax.runs.costs import costs
 from trip_jax.simulation import Simulation
 
@@ -346,7 +347,7 @@ def test_many_classes_weigh_alike(
         ({"channel": "top_k"}, "channel=none"),
         ({"trust": "own"}, "trust=none"),
         ({"budget": 3}, "contribution.budget=3 is too small for m=6"),
-        ({"rules": {"aggregate": object()}}, "aggregation=weighted_mean"),
+        ({"rules": {"aggregate": Median()}}, "aggregation=weighted_mean"),
     ],
 )
 def test_what_it_cannot_follow(settings: Any, message: str) -> None:

@@ -162,7 +162,7 @@ def test_refusals(settings: str) -> None:
 
 def test_what_mixes_whole_models_is_refused() -> None:
     tracks: dict[str, Any] = {"aggregation": "gradient_tracking", "weights": "metropolis"}
-    assert of({}, **tracks).rules.tracks
+    assert of({}, **tracks).rules.aggregate.corrects
     with pytest.raises(tj.InvalidSetting, match="choose a model without statistics"):
         of({}, MODULES["linen"], **tracks)
     simulation = of({"own": "Dense_1"})

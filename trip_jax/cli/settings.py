@@ -6,7 +6,7 @@ Meanings are the comments of conf/; what is allowed is what `Config` says when i
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType
@@ -23,7 +23,7 @@ from trip_jax.config import Config
 from trip_jax.protocol.contributions import METHODS
 from trip_jax.runs.schema import CONF, config_from, register
 from trip_jax.settings import choice
-from trip_jax.settings.idle import GROUPED, choosers, readers
+from trip_jax.settings.idle import EFFECT, GROUPED, choosers, readers
 from trip_jax.simulation.progress import in_lines
 
 USAGE = """\
@@ -202,9 +202,11 @@ def _lines(settings: Iterable[Described]) -> Iterator[str]:
 
 def _read_with(group: str, key: str) -> Iterator[str]:
     """The choices of a group beside which a setting is read, if not beside all."""
-    section = getattr(Config(), group, None)
-    said = []
-    for chooser, reads in readers(section, key).items() if is_dataclass(section) else ():
+    section: Any = getattr(Config(), group, None)
+    marked = fields(section) if is_dataclass(section) else ()
+    effects = {one.name: one.metadata.get(EFFECT) for one in marked}
+    by_kind, said = effects.get(key) and effects[key].by_kind, []
+    for chooser, reads in readers(section, key).items() if by_kind else ():
         switch = group if chooser in GROUPED else f"{group}.{chooser}"
         if len(reads) < len(list(choosers(section)[chooser])):
             said.append(f"{switch}={', '.join(str(one).lower() for one in reads)}")

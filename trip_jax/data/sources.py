@@ -37,7 +37,7 @@ def _without_share(settings: Any) -> str | None:
     """Why the share of test examples has no effect; None if it has one, or settings don't tell."""
     if settings.split and (settings.test == "shared" or settings.client):
         return "dataset.split"
-    drawn = settings.name == "file" or settings.test == "own"
+    drawn = "test_share" in DATASETS.reads(settings.name) or settings.test == "own"
     return None if drawn else "dataset.test=shared"
 
 
@@ -181,7 +181,13 @@ def _synthetic(config: DatasetConfig) -> Arrays:
     return images[:n_train], labels[:n_train], images[n_train:], labels[n_train:]
 
 
-@DATASETS("file", reads=("path", "label", "labels_are", "client", "split", "drop", "standardise"))
+@DATASETS(
+    "file",
+    reads=(
+        *("path", "label", "labels_are", "client", "split", "drop", "standardise"),
+        "test_share",
+    ),
+)
 def _file(config: DatasetConfig) -> Dataset | Undivided:
     """The data set in the file that `dataset.path` names."""
     columns = config.label, config.client, config.split, config.drop, config.standardise

@@ -17,7 +17,7 @@ from trip_jax.learning.learner import Learner
 from trip_jax.protocol.contributions import Method
 from trip_jax.protocol.defences import Defence
 from trip_jax.protocol.methods.facts import Sizes
-from trip_jax.protocol.methods.whole_run import Silent, WholeRun
+from trip_jax.protocol.methods.whole_run import Silent
 from trip_jax.runs.prepare import prepare
 from trip_jax.settings import require
 from trip_jax.simulation import Simulation
@@ -121,8 +121,7 @@ class Trained:
 
     def journal_of(self, method: Method) -> Journal:
         """What the run leaves by a method, with every client's updates or what it keeps instead."""
-        if isinstance(method, WholeRun) and type(method).__call__ is WholeRun.__call__:
-            method = method.method  # by which clients report; updates are kept beside
+        method = method.in_journal
         if method not in self._journals:
             self._journals[method] = self.trajectory.journal(method)
         return self._journals[method]

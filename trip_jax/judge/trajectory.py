@@ -23,7 +23,7 @@ from trip_jax.protocol.algorithm import assess, learn
 from trip_jax.protocol.claims import Said
 from trip_jax.protocol.contributions import Method
 from trip_jax.protocol.lie import Lie
-from trip_jax.protocol.methods.whole_run import Beside, Keeping, keeps_updates
+from trip_jax.protocol.methods.whole_run import Keeping, keeps_updates
 from trip_jax.protocol.receivers import Check, TakeAll
 from trip_jax.protocol.round import Timetable
 from trip_jax.protocol.rules import Rules
@@ -89,10 +89,9 @@ class Trajectory:
 
 def scaled(lie: Lie, method: Method) -> Lie:
     """A lie in the unit of what clients report by a method, see `Contribution.scaling`."""
-    while isinstance(method, Beside):
-        method = method.method
     if isinstance(lie, FalseReports):
-        return replace(lie, divided=getattr(method, "normalization", "efficient") == "efficient")
+        scaling = getattr(method.in_rounds, "normalization", "efficient")
+        return replace(lie, divided=scaling == "efficient")
     return lie
 
 

@@ -3,39 +3,50 @@
 In float32 on any device: accelerators would by default round models that differ by less than that.
 """
 
+import warnings
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
+from trip_jax.learning.training import Training
+from trip_jax.protocol.channels import BYTES
+from trip_jax.protocol.mixing import AggregationRule, Near, members_models
 from trip_jax.protocol.robust import (
     Balance,
     CenteredClipping,
     GeometricMedian,
     Krum,
     Median,
-    Near,
-    Robust,
     TrimmedMean,
 )
-from trip_jax.settings import Kinds, above_zero, at_least, choice, count, fraction
+from trip_jax.protocol.tracking import (
+    require_common_weights,
+    require_trackable,
+    trackers,
+    travel,
+)
+from trip_jax.settings import Kinds, above_zero, at_least, choice, count, fraction, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import chosen_from, read_by_kind
-from trip_jax.topology import Neighbourhoods
+from trip_jax.topology import Neighbourhoods, Topology
+from trip_jax.topology.push_sum import with_push_sum
 
 matmul = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
 
-@runtime_checkable
-class Rule(Protocol):
-    """A rule by which a client mixes the models of its neighbourhood; hashable."""
+class Rule(AggregationRule):
+    """An aggregation rule that mixes by weights which are given."""
 
+    @abstractmethod
     def __call__(
         self, weights: Float[Array, "*K m"], models: Float[Array, "m P"]
     ) -> Float[Array, "*K P"]:
@@ -46,33 +57,138 @@ class Rule(Protocol):
 
     def traced(self, nearby: Neighbourhoods) -> Float[Array, "n M"]:
         """The weights by which contributions are inherited (Eq. 3)."""
+        return nearby.weights
+
+    def mixture(self, near: Near) -> Float[Array, " P"]:
+        return self(near.weights, near.models)
+
+    def inherited(
+        self,
+        trained: Float[Array, "R P"],
+        nearby: Neighbourhoods,
+        own: Float[Array, "n P"] | None = None,
+    ) -> Float[Array, "n M"]:
+        return self.traced(nearby)
 
 
 @dataclass(frozen=True)
-class WeightedMean:
+class WeightedMean(Rule):
     """Eq. 2 as printed: a matrix product."""
+
+    linear = True
 
     def __call__(
         self, weights: Float[Array, "*K m"], models: Float[Array, "m P"]
     ) -> Float[Array, "*K P"]:
         return matmul(weights, models)
 
-    def traced(self, nearby: Neighbourhoods) -> Float[Array, "n M"]:
-        return nearby.weights
+    def of_coalitions(
+        self,
+        coalitions: Bool[Array, "b M"],
+        near: Near,
+        before: Float[Array, "M P"],
+        own: Float[Array, " P"],
+        filtered: Bool[Array, " M"],
+    ) -> Float[Array, "b P"]:
+        """Mixtures of models after training, of those before it, and of the own one in place of
+        filtered ones."""
+        inside = coalitions * near.weights
+        outside = near.weights - inside
+        received = jnp.where(filtered, 0, outside)
+        replaced = (outside - received).sum(axis=1, keepdims=True)
+        weights = jnp.concatenate([inside, received, replaced], axis=1)
+        return self(weights, jnp.concatenate([near.models, before, own[None]]))
 
 
 @dataclass(frozen=True)
 class PushSum(WeightedMean):
     """Eq. 2 by the weights of push-sum, which are those of the topology (topology/push_sum.py)."""
 
+    keeps_sums = True
+    same_training = False  # an update counts by its client's weight of the round
+
+    def bytes_beside(self, model: int) -> int:
+        return BYTES  # the sender's weight
+
+    def weighed(
+        self, topology: Topology, training: Training, sizes: Int[Array, " n"], own_optimizer: bool
+    ) -> Topology:
+        return with_push_sum(topology, training.rounds)
+
 
 @dataclass(frozen=True)
 class GradientTracking(WeightedMean):
     """Eq. 2 of models and of trackers, by the weights of the graph (tracking.py)."""
 
+    keeps_sums = True
+    corrects = True
+    same_training = False  # gradients are corrected
 
-AnyRule: TypeAlias = Rule | Robust
-"""A rule whose weights are given, or one that finds its own."""
+    def bytes_beside(self, model: int) -> int:
+        return model  # the tracker
+
+    def weighed(
+        self, topology: Topology, training: Training, sizes: Int[Array, " n"], own_optimizer: bool
+    ) -> Topology:
+        require_trackable(training, own_optimizer)
+        require_common_weights(topology, np.asarray(sizes))
+        return topology
+
+    def corrected(
+        self,
+        correction: Float[Array, "n P"],
+        before: Float[Array, "n P"],
+        trained: Float[Array, "n P"],
+        sent: Float[Array, "n P"] | None,
+        nearby: Neighbourhoods,
+        training: Training,
+        sizes: Int[Array, " n"],
+    ) -> Float[Array, "n P"]:
+        far = travel(training, sizes)
+        own = trackers(before, trained, far)
+        arrived = own if sent is None else trackers(before, sent, far)
+        mixed = aggregate(self, arrived, nearby, None if sent is None else own)
+        return correction - own + mixed
+
+
+@dataclass(frozen=True)
+class OfOlderForm(Rule):
+    """A rule that has `__call__` and `traced`, as version 0.2 had it, and no base class."""
+
+    rule: Any
+
+    def __call__(
+        self, weights: Float[Array, "*K m"], models: Float[Array, "m P"]
+    ) -> Float[Array, "*K P"]:
+        mixed: Array = self.rule(weights, models)
+        return mixed
+
+    def traced(self, nearby: Neighbourhoods) -> Float[Array, "n M"]:
+        weights: Array = self.rule.traced(nearby)
+        return weights
+
+
+def as_rule(rule: Any) -> AggregationRule:
+    """A rule that was given or built; one of the older form with what it does not say of itself.
+
+    Raises:
+        InvalidSetting: it is no rule.
+    """
+    if isinstance(rule, AggregationRule):
+        return rule
+    name = type(rule).__name__
+    require(
+        callable(rule) and hasattr(rule, "traced"),
+        f"The aggregation rule must be derived from Rule, and {name} is not: "
+        "trip_jax.protocol.aggregation has it.",
+    )
+    said = f"{name} is not derived from Rule, as the next version will ask for: derive it"
+    warnings.warn(f"{said} (trip_jax.protocol.aggregation.Rule).", DeprecationWarning, stacklevel=2)
+    return OfOlderForm(rule)
+
+
+AnyRule: TypeAlias = AggregationRule
+"""Any rule, whether its weights are given or it finds its own."""
 
 AGGREGATIONS: Kinds[Callable[["Aggregation"], AnyRule]] = Kinds("aggregation.kind")
 """Functions that build an aggregation rule from the settings."""
@@ -106,7 +222,7 @@ class Aggregation(Brief):
 
     def build(self) -> AnyRule:
         """The rule that mixes models (Eqs. 2 and 5)."""
-        return AGGREGATIONS[self.kind](self)
+        return as_rule(AGGREGATIONS[self.kind](self))
 
 
 AGGREGATIONS("weighted_mean", reads=())(lambda settings: WeightedMean())
@@ -124,19 +240,6 @@ AGGREGATIONS("balance", reads=("tolerance", "decay", "own"))(
 )
 
 
-def mixed(
-    mix: AnyRule,
-    shares: Float[Array, " M"],
-    models: Float[Array, "M P"],
-    itself: Bool[Array, " M"],
-    t: Any,
-) -> Float[Array, " P"]:
-    """The mixture of the models of one neighbourhood in round t."""
-    if isinstance(mix, Robust):
-        return mix.mixture(Near(shares, models, itself, t))
-    return mix(shares, models)
-
-
 def aggregate(
     mix: AnyRule,
     trained: Float[Array, "R P"],
@@ -152,42 +255,10 @@ def aggregate(
 
     def mixture(client: tuple[Array, Array, Array]) -> Array:
         i, shares, rows = client
-        return mixed(mix, shares, members_models(i, rows, trained, own), rows == i, nearby.t)
+        models = members_models(i, rows, trained, own)
+        return mix.mixture(Near(shares, models, rows == i, nearby.t))
 
     return lax.map(mixture, (jnp.arange(len(nearby.members)), nearby.shares, nearby.rows))
-
-
-def inherited_weights(
-    mix: AnyRule,
-    trained: Float[Array, "R P"],
-    nearby: Neighbourhoods,
-    own: Float[Array, "n P"] | None = None,
-) -> Float[Array, "n M"]:
-    """The weights by which contributions are inherited (Eq. 3); arguments as for `aggregate`.
-
-    Those of a robust rule are the shares that models have in the mixture.
-    """
-    if not isinstance(mix, Robust):
-        return mix.traced(nearby)
-
-    def shares_of(client: tuple[Array, Array, Array]) -> Array:
-        i, shares, rows = client
-        near = Near(shares, members_models(i, rows, trained, own), rows == i, nearby.t)
-        return mix.shares(near).mean(axis=1)
-
-    return lax.map(shares_of, (jnp.arange(len(nearby.members)), nearby.shares, nearby.rows))
-
-
-def members_models(
-    i: Int[Array, ""],
-    rows: Int[Array, " M"],
-    sent: Float[Array, "R P"],
-    own: Float[Array, "n P"] | None,
-) -> Float[Array, "M P"]:
-    """The models of its members, by their rows, as client i has them; the others as in
-    `aggregate`."""
-    models = sent[rows]
-    return models if own is None else jnp.where((rows == i)[:, None], own[i], models)
 
 
 def coalition_models(
@@ -213,17 +284,6 @@ def coalition_models(
         itself: the slot of the client itself; robust rules alone need it.
         t: the round, likewise.
     """
-    if not isinstance(mix, WeightedMean):
-        alone = jnp.zeros(len(shares), bool) if itself is None else itself
-        sent = jnp.where(filtered[:, None], own, before)
-
-        def mixture(inside: Array) -> Array:
-            return mixed(mix, shares, jnp.where(inside[:, None], trained, sent), alone, t)
-
-        return lax.map(mixture, coalitions)
-    inside = coalitions * shares
-    outside = shares - inside
-    received = jnp.where(filtered, 0, outside)
-    replaced = (outside - received).sum(axis=1, keepdims=True)
-    weights = jnp.concatenate([inside, received, replaced], axis=1)
-    return mix(weights, jnp.concatenate([trained, before, own[None]]))
+    alone = jnp.zeros(len(shares), bool) if itself is None else itself
+    near = Near(shares, trained, alone, t)
+    return mix.of_coalitions(coalitions, near, before, own, filtered)

@@ -13,19 +13,13 @@ from jax import Array
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol import mailbox
-from trip_jax.protocol.aggregation import (
-    AnyRule,
-    GradientTracking,
-    aggregate,
-    inherited_weights,
-)
+from trip_jax.protocol.aggregation import AnyRule, aggregate
 from trip_jax.protocol.defences import Filter
 from trip_jax.protocol.messages import Inbox, Kept, Messages
 from trip_jax.protocol.reports import Reports
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Memory, State
-from trip_jax.protocol.tracking import trackers, travel
 from trip_jax.protocol.weighing import Weighing
 
 
@@ -59,16 +53,15 @@ class Delivery:
         nearby = self.this_round.neighbourhoods
         received = jnp.where(nearby.lost(self.sent.unsent), 0, reported)
         own = None if self.trained_as_sent else self.own.trained
-        weights = inherited_weights(rule, self.sent.trained, nearby, own)
+        weights = rule.inherited(self.sent.trained, nearby, own)
         return Reports.of(nearby, self.this_round.arcs, weights, received)
 
-    def corrected(self, rule: GradientTracking, far: Array) -> Array:
-        """The corrections [n, P] of gradients in the next round, by the trackers that arrived."""
-        before, nearby = self.own.before, self.this_round.neighbourhoods
-        own = trackers(before, self.own.trained, far)
-        arrived = own if self.trained_as_sent else trackers(before, self.sent.trained, far)
-        mixed = aggregate(rule, arrived, nearby, None if self.trained_as_sent else own)
-        return jnp.asarray(self.memory.correction) - own + mixed
+    def corrected(self, rule: AnyRule, learner: Learner) -> Array:
+        """The corrections [n, P] of gradients in the next round, by what arrived."""
+        correction, nearby = jnp.asarray(self.memory.correction), self.this_round.neighbourhoods
+        sent = None if self.trained_as_sent else self.sent.trained
+        models = self.own.before, self.own.trained, sent
+        return rule.corrected(correction, *models, nearby, learner.training, learner.data.sizes)
 
     def remembered(self, weigh: Weighing, lcv: Array) -> Memory:
         """The memory for the next round, of clients that found these contributions [n, M]."""
@@ -96,7 +89,6 @@ def exchange(
     this_round = this_round.without(sent.unsent)
     kept = Kept.of(learner.model, state.models, trained)
     delivery = Delivery(own, sent, now.unsent, this_round, memory, rules.trained_as_sent, kept)
-    if isinstance(rules.aggregate, GradientTracking):
-        far = travel(learner.training, learner.data.sizes)
-        memory = replace(memory, correction=delivery.corrected(rules.aggregate, far))
+    if rules.aggregate.corrects:
+        memory = replace(memory, correction=delivery.corrected(rules.aggregate, learner))
     return replace(delivery, memory=memory)

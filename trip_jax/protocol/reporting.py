@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trip_jax.protocol.broadcast import BEHAVIOURS, Broadcast
-from trip_jax.protocol.methods.whole_run import Beside
+from trip_jax.protocol.methods.whole_run import looks_back
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.weighing import ByOwn, ByPhi
 from trip_jax.settings import Kinds, choice, count, fraction, require
@@ -71,7 +71,7 @@ def require_for_broadcast(rules: Rules, topology: Topology, keeps_phi: bool) -> 
         f"{broadcast} once all rounds are over: set trust=own, or protocol=coordinator.",
     )
     require(
-        not isinstance(rules.contribute, Beside),
+        not looks_back(rules.contribute),
         f"{broadcast} from the reports of each round, and some methods wait for the end: set "
         "contribution.method=trip, or protocol=coordinator.",
     )

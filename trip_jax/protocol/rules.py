@@ -7,12 +7,11 @@ import jax
 
 from trip_jax.learning.flat_model import FlatModel
 from trip_jax.protocol.adversaries import Honest, require_lie
-from trip_jax.protocol.aggregation import AnyRule, GradientTracking, PushSum
-from trip_jax.protocol.channels import BYTES, Channel, Lossless
+from trip_jax.protocol.aggregation import AnyRule
+from trip_jax.protocol.channels import Channel, Lossless
 from trip_jax.protocol.contributions import Method
 from trip_jax.protocol.defences import AcceptAll, Audit, Filter
 from trip_jax.protocol.lie import Lie
-from trip_jax.protocol.robust import Robust
 from trip_jax.protocol.weighing import AsScheduled, Weighing
 from trip_jax.settings import require
 from trip_jax.settings.declared import instance
@@ -22,7 +21,7 @@ from trip_jax.settings.errors import InvalidSetting
 def follows_the_graph(rules: "Rules") -> bool:
     """Whether models arrive as they were sent, and are mixed by the weights of the graph."""
     graph = rules.channel == Lossless() and rules.weigh == AsScheduled()
-    return graph and not rules.tracks
+    return graph and not rules.aggregate.corrects
 
 
 def require_plain_exchange(rules: "Rules", who: str) -> None:
@@ -30,7 +29,7 @@ def require_plain_exchange(rules: "Rules", who: str) -> None:
     require(
         follows_the_graph(rules),
         f"{who} exchange models as they are and nothing beside, by the weights of the graph: set "
-        "channel=none, trust=none and another aggregation than gradient_tracking.",
+        "channel=none, trust=none and aggregation=weighted_mean.",
     )
 
 
@@ -45,9 +44,8 @@ def require_plain_learning(rules: "Rules", who: str) -> None:
 
 def plays_by_the_graph(rules: "Rules") -> bool:
     """Whether clients with the same neighbourhood have the same models of it, and so one game."""
-    centred = isinstance(rules.aggregate, Robust) and rules.aggregate.centred
     honest = rules.adversary == Honest() and rules.filter == AcceptAll()
-    return follows_the_graph(rules) and honest and not centred
+    return follows_the_graph(rules) and honest and not rules.aggregate.centred
 
 
 @jax.tree_util.register_static
@@ -78,19 +76,10 @@ class Rules:
     utility: int
     audit: Audit
 
-    @property
-    def tracks(self) -> bool:
-        """Whether clients exchange trackers of gradients beside models."""
-        return isinstance(self.aggregate, GradientTracking)
-
     def message_bytes(self, model: FlatModel) -> tuple[int, int]:
         """The bytes of a message that learning takes, and of what contributions take beside it."""
         learning, beside = self.channel.message_bytes(model)
-        if self.tracks:
-            learning *= 2
-        if isinstance(self.aggregate, PushSum):
-            learning += BYTES  # its weight
-        return learning, beside
+        return learning + self.aggregate.bytes_beside(learning), beside
 
     @property
     def trained_as_sent(self) -> bool:

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from trip_jax.node.report import SIGNATURE_BYTES, Report
 from trip_jax.protocol.channels import BYTES
 from trip_jax.protocol.methods.facts import Sizes
-from trip_jax.protocol.methods.whole_run import Silent, WholeRun, sees_models
+from trip_jax.protocol.methods.whole_run import sees_models
 from trip_jax.simulation.history import Result, Timing
 from trip_jax.topology import Topology
 
@@ -54,11 +54,10 @@ def costs(result: Result) -> dict[str, Any]:
     before = received if method.sends_before else 0
     to_contribute = before + (n * rounds if sees_models(method) else 0)
     predictions = 0
-    if isinstance(method, WholeRun) and method.keeps_updates and not sees_models(method):
+    if method.keeps_updates and not sees_models(method):
         predictions = method.bytes_kept * math.prod(result.records.kept.shape)
         checked = result.federation.settings.defence.check().costs.amount("n_bytes")
         predictions += int(sum(checked.of(Sizes(int(m), n, 0)) for m in members.flat))
-    silent = isinstance(method, WholeRun) and isinstance(method.method, Silent)
     timing = Timing.total(result.timings)
     train = timing.training / (n * rounds)
     evaluate = timing.evaluation / timing.coalitions
@@ -68,7 +67,7 @@ def costs(result: Result) -> dict[str, Any]:
         "bytes_sent": {
             "learning": received * to_learn,
             "contributions": to_contribute * to_tell + predictions,
-            "reports": 0 if silent else _of_reports(result, members),
+            "reports": _of_reports(result, members) if method.in_rounds.reports else 0,
         },
         "coalitions_evaluated": timing.coalitions,
         "client_and_round": {

@@ -19,13 +19,11 @@ from trip_jax.learning.targets import NUMBERS, Targets
 from trip_jax.learning.utilities import columns, require_of_task
 from trip_jax.programs import token_of
 from trip_jax.protocol import mailbox
-from trip_jax.protocol.aggregation import AnyRule, GradientTracking, PushSum
+from trip_jax.protocol.aggregation import AnyRule, as_rule
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Memory, State
-from trip_jax.protocol.tracking import require_common_weights, require_trackable
 from trip_jax.simulation.federation import Federation, Settings
 from trip_jax.topology import Topology
-from trip_jax.topology.push_sum import with_push_sum
 
 
 def keys_of(seed: int) -> tuple[Array, Array, Array]:
@@ -64,8 +62,8 @@ def learner_of(federation: Federation, mesh: Mesh) -> Learner:
 
 def aggregation_of(settings: Settings) -> AnyRule:
     """The rule that mixes models: the one given, or that of the settings."""
-    rule: AnyRule = settings.rules.get("aggregate") or settings.aggregation.build()
-    return rule
+    given = settings.rules.get("aggregate")
+    return as_rule(given) if given else settings.aggregation.build()
 
 
 def topology_of(federation: Federation) -> Topology:
@@ -75,13 +73,8 @@ def topology_of(federation: Federation) -> Topology:
         InvalidSetting: graphs or training that the rule can't follow.
     """
     settings, topology = federation.settings, federation.topology.without_names()
-    rule, training = aggregation_of(settings), settings.training
-    if isinstance(rule, PushSum):
-        return with_push_sum(topology, training.rounds)
-    if isinstance(rule, GradientTracking):
-        require_trackable(training, settings.optimizer is not None)
-        require_common_weights(topology, np.asarray(federation.data.sizes))
-    return topology
+    given = settings.training, federation.data.sizes, settings.optimizer is not None
+    return aggregation_of(settings).weighed(topology, *given)
 
 
 def rules_of(federation: Federation, learner: Learner) -> Rules:
@@ -95,11 +88,12 @@ def rules_of(federation: Federation, learner: Learner) -> Rules:
         "adversary": lie,
         "channel": settings.channel.build(),
         "filter": defence.filter(),
-        "aggregate": aggregation_of(settings),
         "contribute": contribution.build().facing(lie, defence.check()),
         "utility": columns(contribution.utility).index(contribution.utility),
         "audit": defence.audit(),
-    } | dict(settings.rules)
+        **settings.rules,
+        "aggregate": aggregation_of(settings),
+    }
     given = learner.given or ()  # the functions of an optimiser
     token = token_of(learner.model.model, learner.mechanism, *given, *rules.values())
     return Rules(only_for=token, **rules)
@@ -116,7 +110,7 @@ evaluate = jax.jit(Learner.evaluate)
 """Compiled, for models that are evaluated beside a run."""
 
 
-@partial(jax.jit, static_argnames=("keeps_phi", "n_earlier", "n_rows", "where", "tracks"))
+@partial(jax.jit, static_argnames=("keeps_phi", "n_earlier", "n_rows", "where", "corrects"))
 def start(
     learner: Learner,
     rules: Rules,
@@ -125,7 +119,7 @@ def start(
     n_earlier: int,
     n_rows: int,
     where: NamedSharding,
-    tracks: bool,
+    corrects: bool,
 ) -> State:
     """The state before the first round: everyone has the learner's model.
 
@@ -133,7 +127,7 @@ def start(
         n_earlier: messages of each client that are kept beside its newest.
         n_rows: of models, where devices divide them.
         where: models lie.
-        tracks: whether clients keep corrections of their gradients.
+        corrects: whether clients keep corrections of their gradients.
     """
     n, theta, mesh = len(learner.data.sizes), learner.model.theta, learner.mesh
     models = jnp.tile(theta, (n_rows, 1))
@@ -147,7 +141,7 @@ def start(
             channel=rules.channel.start(learner.model.sent(models)),
             weighing=rules.weigh.start(n),
             mailbox=mailbox.empty(learner.model.sent(models), n_earlier),
-            correction=jnp.zeros_like(models) if tracks else None,
+            correction=jnp.zeros_like(models) if corrects else None,
         ),
         earlier_phi=jnp.zeros((n_earlier, n, n)) if keeps_phi and n_earlier else None,
         optimizer=learner.optimizer_states(models),

@@ -13,8 +13,6 @@ from trip_jax.learning.learner import Learner
 from trip_jax.learning.mesh import divided, on_host, placed, replicated
 from trip_jax.protocol import algorithm, sharded
 from trip_jax.protocol.algorithm import Programs
-from trip_jax.protocol.methods.trip import ByCoalitions
-from trip_jax.protocol.methods.whole_run import Beside
 from trip_jax.protocol.round import Timetable
 from trip_jax.protocol.rules import Rules, plays_by_the_graph
 from trip_jax.protocol.shards import Shards, divide
@@ -118,8 +116,9 @@ def _work(rules: Rules, topology: Topology, learner: Learner) -> tuple[Any, Int[
     """What the contribution method prepares for each graph, and the models a round evaluates."""
     method, n_members = rules.contribute, np.asarray(topology.graphs.mask).sum(axis=-1)
     given = n_members, learner.evaluation_batch
-    plays = method.method if isinstance(method, Beside) else method
-    if isinstance(plays, ByCoalitions) and plays_by_the_graph(rules) and not learner.personal:
+    plays: Any = getattr(method, "in_rounds", method)
+    games = getattr(plays, "plays_games", False)
+    if games and plays_by_the_graph(rules) and not learner.personal:
         work: Any = plays.work(*given, topology.alike())
     else:
         work = method.work(*given)

@@ -226,7 +226,7 @@ class Prepared:
     def _starting(self) -> tuple[Any, ...]:
         rules = read_by("start", self.rules)
         where = self.placement.n_rows, self.placement.models
-        kept = self.keeps_phi, self.n_earlier, *where, self.rules.tracks
+        kept = self.keeps_phi, self.n_earlier, *where, self.rules.aggregate.corrects
         return self.learner, rules, self.base_key, *kept
 
     @property

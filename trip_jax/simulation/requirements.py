@@ -8,14 +8,18 @@ from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.privacy import RECORDS
 from trip_jax.learning.targets import CLASSES, Targets
 from trip_jax.protocol.adversaries import FalsePredictions
-from trip_jax.protocol.aggregation import PushSum, WeightedMean
+from trip_jax.protocol.aggregation import AGGREGATIONS
 from trip_jax.protocol.attacks import Attack, LabelFlips
 from trip_jax.protocol.broadcast import Broadcast
 from trip_jax.protocol.defences import FilterByAccuracy
 from trip_jax.protocol.methods.facts import Sees
-from trip_jax.protocol.methods.whole_run import Beside, WholeRun, without_keeping
+from trip_jax.protocol.methods.whole_run import (
+    keeps_updates,
+    looks_back,
+    whole_run_of,
+    without_keeping,
+)
 from trip_jax.protocol.reporting import require_for_broadcast
-from trip_jax.protocol.robust import Robust
 from trip_jax.protocol.rules import Rules, follows_the_graph, require_plain_exchange
 from trip_jax.protocol.weighing import AsScheduled, ByPhi
 from trip_jax.settings import require
@@ -50,20 +54,11 @@ def require_that_fits(
     if broadcast:
         broadcast.who_lies(federation.n, settings.seed)
         require_for_broadcast(rules, topology, keeps_phi)
-    if isinstance(rules.aggregate, Robust):
-        # In single rounds, where some are away, rules make do with fewer.
-        fewest = int(np.asarray(topology.graphs.mask).sum(axis=-1).max(axis=0).min())
-        require(
-            rules.aggregate.least <= fewest,
-            f"aggregation={settings.aggregation.kind} with faulty={settings.aggregation.faulty} "
-            f"is for neighbourhoods of at least {rules.aggregate.least} members, the client "
-            f"included, and one never has more than {fewest}: lower aggregation.faulty, or choose "
-            "a topology with more neighbours.",
-        )
-    pushes = isinstance(rules.aggregate, PushSum)
-    if pushes or rules.tracks:
+    aggregate, method = rules.aggregate, rules.contribute
+    if aggregate.least > 1:
+        _require_members(federation, aggregate.least)
+    if aggregate.keeps_sums:
         _require_whole_exchange(federation, rules, shards_models, model)
-    method = rules.contribute
     if (task := Targets.of(federation.data.labels).task) != CLASSES:
         _require_classes(federation, rules, task)
     if federation.data.tests is not None:
@@ -74,7 +69,7 @@ def require_that_fits(
     if shards_models:
         plain = follows_the_graph(rules) and topology.wave is None
         require(
-            plain and not isinstance(method, Beside),
+            plain and not looks_back(method),
             "shard_models=true is for models that are exchanged as they are, by the weights of the "
             "graph, and contributions that are told in each round: set channel=none, trust=none, "
             "schedule=synchronous and contribution.method=trip, or shard_models=false.",
@@ -109,14 +104,15 @@ def require_that_fits(
         f"privacy={RECORDS} noises what clients say of the test set, which receivers then can't "
         "check: set contribution.method=predictions and defence.receivers=false.",
     )
-    if not isinstance(method, Beside):
+    if not looks_back(method):
         return
-    if isinstance(method, WholeRun) and method.budget is not None:
-        samples(federation.n, method.budget, setting="contribution.budget")
+    waiting = whole_run_of(method)
+    if waiting and waiting.budget is not None:
+        samples(federation.n, waiting.budget, setting="contribution.budget")
     require(keeps_phi, f"{setting} tells phi as a whole: set keep_phi=true.")
     require_plain_exchange(rules, f"Runs with {setting}")
     require(
-        isinstance(rules.aggregate, WeightedMean),
+        aggregate.linear,
         f"{setting} follows models that are mixed linearly: set aggregation=weighted_mean.",
     )
     alone = without_keeping(method)
@@ -124,10 +120,10 @@ def require_that_fits(
     training = settings.training
     require(
         not alone.same_training
-        or (training.rate is None and not training.keeps_state and not pushes),
+        or (training.rate is None and not training.keeps_state and aggregate.same_training),
         f"{setting} takes what training changes in a model for the same function in every round: "
-        "set training.schedule=constant and training.optimizer_state=fresh, and another "
-        "aggregation than push_sum.",
+        "set training.schedule=constant, training.optimizer_state=fresh and "
+        "aggregation=weighted_mean.",
     )
     require(
         of_models or method is alone,
@@ -149,15 +145,31 @@ def require_that_fits(
     require(jax.process_count() == 1, f"{setting} concludes in one process: leave out distributed.")
 
 
+def _require_members(federation: Federation, least: int) -> None:
+    """Refuse a client that never has as many members as the aggregation rule is defined for."""
+    # In single rounds, where some are away, rules make do with fewer.
+    fewest = int(np.asarray(federation.topology.graphs.mask).sum(axis=-1).max(axis=0).min())
+    settings = federation.settings.aggregation
+    read = AGGREGATIONS.reads(settings.kind)
+    given = " and ".join(f"{name}={getattr(settings, name)}" for name in read)
+    changed = " or ".join(f"aggregation.{name}" for name in read)
+    require(
+        least <= fewest,
+        f"aggregation={settings.kind}{f' with {given}' if read else ''} is for neighbourhoods of "
+        f"at least {least} members, the client included, and one never has more than {fewest}: "
+        f"{f'change {changed}, or ' if read else ''}choose a topology with more neighbours.",
+    )
+
+
 def _require_whole_exchange(
     federation: Federation, rules: Rules, shards_models: bool, model: FlatModel
 ) -> None:
-    """Refuse settings that break the sums over all clients which push-sum and trackers keep."""
+    """Refuse settings that break the sums over all clients which the aggregation rule keeps."""
     settings, params = federation.settings, jax.eval_shape(model.unravel, model.theta)
     has_statistics = bool(jax.tree.leaves(model.model.divided(params)[1]))
     for conflicts, mend in (
         (bool(settings.training.stays), "set training.own=null and training.statistics=mixed"),
-        (rules.tracks and has_statistics, "choose a model without statistics"),
+        (rules.aggregate.corrects and has_statistics, "choose a model without statistics"),
         (rules.weigh != AsScheduled(), "set trust=none"),
         (not rules.channel.plain_learning, "set channel=none or channel.learning=false"),
         (shards_models, "set shard_models=false"),
@@ -172,8 +184,7 @@ def _require_whole_exchange(
 def _require_own_judges(federation: Federation, rules: Rules, shards_models: bool) -> None:
     """Refuse settings that need one shared test set, where each client has its own."""
     settings, method = federation.settings, rules.contribute
-    alone = without_keeping(method)
-    of_models = isinstance(alone, WholeRun) and alone.sees is not Sees.REPORTS
+    of_models = keeps_updates(without_keeping(method))
     for conflicts, who, mend in (
         (
             isinstance(rules.filter, FilterByAccuracy),
@@ -203,12 +214,11 @@ def _require_own_judges(federation: Federation, rules: Rules, shards_models: boo
 def _require_classes(federation: Federation, rules: Rules, task: str) -> None:
     """Refuse settings that need classes of examples, where labels are numbers or of tokens."""
     settings, method = federation.settings, rules.contribute
-    alone = method.method if isinstance(method, Beside) else method
     flips = isinstance(rules.adversary, LabelFlips)
     for conflicts, who, mend in (
         (flips, "adversary=label_flips", "another adversary, such as sign_flips"),
         (
-            method.needs_classes or alone.needs_classes,
+            without_keeping(method).needs_classes or method.in_rounds.needs_classes,
             f"contribution.method={settings.contribution.method}",
             "another method, such as trip",
         ),

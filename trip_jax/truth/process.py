@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from trip_jax.data.federation import ClientData
 from trip_jax.learning.training import round_keys
-from trip_jax.protocol.aggregation import AnyRule, GradientTracking, PushSum, aggregate
+from trip_jax.protocol.aggregation import AnyRule, aggregate
 from trip_jax.protocol.attacks import Attack
 from trip_jax.protocol.rules import require_plain_learning
 from trip_jax.settings import require
@@ -67,7 +67,7 @@ def mixing_rule(simulation: Simulation) -> AnyRule:
     """
     require_plain_learning(simulation.rules, "Repeated executions")
     require(
-        not isinstance(simulation.rules.aggregate, PushSum | GradientTracking),
+        not simulation.rules.aggregate.keeps_sums,
         f"aggregation={simulation.federation.settings.aggregation.kind} exchanges more than "
         "models, which these executions do not repeat: set aggregation=weighted_mean.",
     )

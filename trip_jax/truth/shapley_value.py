@@ -14,10 +14,9 @@ from jaxtyping import Bool, Float
 
 from trip_jax.attribution.replay import of_coalitions
 from trip_jax.learning.training import Training
-from trip_jax.protocol.aggregation import AnyRule, GradientTracking, aggregate
+from trip_jax.protocol.aggregation import AnyRule, aggregate
 from trip_jax.protocol.methods.from_models import Replayed
 from trip_jax.protocol.rules import require_plain_learning
-from trip_jax.protocol.tracking import trackers, travel
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import instance
 from trip_jax.shapley import game_values
@@ -142,10 +141,10 @@ class Decentralised(Process):
         require_plain_learning(simulation.rules, "Repeated executions")
         rule, training = simulation.rules.aggregate, simulation.training
         attacked, n_own = Attacked.of(simulation), simulation.learner.model.n_own
-        if isinstance(rule, GradientTracking):
+        if rule.corrects:
             # Else it would not share programs.
             alike = replace(training, rounds=1, client_batch=None)
-            return DecentralisedTracking(rule, 1, attacked, training=alike)
+            return DecentralisedCorrected(rule, 1, attacked, training=alike)
         return cls(rule, simulation.n_earlier, attacked, n_own)
 
     def mix(self, models, trained, trains, t, data, topology):
@@ -157,10 +156,11 @@ class Decentralised(Process):
 
 
 @dataclass(frozen=True)
-class DecentralisedTracking(Decentralised):
-    """The process `Decentralised` with gradient tracking (protocol/tracking.py).
+class DecentralisedCorrected(Decentralised):
+    """The process `Decentralised` by a rule that corrects gradients (protocol/tracking.py).
 
-    An execution carries n corrections beside n models. The tracker of a client outside S is 0.
+    An execution carries n corrections beside n models. The model of a client outside S stays as
+    it is.
     """
 
     training: Training = Training()
@@ -172,16 +172,13 @@ class DecentralisedTracking(Decentralised):
         n, nearby = len(trains), replace(topology.at(t), t=t)
         before, correction = models[:n], jnp.where(t == 0, 0, models[n:])
         train, present = train_now(trains, t, topology), topology.present_at(t)
-        sent, own = jnp.where(train[:, None], trained, before), None
-        far = travel(self.training, data.sizes)
-        z, own_z = trackers(before, sent, far), None
-        correction -= z
+        own, sent = jnp.where(train[:, None], trained, before), None
         if self.attacked:
-            own, own_z = sent, z
             sent = self.attacked.sent(before, own, train, present, t)
-            z = trackers(before, sent, far)
-        correction += aggregate(self.rule, z, nearby, own_z)
-        return jnp.concatenate([aggregate(self.rule, sent, nearby, own), correction])
+        given = before, own, sent, nearby, self.training, data.sizes
+        correction = self.rule.corrected(correction, *given)
+        arrived = (own, nearby) if sent is None else (sent, nearby, own)
+        return jnp.concatenate([aggregate(self.rule, *arrived), correction])
 
 
 @dataclass(frozen=True)

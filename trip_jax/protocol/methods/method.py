@@ -39,6 +39,10 @@ class Method(ABC):
         needs_classes: whether labels must be classes of examples, not numbers or tokens.
         label: the name of the method in tables; without it, the name by which it is registered.
             Subclasses do not inherit it.
+        plays_games: whether clients play games of coalitions. `work` then takes, as a third
+            argument, which clients play the same game; None: none do.
+        reports: whether clients report anything in a round.
+        bytes_kept: the bytes of each number that is kept of a client, see `keeps_updates`.
         explained: sentences on what contributions are, for the page of a run. If it is empty, the
             page refers to the documentation, or quotes the first line of the class's docstring if
             the class is from outside the package.
@@ -54,6 +58,9 @@ class Method(ABC):
     personal: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = False
     label: ClassVar[str]
+    plays_games: ClassVar[bool] = False
+    reports: ClassVar[bool] = True
+    bytes_kept: ClassVar[int] = 4
     explained: ClassVar[str] = ""
 
     @classmethod
@@ -100,6 +107,24 @@ class Method(ABC):
     def sends_before(self) -> bool:
         """Whether it needs models before training, which are sent for it alone."""
         return True
+
+    @property
+    def in_rounds(self) -> "Method":
+        """The method by which clients report in each round: itself, unless it is beside another."""
+        return self
+
+    @property
+    def keeps_updates(self) -> bool:
+        """Whether what clients send for it in each round is kept on disk until the run is over.
+
+        That is their updates, or what their models say of the test set.
+        """
+        return False
+
+    @property
+    def in_journal(self) -> "Method":
+        """The method whose journal it can conclude from, if updates are kept beside it."""
+        return self
 
     def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
         """What is prepared for neighbourhoods of so many members, as a pytree of arrays [G, ...].

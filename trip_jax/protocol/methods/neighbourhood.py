@@ -11,10 +11,11 @@ from jaxtyping import Bool, Float, Int
 
 from trip_jax.learning.device_maps import balanced_map
 from trip_jax.learning.learner import Learner
-from trip_jax.protocol.aggregation import AnyRule, WeightedMean, coalition_models, members_models
+from trip_jax.protocol.aggregation import AnyRule, coalition_models
 from trip_jax.protocol.messages import Inbox
 from trip_jax.protocol.methods.facts import MODELS_AND_REPORT, Costs
 from trip_jax.protocol.methods.method import Method
+from trip_jax.protocol.mixing import members_models
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import Contributions
 from trip_jax.settings.errors import InvalidSetting
@@ -102,7 +103,7 @@ class OfLinearMixing(ByNeighbourhood):
     def __call__(
         self, inbox: Inbox, this_round: Round, mix: AnyRule, learner: Learner
     ) -> Contributions:
-        if not isinstance(mix, WeightedMean):
+        if not mix.linear:
             raise InvalidSetting(
                 "This contribution.method takes mixtures for weighted means: set "
                 "aggregation=weighted_mean, or contribution.method=trip."

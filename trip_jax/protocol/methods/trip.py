@@ -24,10 +24,11 @@ from jaxtyping import Bool, Float, Int
 from trip_jax.learning.device_maps import gathered_map
 from trip_jax.learning.evaluation import N_UTILITIES
 from trip_jax.learning.learner import Learner
-from trip_jax.protocol.aggregation import AnyRule, WeightedMean, coalition_models, members_models
+from trip_jax.protocol.aggregation import AnyRule, coalition_models
 from trip_jax.protocol.messages import Inbox
 from trip_jax.protocol.methods.facts import COALITIONS, GAIN, MODELS_AND_REPORT, Costs
 from trip_jax.protocol.methods.method import Method
+from trip_jax.protocol.mixing import members_models
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import Contributions
 from trip_jax.shapley import CoalitionRows, estimate
@@ -44,6 +45,7 @@ class ByCoalitions(Method):
     reads: ClassVar[Sequence[str]] = ("normalization", "semivalue", "estimator", "budget")
     costs = Costs(evaluations=COALITIONS, n_bytes=MODELS_AND_REPORT)
     personal = True
+    plays_games = True
 
     semivalue: str
     normalization: str
@@ -140,7 +142,7 @@ def coalition_utilities(
     if order is not None:
         masks = masks[order]
     inbox = replace(inbox, filtered=inbox.filtered | nearby.itself)
-    parts = learner.parts(2 * masks.shape[1] + 1) if isinstance(mix, WeightedMean) else 0
+    parts = learner.parts(2 * masks.shape[1] + 1) if mix.linear else 0
     parts = -(-parts // n_devices) * n_devices  # so that all have as many
 
     def of_parts(d, inbox, nearby, rows, masks, data, frozen):

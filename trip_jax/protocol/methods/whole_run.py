@@ -8,7 +8,7 @@ next model alone.
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,6 +33,7 @@ class Silent(Method):
     """The method of clients that report nothing: in a round they only evaluate their next model."""
 
     sends_before = False
+    reports = False
 
     def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         nearby = here.neighbourhoods
@@ -55,6 +56,14 @@ class Beside(Method):
     def sends_before(self) -> bool:
         return bool(self.method.sends_before)
 
+    @property
+    def in_rounds(self) -> Method:
+        return self.method.in_rounds
+
+    def kept_size(self, learner: Learner) -> int:
+        """How many numbers of a client are kept in a round."""
+        return learner.model.theta.size
+
     def work(self, n_members: Int[np.ndarray, "G n"], batch: int) -> Any:
         return self.method.work(n_members, batch)
 
@@ -72,22 +81,18 @@ class WholeRun(Beside):
     """
 
     told = When.AT_THE_END
-    bytes_kept: ClassVar[int] = 4  # of each number that is kept
 
     method: Method = Silent()
     budget: int | None = None
 
     @property
     def keeps_updates(self) -> bool:
-        """Whether what clients send for it in each round is kept on disk; else reports alone are.
-
-        That is their updates, or what their models say of the test set.
-        """
         return self.sees in (Sees.ALL_MODELS, Sees.PREDICTIONS)
 
-    def kept_size(self, learner: Learner) -> int:
-        """How many numbers of a client are kept in a round."""
-        return learner.model.theta.size
+    @property
+    def in_journal(self) -> Method:
+        # One that has a `__call__` of its own keeps something else than updates.
+        return self.method if type(self).__call__ is WholeRun.__call__ else self
 
     @abstractmethod
     def attribute(self, journal: Journal, learner: Learner, **options: Any) -> Attribution:
@@ -137,6 +142,9 @@ class WholeRun(Beside):
 class Keeping(Beside):
     """Another method, with every client's update of every round kept on disk beside it."""
 
+    sees = Sees.ALL_MODELS
+    keeps_updates = True
+
     def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
         return replace(self.method(inbox, here, mix, learner), kept=updates_of(inbox))
 
@@ -159,16 +167,13 @@ def with_conclusion(
     """
     if planned is None:
         return None
-    waiting = whole_run_of(method)
-    concluding = method if isinstance(method, WholeRun) else None
-    size = concluding.kept_size(learner) if concluding else learner.model.theta.size
     if keeps_updates(method):
-        number = concluding.bytes_kept if concluding else WholeRun.bytes_kept
-        planned = replace(planned, disk=number * rounds * n * size)
-    if waiting is None:
+        kept = method.bytes_kept * method.kept_size(learner)
+        planned = replace(planned, disk=rounds * n * kept)
+    if (waiting := whole_run_of(method)) is None:
         return planned
     journal = Journal.planned_bytes(rounds, n)
-    conclusion = journal + waiting.planned_bytes((rounds, n, size))
+    conclusion = journal + waiting.planned_bytes((rounds, n, waiting.kept_size(learner)))
     there = None if limit is None else Capacity(limit * GIB, "memory_limit")
     mend = "lower n_clients, training.rounds; who knows better raises memory_limit, in GiB"
     require_capacity(conclusion, mend, there, planned.held)
@@ -188,12 +193,17 @@ def without_keeping(method: Any) -> Any:
 
 def keeps_updates(method: Any) -> bool:
     """Whether clients' updates, or their predictions in place of these, are kept on disk."""
-    return isinstance(method, Keeping) or (isinstance(method, WholeRun) and method.keeps_updates)
+    return bool(getattr(method, "keeps_updates", False))
 
 
 def sees_models(method: Any) -> bool:
     """Whether a method needs someone who sees every model of every round."""
-    return keeps_updates(method) and (isinstance(method, Keeping) or method.sees is Sees.ALL_MODELS)
+    return keeps_updates(method) and method.sees is Sees.ALL_MODELS
+
+
+def looks_back(method: Any) -> bool:
+    """Whether someone looks at all rounds of a run together when it is over."""
+    return getattr(method, "told", None) is When.AT_THE_END or keeps_updates(method)
 
 
 def updates_of(inbox: Inbox) -> Float[Array, "n P"]:
