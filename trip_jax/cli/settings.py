@@ -204,9 +204,11 @@ def _read_with(group: str, key: str) -> Iterator[str]:
     """The choices of a group beside which a setting is read, if not beside all."""
     section: Any = getattr(Config(), group, None)
     marked = fields(section) if is_dataclass(section) else ()
-    effects = {one.name: one.metadata.get(EFFECT) for one in marked}
-    by_kind, said = effects.get(key) and effects[key].by_kind, []
-    for chooser, reads in readers(section, key).items() if by_kind else ():
+    effect = {one.name: one.metadata.get(EFFECT) for one in marked}.get(key)
+    if effect is None or not effect.by_kind:
+        return
+    said = []
+    for chooser, reads in readers(section, key).items():
         switch = group if chooser in GROUPED else f"{group}.{chooser}"
         if len(reads) < len(list(choosers(section)[chooser])):
             said.append(f"{switch}={', '.join(str(one).lower() for one in reads)}")

@@ -35,11 +35,13 @@ class Silent(Method):
     sends_before = False
     reports = False
 
-    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
-        nearby = here.neighbourhoods
+    def __call__(
+        self, inbox: Inbox, this_round: Round, mix: AnyRule, learner: Learner
+    ) -> Contributions:
+        nearby = this_round.neighbourhoods
         models = aggregate(mix, inbox.sent.trained, nearby, inbox.own_trained)
         nothing = jnp.zeros((*nearby.mask.shape, N_UTILITIES))
-        return Contributions(nothing, nothing, learner.evaluate(models, here.numbers))
+        return Contributions(nothing, nothing, learner.evaluate(models, this_round.numbers))
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,10 @@ class WholeRun(Beside):
     def planned_bytes(self, shape: tuple[int, ...]) -> int:
         """Memory that `attribute` takes beside the journal, of updates [T, n, P] of that shape."""
 
-    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
-        found: Contributions = self.method(inbox, here, mix, learner)
+    def __call__(
+        self, inbox: Inbox, this_round: Round, mix: AnyRule, learner: Learner
+    ) -> Contributions:
+        found: Contributions = self.method(inbox, this_round, mix, learner)
         return replace(found, kept=updates_of(inbox)) if self.keeps_updates else found
 
     def conclude(
@@ -145,8 +149,10 @@ class Keeping(Beside):
     sees = Sees.ALL_MODELS
     keeps_updates = True
 
-    def __call__(self, inbox: Inbox, here: Round, mix: AnyRule, learner: Learner) -> Contributions:
-        return replace(self.method(inbox, here, mix, learner), kept=updates_of(inbox))
+    def __call__(
+        self, inbox: Inbox, this_round: Round, mix: AnyRule, learner: Learner
+    ) -> Contributions:
+        return replace(self.method(inbox, this_round, mix, learner), kept=updates_of(inbox))
 
 
 def with_conclusion(
@@ -174,9 +180,9 @@ def with_conclusion(
         return planned
     journal = Journal.planned_bytes(rounds, n)
     conclusion = journal + waiting.planned_bytes((rounds, n, waiting.kept_size(learner)))
-    there = None if limit is None else Capacity(limit * GIB, "memory_limit")
+    capacity = None if limit is None else Capacity(limit * GIB, "memory_limit")
     mend = "lower n_clients, training.rounds; who knows better raises memory_limit, in GiB"
-    require_capacity(conclusion, mend, there, planned.held)
+    require_capacity(conclusion, mend, capacity, planned.held)
     return replace(planned, conclusion=conclusion)
 
 
