@@ -17,6 +17,9 @@ from omegaconf import OmegaConf
 from tests.conftest import rarely
 from trip_jax.config import (
     Adversary,
+    Aggregation,
+    ChannelConfig,
+    Clocks,
     Config,
     Contribution,
     DatasetConfig,
@@ -24,13 +27,19 @@ from trip_jax.config import (
     Distributed,
     Distribution,
     ModelConfig,
+    Participation,
+    Privacy,
+    ProtocolConfig,
     TopologyConfig,
     Training,
+    Trust,
 )
+from trip_jax.protocol.aggregation import AGGREGATIONS
 from trip_jax.protocol.defences import CALIBRATED
 from trip_jax.runs.provenance import result_settings
 from trip_jax.runs.schema import register
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.topology import SCHEDULES
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 CLASSES = get_type_hints(Config)
@@ -118,6 +127,8 @@ def test_every_choice_goes_into_every_experiment(experiment: str) -> None:
     groups = [group for group in GROUPS if group != "experiment"]
     for choices in zip_longest(*(GROUPS[group] for group in groups)):
         chosen = {group: one for group, one in zip(groups, choices, strict=True) if one}
+        if SCHEDULES[chosen.get("schedule", "synchronous")].own_presence:
+            chosen.pop("participation", None)
         lists = [setting for choice in chosen.items() for setting in needed(*choice)]
         given = [f"{group}={choice}" for group, choice in chosen.items()]
         config = composed(f"+experiment={experiment}", *given, *lists)
@@ -137,6 +148,13 @@ def test_every_choice_goes_into_every_experiment(experiment: str) -> None:
         ("model", lambda: ModelConfig(kind="?")),
         ("contribution", lambda: Contribution(estimator="?")),
         ("adversary", lambda: Adversary(kind="?")),
+        ("aggregation", lambda: Aggregation(kind="?")),
+        ("channel", lambda: ChannelConfig(kind="?")),
+        ("trust", lambda: Trust(kind="?")),
+        ("privacy", lambda: Privacy(kind="?")),
+        ("protocol", lambda: ProtocolConfig(kind="?")),
+        ("participation", lambda: Participation(kind="?")),
+        ("schedule", lambda: Clocks(kind="?")),
     ],
 )
 def test_every_kind_has_its_file(group: str, make: Callable[[], Any]) -> None:
@@ -161,7 +179,8 @@ DIFFERENT = {
 def test_the_package_names_a_choice_in_one_file() -> None:
     """So that one more takes that file and one of conf/; these words mean nothing else anywhere."""
     sources = {file: file.read_text() for file in (CONF.parent / "trip_jax").rglob("*.py")}
-    for choice in ("quantised", "low_rank", "bernoulli", "trace", "lognormal", "exponential", "dp"):
+    others = "quantised", "low_rank", "bernoulli", "trace", "lognormal", "exponential", "dp"
+    for choice in (*AGGREGATIONS, *others):
         named = [file for file, text in sources.items() if f'"{choice}"' in text]
         assert len(named) == 1, (choice, named)
 
