@@ -19,7 +19,6 @@ from trip_jax.config import (
     Adversary,
     Aggregation,
     ChannelConfig,
-    Clocks,
     Config,
     Contribution,
     DatasetConfig,
@@ -30,6 +29,7 @@ from trip_jax.config import (
     Participation,
     Privacy,
     ProtocolConfig,
+    ScheduleConfig,
     TopologyConfig,
     Training,
     Trust,
@@ -154,7 +154,7 @@ def test_every_choice_goes_into_every_experiment(experiment: str) -> None:
         ("privacy", lambda: Privacy(kind="?")),
         ("protocol", lambda: ProtocolConfig(kind="?")),
         ("participation", lambda: Participation(kind="?")),
-        ("schedule", lambda: Clocks(kind="?")),
+        ("schedule", lambda: ScheduleConfig(kind="?")),
     ],
 )
 def test_every_kind_has_its_file(group: str, make: Callable[[], Any]) -> None:
