@@ -204,8 +204,9 @@ def _read_with(group: str, key: str) -> Iterator[str]:
     """The choices of a group beside which a setting is read, if not beside all."""
     section: Any = getattr(Config(), group, None)
     marked = fields(section) if is_dataclass(section) else ()
-    effects = {one.name: one.metadata.get(EFFECT) for one in marked}
-    by_kind, said = effects.get(key) and effects[key].by_kind, []
+    effects = [one.metadata.get(EFFECT) for one in marked if one.name == key]
+    by_kind = any(effect and effect.by_kind for effect in effects)
+    said = []
     for chooser, reads in readers(section, key).items() if by_kind else ():
         switch = group if chooser in GROUPED else f"{group}.{chooser}"
         if len(reads) < len(list(choosers(section)[chooser])):
