@@ -237,7 +237,8 @@ WHAT_COMES: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
 """By section: what comes of its settings, and other values of those that only some kinds read.
 
 Numbers and switches may be left out, see `changed`. Data and graphs are in
-tests/test_hostile_settings.py, training in tests/test_optimizers.py; data sets have no such settings.
+tests/test_hostile_settings.py, training in tests/test_optimizers.py; data sets have no such
+settings.
 """
 GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("participation", "trace"): {"file": "here.txt"},

@@ -107,7 +107,8 @@ def test_own_test_sets_that_are_the_shared_one_give_its_contributions() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "method", ["gain", "weights", "dice", "second_order", "fedif", "net_gain", "shrunk", "cgsv"]
+    "method",
+    ["gain", "weights", "dice", "second_order", "fedif", "net_gain", "trip_and_weights", "cgsv"],
 )
 def test_methods_of_a_round_judge_by_the_client(method: str) -> None:
     told = tj.Contribution("loss", method=method)

@@ -10,6 +10,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from experiments.exchange_rates import matrix_of
 from tests.conftest import Trajectory, follow, tiny
 from trip_jax import ChannelConfig, Contribution, InvalidSetting, Training
 from trip_jax.protocol.aggregation import (
@@ -45,7 +46,7 @@ def rule_of(kind: str) -> AggregationRule:
 
 @cache
 def federation(kind: str) -> Simulation:
-    settings = {"aggregation": kind, "contribution": "weights", "training": WHOLE}
+    settings: dict[str, Any] = {"aggregation": kind, "contribution": "weights", "training": WHOLE}
     return tiny(DENSE, weights="uniform", **settings)
 
 
@@ -103,7 +104,8 @@ def test_contributions_are_inherited_by_the_shares_of_models(kind: str) -> None:
 
 @KINDS
 def test_smaller_neighbourhoods_than_the_least_are_refused(kind: str) -> None:
-    least, settings = rule_of(kind).least, {"aggregation": kind, "weights": "uniform"}
+    least = rule_of(kind).least
+    settings: dict[str, Any] = {"aggregation": kind, "weights": "uniform"}
     tiny(of_members(least), **settings)
     if least > 1:
         said = " and ".join(f"{name}=.*" for name in AGGREGATIONS.reads(kind))
@@ -122,8 +124,6 @@ def test_what_is_kept_and_sent_beside_models(kind: str) -> None:
     simulation, rule = federation(kind), rule_of(kind)
     first, last = followed(kind).states[0].memory, followed(kind).states[-1].memory
     assert (first.correction is not None) == rule.corrects == (last.correction is not None)
-    if rule.corrects:  # which add up to nothing, so that they shift work and no mean
-        assert np.abs(last.correction).max() > 1e-3
     assert not jax.tree.leaves(replace(last, correction=None))
 
     plain = 4 * simulation.learner.model.theta.size
@@ -132,6 +132,20 @@ def test_what_is_kept_and_sent_beside_models(kind: str) -> None:
     assert rule.bytes_beside(plain) == trackers + weight
     found, sent = costs(simulation.run()), WHOLE.rounds * DENSE.number_of_edges()
     assert found["bytes_sent"]["learning"] == sent * (plain + trackers + weight)
+
+
+@KINDS
+def test_sums_over_all_clients_stay(kind: str) -> None:
+    """Those of the weights of push-sum, or of corrections by the weights that mixing keeps."""
+    simulation, rule = federation(kind), rule_of(kind)
+    pushed, last = simulation.topology.pushed, followed(kind).states[-1].memory.correction
+    if rule.corrects:
+        kept = np.linalg.matrix_power(matrix_of(simulation.topology), 1000)[0]
+        np.testing.assert_allclose(kept @ last, 0, atol=1e-5)
+        assert np.abs(last).max() > 1e-3
+    if pushed is not None:
+        np.testing.assert_allclose(pushed.weights.sum(axis=1), 6, rtol=1e-6)
+    assert rule.keeps_sums == (rule.corrects or pushed is not None)
 
 
 @KINDS
@@ -147,8 +161,12 @@ def test_training_is_the_same_function_in_every_round(kind: str) -> None:
 @KINDS
 def test_what_changes_sums_is_refused_beside_rules_that_keep_them(kind: str) -> None:
     rule = rule_of(kind)
-    settings = {"aggregation": kind, "weights": "uniform"}
-    for other in ({"trust": "own"}, {"channel": ChannelConfig("top_k", learning=True)}):
+    settings: dict[str, Any] = {"aggregation": kind, "weights": "uniform"}
+    changes: list[dict[str, Any]] = [
+        {"trust": "own"},
+        {"channel": ChannelConfig("top_k", learning=True)},
+    ]
+    for other in changes:
         if rule.keeps_sums:
             with pytest.raises(InvalidSetting, match=f"aggregation={kind} keeps sums"):
                 tiny(DENSE, **settings, **other)
@@ -192,6 +210,7 @@ def test_a_rule_of_the_older_form_goes_on_working() -> None:
     assert older.rules.aggregate == OfOlderForm(Mean()) and older.rules.only_for is not None
     found, expected = older.run(), tiny().run()
     np.testing.assert_allclose(found.models, expected.models, atol=1e-6)
+    assert found.phi is not None and expected.phi is not None
     np.testing.assert_allclose(found.phi, expected.phi, atol=1e-5)
     with pytest.raises(InvalidSetting, match="must be derived from Rule, and object is not"):
         as_rule(object())

@@ -128,8 +128,9 @@ class AggregationRule(ABC):
         """The mixtures of one neighbourhood if only the members of coalitions trained (Eq. 5).
 
         Args:
+            coalitions: whether a slot belongs to the coalition.
             near: the models after training.
-            others: as for `coalition_models`.
+            before, own, filtered: as for `coalition_models`.
         """
         sent = jnp.where(filtered[:, None], own, before)
 
