@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.dtypes import canonicalize_dtype
 from jax.flatten_util import ravel_pytree
 from jax.tree_util import GetAttrKey, keystr, tree_flatten_with_path
 from jaxtyping import Float
@@ -167,6 +168,9 @@ def frozen_shapes(frozen: Any, key: Array, examples: Any, sharding: Any = None) 
             f"Model.frozen must hold arrays, but frozen{jax.tree_util.keystr(path)} is "
             f"{described(leaf)}.",
         )
-    return jax.tree.map(
-        lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=sharding), found
-    )
+
+    def shape(one: Any) -> jax.ShapeDtypeStruct:
+        held = canonicalize_dtype(one.dtype, allow_extended_dtype=True)  # float64 as float32
+        return jax.ShapeDtypeStruct(one.shape, held, sharding=sharding)
+
+    return jax.tree.map(shape, found)

@@ -28,8 +28,8 @@ class _Docstring:
         said: dict[str, str] = {}
         with suppress(OSError):  # there is no source
             said = comments(owner)
-        listed = "".join(f"\n    * ``{field}``: {text}" for field, text in said.items())
-        return f"{self.first.rstrip()}\n{listed}\n" if said else self.first
+        listed = "".join(f"\n* ``{field}``: {text}" for field, text in said.items())
+        return f"{inspect.cleandoc(self.first)}\n{listed}\n" if said else self.first
 
 
 def comments(one: type) -> dict[str, str]:

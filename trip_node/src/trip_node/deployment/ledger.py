@@ -91,7 +91,9 @@ class Ledger:
             "units": units or federation.units,
         }
         try:
-            self._db = sqlite3.connect(file, left(), check_same_thread=False, isolation_level=None)
+            self._db = sqlite3.connect(
+                file, timeout=left(), check_same_thread=False, isolation_level=None
+            )
             try:
                 self._begin(file, about)
             except BaseException:
