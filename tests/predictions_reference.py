@@ -10,7 +10,7 @@ from math import comb
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import lsq_linear
+from scipy.optimize import lsq_linear, minimize_scalar
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -176,10 +176,12 @@ def final_logits(
         [trained[s][k] - before[s][k] - kernel.change(k, before[s][k]) for s in rounds[k]]
         for k in range(n)
     ]
-    matrices = [
-        [[covariance(k, before[r][k], before[s][k]) + 0.03 * (r == s) for s in own] for r in own]
+    trends = [
+        np.array([[covariance(k, before[r][k], before[s][k]) for s in own] for r in own])
         for k, own in enumerate(rounds)
     ]
+    noise = noise_of(trends, untold)
+    matrices = [one + noise * np.eye(len(one)) for one in trends]
 
     def interpolated(k: int, logits: Vector) -> Vector:
         near = [covariance(k, logits, before[s][k]) for s in rounds[k]]
@@ -194,8 +196,9 @@ def final_logits(
         now = []
         for k in range(n):
             if k in coalition and present[t, k]:
-                update = untold[k][rounds[k].index(t)] + kernel.change(k, said[k])
-                update += interpolated(k, said[k]) - interpolated(k, before[t][k])
+                own = untold[k][rounds[k].index(t)] - interpolated(k, before[t][k])
+                left = 1 / (1 + np.sum((said[k] - before[t][k]) ** 2) / steps[k])
+                update = kernel.change(k, said[k]) + interpolated(k, said[k]) + left * own
                 now.append(said[k] + update)
             else:
                 now.append(said[k])
@@ -208,6 +211,26 @@ def final_logits(
             share = min(part / whole, 1) if whole > 0 else 1
             said.append(mixture(weights[i], of_coalition) + share * residual)
     return said
+
+
+def noise_of(trends: Sequence[Matrix], untold: Sequence[Sequence[Vector]]) -> float:
+    """The noise, as a multiple of a trend's variance, under which what is untold is likeliest."""
+
+    def unlikely(log_noise: float) -> float:
+        total = (log_noise - np.log(0.03)) ** 2
+        for trend, left in zip(trends, untold, strict=True):
+            if any(one.any() for one in left):
+                shape = trend + np.exp(log_noise) * np.eye(len(trend))
+                values = np.stack(left)  # [rounds, Q], of variance v times the shape
+                v = (values * np.linalg.solve(shape, values)).sum() / values.size
+                total += values.size * np.log(v) + values.shape[1] * np.linalg.slogdet(shape)[1]
+        return float(total)
+
+    grid = np.log(np.geomspace(1e-3, 10, 200))
+    best = grid[np.argmin([unlikely(one) for one in grid])]
+    near = max(best - 0.05, grid[0]), min(best + 0.05, grid[-1])
+    found = minimize_scalar(unlikely, bounds=near, method="bounded", options={"xatol": 1e-7})
+    return float(np.exp(found.x))
 
 
 def contributions(

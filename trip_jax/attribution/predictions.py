@@ -9,11 +9,13 @@ model, each example's centred over classes, which softmax does not see. Clients 
 and what a coalition S would have said is, from L_j^0(S) = F^0,
 
     P_j(S) = L_j(S) + [j in S] U_j(L_j(S))
-    U_j(L) = G_j(L) + E_j^t + sum_s (a_s(L) - a_s(F_j^t)) E_j^s,    E_j^s = U_j^s - G_j(F_j^s)
+    U_j(L) = G_j(L) + sum_s a_s(L) E_j^s + r_t(L) (E_j^t - sum_s a_s(F_j^t) E_j^s)
+    E_j^s = U_j^s - G_j(F_j^s)
     L_i^(t+1)(S) = sum_k W_ik^t P_k(S) + M_i^t spread_i(S) / spread_i(N)
 
-G_j is what gradient steps on cross-entropy would change in other logits than those of the run, and
-a_s interpolates, between the rounds s in which j trains, what G_j does not tell; see kernel.py.
+G_j is what gradient steps on cross-entropy would change in other logits than those of the run. What
+it does not tell is a trend, which a_s interpolates between the rounds s in which j trains, and each
+round's own noise, of which the share r_t is left far from the run; see kernel.py.
 
 What mixing models adds to mixing logits, M_i^t = F_i^(t+1) - sum_k W_ik (F_k^t + U_k^t), grows with
 how far the mixed models are apart: spread_i = sum_k W_ik |P_k - sum_l W_il P_l|^2, at most as in
@@ -145,20 +147,23 @@ def run_of(
     told = np.asarray(_told(*map(jnp.asarray, (logits, features, weights, labels))))
     untold = np.where(journal.present[..., None], updates - told, 0)
     contraction = kernel.contraction(before[:-1], untold, journal.present)
+    untold += np.where(journal.present[..., None], np.float32(contraction) * before[:-1], 0)
+    covariances = kernel.covariance(before[:-1], journal.present, steps)
+    noise = kernel.noise(covariances, untold, journal.present)
     messages = with_earlier(before[:-1] + updates, journal)
     mixed = np.einsum("tir,trx->tix", journal.mixing, messages, optimize=True)
     square = np.einsum("tir,tr->ti", journal.mixing, (messages**2).sum(axis=-1))
     numbers = {
         "start": start,
         "before": before[:-1],
-        "untold": untold + np.where(journal.present[..., None], contraction * before[:-1], 0),
+        "untold": untold,
         "residual": before[1:] - mixed,
         "spread": square - (mixed**2).sum(axis=-1),
         "features": features,
         "weights": weights,
         "contraction": np.float32(contraction),
         "steps": steps,
-        "precision": kernel.precision(before[:-1], journal.present, steps),
+        "precision": kernel.precision(covariances, noise),
         "mixing": journal.mixing,
     }
     return ReplayedRun(
@@ -234,14 +239,16 @@ def replay(run: ReplayedRun, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"
     """L_i^T(S), what everyone's final model would say if a coalition alone had trained."""
     n, size = run.before.shape[1:]
     n_coalitions = len(inside)
-    of_run = nearness(run, run.before.swapaxes(0, 1))
+    # Less a_s(F_j^t), for a round's own noise.
+    own = jnp.eye(len(run.mixing)) - trend(run, apart(run, run.before.swapaxes(0, 1)))
 
     def one_round(state: tuple[Array, Array], t: Array) -> tuple[tuple[Array, Array], None]:
         said, earlier = state
-        near = nearness(run, said) - of_run[:, t, None]
+        away = apart(run, said)
+        counts = trend(run, away) + own[:, t, None] / (1 + away[..., t, None])
         logits = (run.start + said).reshape(n, n_coalitions, len(run.labels), -1)
         update = _told(logits.swapaxes(0, 1), run.features, run.weights, run.labels).swapaxes(0, 1)
-        update += run.untold[t][:, None] + jnp.einsum("jcs,sjx->jcx", near, run.untold)
+        update += jnp.einsum("jcs,sjx->jcx", counts, run.untold)
         update -= run.contraction * said
         trains = inside.T & run.present[t][:, None]
         newest = jnp.concatenate([(said + jnp.where(trains[..., None], update, 0))[None], earlier])
@@ -261,13 +268,18 @@ def replay(run: ReplayedRun, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"
         return run.start + said
 
 
-def nearness(run: ReplayedRun, said: Float[Array, "n K Q"]) -> Float[Array, "n K T"]:
-    """a_s, how much what a round's update leaves untold counts where a model says something."""
+def apart(run: ReplayedRun, said: Float[Array, "n K Q"]) -> Float[Array, "n K T"]:
+    """|L - F_j^s|^2 / h_j, how far models are from those of rounds, in steps between two."""
     squares = (run.before**2).sum(axis=-1).T
     products = jnp.einsum("jcx,sjx->jcs", said, run.before)
-    apart = (said**2).sum(axis=-1)[..., None] - 2 * products + squares[:, None]
-    near = 1 / (1 + apart.clip(0) / (kernel.LENGTH * run.steps[:, None, None]))
-    return jnp.einsum("jcs,jst->jct", near * run.present.T[:, None], run.precision)
+    found = (said**2).sum(axis=-1)[..., None] - 2 * products + squares[:, None]
+    return found.clip(0) / run.steps[:, None, None]
+
+
+def trend(run: ReplayedRun, apart: Float[Array, "n K T"]) -> Float[Array, "n K T"]:
+    """a_s, how much what a round's update leaves untold counts at such distances."""
+    near = run.present.T[:, None] / (1 + apart / kernel.LENGTH)
+    return jnp.einsum("jcs,jst->jct", near, run.precision)
 
 
 def planned_bytes(shape: tuple[int, ...], budget: int) -> int:

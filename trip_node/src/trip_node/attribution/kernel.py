@@ -17,15 +17,18 @@ updates that it tells. kappa is the share of a difference between two models' lo
 training takes away besides, as after memorising noise: by least squares from the differences
 between successive rounds.
 
-What G_j leaves of the updates, E_j^s = U_j^s - G_j(F_j^s), is interpolated between the rounds s in
-which j trains, by kriging with covariance k(L, F) = 1 / (1 + |L - F|^2 / (LENGTH h_j)). h_j is the
-mean of |F_j^s' - F_j^s|^2 over successive ones.
+What G_j leaves of the updates, E_j^s = U_j^s - G_j(F_j^s), is a trend and each round's own noise,
+that of its minibatches. The trend is interpolated between the rounds s in which j trains, by
+kriging with covariance k(L, F) = 1 / (1 + |L - F|^2 / (LENGTH h_j)), where h_j is the mean of
+|F_j^s' - F_j^s|^2 over successive ones, and noise of variance nu, by maximum likelihood over all
+clients. Training from other models meets other noise: of a round's noise the share
+1 / (1 + |L - F_j^t|^2 / h_j) is left.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import minimize_scalar, nnls
 
 N_FEATURES = 24
 """Principal directions of updates, over examples, in which the kernel is fitted."""
@@ -45,8 +48,11 @@ MOST_CLASSES = 32
 LENGTH = 16.0
 """The squared distance at which rounds count half, as a multiple of that between two rounds."""
 
-NUGGET = 0.03
-"""The variance of what is not interpolated, as a part of that of E."""
+USUAL_NOISE = 0.03
+"""nu, as a multiple of the trend's variance, of runs too short to tell it."""
+
+LEAST_NOISE, MOST_NOISE = 1e-3, 10.0
+"""Bounds of nu."""
 
 MANY = 2**10
 """Up to so many examples or updates principal directions are computed, with more iterated for."""
@@ -146,8 +152,8 @@ def squared_steps(logits: np.ndarray, present: np.ndarray) -> np.ndarray:
     return found
 
 
-def precision(logits: np.ndarray, present: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """The inverse covariance [n, T, T] of what the kernel leaves of a client's updates.
+def covariance(logits: np.ndarray, present: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """k(F_j^s, F_j^t) of the rounds in which clients train, 0 of others [n, T, T].
 
     Args:
         logits, present: as for `squared_steps`, which gives `steps`.
@@ -155,9 +161,44 @@ def precision(logits: np.ndarray, present: np.ndarray, steps: np.ndarray) -> np.
     squares = np.einsum("tjq,tjq->jt", logits, logits)
     products = np.einsum("sjq,tjq->jst", logits, logits, optimize=True)
     apart = (squares[:, :, None] - 2 * products + squares[:, None]).clip(0)
-    covariance = 1 / (1 + apart / (LENGTH * steps[:, None, None]))
     both = present.T[:, :, None] & present.T[:, None]
-    return np.linalg.inv(np.where(both, covariance, 0) + NUGGET * np.eye(len(logits)))
+    return np.where(both, 1 / (1 + apart / (LENGTH * steps[:, None, None])), 0)
+
+
+def noise(covariances: np.ndarray, untold: np.ndarray, present: np.ndarray) -> float:
+    """nu, the variance of a round's own noise as a multiple of the trend's.
+
+    By maximum likelihood, each client's variances in proportion to its own. The prior, log-normal
+    around `USUAL_NOISE`, decides where the likelihood of all is the same.
+
+    Args:
+        covariances: of the trend [n, T, T].
+        untold: E_j [T, n, Q].
+        present: who trains in a round, bool [T, n].
+    """
+    of_clients = []  # eigenvalues of the trend's covariance, mean squares of E_j along its axes
+    for j, trains in enumerate(present.T):
+        values, axes = np.linalg.eigh(covariances[j][np.ix_(trains, trains)])
+        squares = ((axes.T @ untold[trains, j]) ** 2).mean(axis=1, dtype=float)
+        if squares.any():
+            of_clients.append((values, squares))
+
+    def unlikely(log_noise: float) -> float:
+        total = (log_noise - np.log(USUAL_NOISE)) ** 2
+        for values, squares in of_clients:
+            variances = values + np.exp(log_noise)
+            of_trend = (squares / variances).mean()
+            total += untold.shape[2] * (np.log(variances) + np.log(of_trend)).sum()
+        return float(total)
+
+    bounds = np.log(LEAST_NOISE), np.log(MOST_NOISE)
+    found = minimize_scalar(unlikely, bounds=bounds, method="bounded", options={"xatol": 1e-6})
+    return float(np.exp(found.x))
+
+
+def precision(covariances: np.ndarray, noise: float) -> np.ndarray:
+    """The inverse covariance [n, T, T] of what the kernel leaves of a client's updates."""
+    return np.linalg.inv(covariances + noise * np.eye(covariances.shape[1]))
 
 
 def longest(vectors: np.ndarray, most: int) -> np.ndarray:

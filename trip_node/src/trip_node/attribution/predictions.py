@@ -6,12 +6,14 @@ F_j^(t+1), those of their next ones; F^0 are those of the model from which all b
 coalition S would have said is, from L_j^0(S) = F^0,
 
     P_j(S) = L_j(S) + [j in S] U_j(L_j(S))
-    U_j(L) = G_j(L) + E_j^t + sum_s (a_s(L) - a_s(F_j^t)) E_j^s,    E_j^s = U_j^s - G_j(F_j^s)
+    U_j(L) = G_j(L) + sum_s a_s(L) E_j^s + r_t(L) (E_j^t - sum_s a_s(F_j^t) E_j^s)
+    E_j^s = U_j^s - G_j(F_j^s)
     L_i^(t+1)(S) = sum_k W_ik^t P_k(S) + M_i^t spread_i(S) / spread_i(N)
     M_i^t = F_i^(t+1) - sum_k W_ik^t (F_k^t + U_k^t)
     spread_i = sum_k W_ik^t |P_k - sum_l W_il^t P_l|^2, at most as in the run
 
-with the kernel G_j and the interpolation a_s of kernel.py. phi[i, j] is the Shapley value of j in
+with the kernel G_j, the interpolation a_s and r_t, the share that is left of a round's own noise,
+of kernel.py. phi[i, j] is the Shapley value of j in
 the utility of L_i^T(S). No model is needed, and none evaluated: 2 n (n + 2 T + 2 N_FEATURES) Q
 operations for each coalition and round. The simulator's method of this name is the same
 (`trip_jax/attribution/predictions.py`).
@@ -190,20 +192,21 @@ def _run_of(recorded: Recorded, labels: np.ndarray) -> _Run:
     fitted = kernel.fitted(logits, changes, present, labels)
     features, weights = fitted.features.astype(np.float32), fitted.weights.astype(np.float32)
     steps = kernel.squared_steps(before, present)
-    precision = kernel.precision(before, present, steps).astype(np.float32)
     told = np.empty_like(before)
     for t, some in enumerate(before):
         told[t] = _told(some + start, features, weights, labels)
     untold = np.where(present[..., None], updates - told, 0)
     contraction = kernel.contraction(before, untold, present)
     untold += np.where(present[..., None], np.float32(contraction) * before, 0)
+    covariances = kernel.covariance(before, present, steps)
+    precision = kernel.precision(covariances, kernel.noise(covariances, untold, present))
     mixing, messages = recorded.mixing.astype(np.float32), before + updates
     mixed = mixing @ messages
     spread = np.einsum("tik,tk->ti", mixing, _squares(messages)) - _squares(mixed)
     return _Run(
         *(start, before, _squares(before).T, untold, following - mixed, spread),
         *(features, weights, labels, contraction),
-        *(steps.astype(np.float32), precision, mixing, present),
+        *(steps.astype(np.float32), precision.astype(np.float32), mixing, present),
     )
 
 
@@ -253,15 +256,17 @@ def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
     n, size = run.before.shape[1:]
     said = np.zeros((n, len(inside), size), np.float32)
     mixed = np.empty_like(said)
-    of_run, untold = _nearness(run, np.moveaxis(run.before, 1, 0)), np.moveaxis(run.untold, 1, 0)
+    own = np.eye(len(run.mixing), dtype=np.float32)  # less a_s(F_j^t), for its noise
+    own = own - _trend(run, _apart(run, np.moveaxis(run.before, 1, 0)))
+    untold = np.moveaxis(run.untold, 1, 0)
     for t, mixing in enumerate(run.mixing):
-        near = _nearness(run, said) - of_run[:, t, None]
-        near[..., t] += 1  # the round's own
+        apart = _apart(run, said)
+        counts = _trend(run, apart) + own[:, t, None] / (1 + apart[..., t, None])
         member = np.nonzero(inside.T & run.present[t][:, None])
         logits = said[member]
         told = _told(logits + run.start, run.features, run.weights[member[0]], run.labels)
         logits *= 1 - run.contraction
-        logits += (near @ untold)[member]
+        logits += (counts @ untold)[member]
         logits += told
         said[member] = logits
         np.matmul(mixing, said.reshape(n, -1), out=mixed.reshape(n, -1))
@@ -275,9 +280,14 @@ def _replay(run: _Run, inside: np.ndarray) -> np.ndarray:
     return said
 
 
-def _nearness(run: _Run, said: np.ndarray) -> np.ndarray:
-    """a_s [n, K, T], how much what rounds leave untold counts where models say this, [n, K, Q]."""
+def _apart(run: _Run, said: np.ndarray) -> np.ndarray:
+    """|L - F_j^s|^2 / h_j [n, K, T], of models that say L [n, K, Q]."""
     points = np.moveaxis(run.before, 0, -1)
-    apart = _squares(said)[..., None] - 2 * said @ points + run.squares[:, None]
-    near = run.present.T[:, None] / (1 + apart.clip(0) / (kernel.LENGTH * run.steps[:, None, None]))
+    squares = _squares(said)[..., None] - 2 * said @ points + run.squares[:, None]
+    return np.asarray(squares.clip(0) / run.steps[:, None, None])
+
+
+def _trend(run: _Run, apart: np.ndarray) -> np.ndarray:
+    """a_s [n, K, T], how much what rounds leave untold counts at such distances."""
+    near = run.present.T[:, None] / (1 + apart / kernel.LENGTH)
     return np.asarray(near @ run.precision, np.float32)
