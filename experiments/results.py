@@ -6,10 +6,10 @@
         [trip_jax=TEXT] [seconds=NUMBER] [changes=NUMBER]
     python -m experiments.results remove=RUN
 
-FILE.csv is what an experiment writes; the command stands in it. Pages take their numbers from the
-table when the site is built. `jax` and `trip_jax` are the installed versions, unless given.
-`changes` is how many of experiments/harness/changes.py the code had that wrote the file, if not
-all.
+FILE.csv is what an experiment writes. Its command stands in it, and the seconds that it took unless
+its folder held something before. Pages take their numbers from the table when the site is built.
+`jax` and `trip_jax` are the installed versions, unless given. `changes` is how many of
+experiments/harness/changes.py the code had that wrote the file, if not all.
 """
 
 import sys

@@ -329,6 +329,28 @@ def test_the_longest_directions_of_many_vectors_are_those_of_few(
     np.testing.assert_allclose(abs(few), abs(whole), atol=1e-6)
 
 
+@pytest.mark.parametrize("noise", [0.02, 0.5])
+def test_noise_is_told_from_the_trend(noise: float) -> None:
+    """Drawn with both, clients' variances being unequal; client 2 is away in every other round."""
+    rng = np.random.default_rng(0)
+    path = rng.normal(size=(8, 3, 500)).cumsum(axis=0)
+    present = np.ones((8, 3), bool)
+    present[::2, 2] = False
+    covariances = kernel.covariance(path, present, kernel.squared_steps(path, present))
+    root = np.linalg.cholesky(covariances + noise * np.eye(8))
+    untold = np.einsum("jst,tjq->sjq", root, rng.normal(size=path.shape)) * [[[1], [3], [0.1]]]
+    found = kernel.noise(covariances, np.where(present[..., None], untold, 0), present)
+    assert 0.9 * noise < found < 1.1 * noise
+
+
+def test_one_round_tells_no_noise() -> None:
+    present, untold = np.ones((1, 2), bool), np.random.default_rng(0).normal(size=(1, 2, 50))
+    found = kernel.noise(np.ones((2, 1, 1)), untold, present)
+    np.testing.assert_allclose(found, kernel.USUAL_NOISE, rtol=1e-4)
+    nothing = np.zeros_like(untold)
+    np.testing.assert_allclose(kernel.noise(np.ones((2, 1, 1)), nothing, present), found, rtol=1e-4)
+
+
 def test_many_classes_weigh_alike(
     monkeypatch: pytest.MonkeyPatch, federation: Simulation, start: np.ndarray
 ) -> None:

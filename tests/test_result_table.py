@@ -1,5 +1,6 @@
 """The table of results: what is put in comes out, and a page that lacks a number is refused."""
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import pytest
 
 from experiments.harness import result_table
 from experiments.harness.changes import Change
+from experiments.harness.command_line import Request
+from experiments.harness.report import Report
 from experiments.results import results
 from trip_jax.settings.errors import InvalidSetting
 
@@ -65,6 +68,26 @@ def test_what_is_put_in_comes_out_beside_other_runs(folder: Path, tmp_path: Path
     assert result_table.run_of("python -m experiments.methods", folder) is None
     result_table.remove("step", folder)
     assert result_table.runs(folder).run.tolist() == ["methods/tiny"]
+
+
+def test_a_report_says_what_its_command_took(tmp_path: Path) -> None:
+    """Unless its folder held something before, or it writes several reports."""
+    frame = pandas.DataFrame({"distance": [0.1, 0.2]})
+
+    def seconds(folder: str, *arguments: str) -> str:
+        request = Request("step", arguments, ("dataset",))
+        request.began -= 7
+        written = Report.of(request, tmp_path / folder)
+        written.write(frame, "Steps", "tiny")
+        result_table.put("step", pandas.read_csv(written.file(".csv")), tmp_path)
+        return str(result_table.runs(tmp_path).set_index("run").seconds["step"])
+
+    assert seconds("new", "dataset=digits") in ("7.0", "8.0")
+    assert seconds("two", "dataset=digits,cifar10") == ""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/cell.npz").touch()
+    os.utime(tmp_path / "old/cell.npz", (0, 0))
+    assert seconds("old", "dataset=digits") == ""
 
 
 def test_a_table_that_its_manifest_does_not_describe_is_refused(folder: Path) -> None:

@@ -35,14 +35,15 @@ class Change:
 
 
 _KERNEL = "predictions followed the kernel of gradient steps"
+_NOISE = "predictions told a round's noise from the trend"
+_PREDICTIONS = {"predictions", "corrected predictions", "predictions, head alone"}
+_TELLING = ["methods", "prediction_size", "false_predictions", "fragility", "adapters"]
 
 CHANGES: Sequence[Change] = (
     Change("C2 left out what clients report on themselves", ["dishonest"], {"defended": {"True"}}),
-    Change(
-        _KERNEL,
-        ["methods", "prediction_size", "false_predictions", "fragility", "adapters"],
-        {"method": {"predictions", "corrected predictions", "predictions, head alone"}},
-    ),
+    Change(_KERNEL, _TELLING, {"method": _PREDICTIONS}),
     Change(_KERNEL, ["borders"], {"corrected": {"predictions"}}),
+    Change(_NOISE, _TELLING, {"method": _PREDICTIONS}),
+    Change(_NOISE, ["borders"], {"corrected": {"predictions"}}),
 )
 """From the first to the latest; a run's `changes` says how many of them its code had."""

@@ -5,6 +5,7 @@ import inspect
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -53,6 +54,7 @@ class Request:
 
     Attributes:
         overrides: of the configuration of every run.
+        began: when it was made, in seconds of `time.time`.
 
     Raises:
         InvalidSetting: an argument that can't be read, or that is not for the user to give.
@@ -69,6 +71,7 @@ class Request:
         self._given: dict[str, str] = {}
         self._defaults: dict[str, str] = {}  # of the settings of its own that were looked up
         self.overrides: tuple[str, ...] = ()
+        self.began = time.time()
         for argument in arguments:
             name, equals, value = argument.lstrip("+").partition("=")
             if not equals or not value:
@@ -163,6 +166,10 @@ class Request:
     def folder(self, default: str) -> Path:
         """The folder in which the experiment writes its results."""
         return Path(self.one("out", default))
+
+    def asks_for_one_report(self) -> bool:
+        """Whether it names no more than one data set and one model."""
+        return not any("," in self._given.get(name, "") for name in ("dataset", "model"))
 
     def command(self, **of: str) -> str:
         """The command line that asks for one report, but for the folder.

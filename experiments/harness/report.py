@@ -1,5 +1,6 @@
 """What an experiment writes: rows as CSV, tables as Markdown, and figures."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.harness.command_line import Request
+from experiments.harness.result_table import SECONDS
 from trip_jax.runs.figure_style import HONEST, LIAR, draw, drawn_as, plain, titled_figure
 from trip_jax.settings.figures import Drawing
 
@@ -25,6 +27,7 @@ class Report:
     stem: Path  # of all names
     command: str
     drawing: Drawing = Drawing(("png", "pdf"))
+    began: float | None = None  # when the command began; None if it writes other reports, too
 
     @classmethod
     def of(cls, request: Request, folder: Path, **of: str) -> Self:
@@ -33,7 +36,9 @@ class Report:
         Args:
             of: its data set and its model, where several may be asked for.
         """
-        return cls(folder / request.report_name(**of), request.command(**of), request.drawing())
+        began = request.began if request.asks_for_one_report() else None
+        name, command = request.report_name(**of), request.command(**of)
+        return cls(folder / name, command, request.drawing(), began)
 
     def file(self, ending: str) -> Path:
         """The file whose name ends so."""
@@ -49,15 +54,24 @@ class Report:
     ) -> str:
         """Write the rows as CSV, and heading, title and sections as Markdown, which is returned.
 
-        The command stands in the first row.
+        The command stands in the first row, and the seconds that it took.
         """
         made = [f"# {heading}", f"Command: `{self.command}`", f"Setting: {title}."]
         text = "\n\n".join([*made, *sections]) + "\n"
         self.stem.parent.mkdir(parents=True, exist_ok=True)
-        rows = frame.assign(command=[self.command, *[""] * (len(frame) - 1)])
+        said = {"command": self.command, SECONDS: self._seconds()}
+        blank = [""] * (len(frame) - 1)
+        rows = frame.assign(**{name: [one, *blank] for name, one in said.items()})
         rows.to_csv(self.file(".csv"), index=False, float_format=number)
         self.file(".md").write_text(text)
         return text
+
+    def _seconds(self) -> str:
+        """What the command took; empty where its folder held anything when it began."""
+        files = [one for one in self.stem.parent.rglob("*") if one.is_file()]
+        if self.began is None or any(one.stat().st_mtime < self.began for one in files):
+            return ""
+        return f"{time.time() - self.began:.0f}"
 
     def save(self, figure: Figure, ending: str) -> None:
         """Write a figure; the command is inside."""

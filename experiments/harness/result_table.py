@@ -25,6 +25,8 @@ ABOUT = (
     "seconds",
 )
 """Columns that say how a row was made; they are empty where it is not known."""
+SECONDS = "seconds of the command"
+"""The column in which a report says what its command took."""
 OF_STUDIES = {"vs_shapley": "distribution", "topologies": "topology"}
 """What the column is about that bears an experiment's name."""
 OF_CELLS = {"distribution": "iid", "topology": "regular"}
@@ -96,7 +98,7 @@ def put(name: str, frame: pandas.DataFrame, folder: Path = FOLDER, **about: str)
 
     Args:
         name: of the run.
-        frame: its rows, with its command in the column `command` as reports write it.
+        frame: its rows, with its command and its seconds in the columns where reports write them.
         about: further columns of `ABOUT`.
 
     Raises:
@@ -112,7 +114,7 @@ def described(name: str, frame: pandas.DataFrame, **about: str) -> pandas.DataFr
     commands = frame.command.dropna().tolist() if "command" in frame else []
     if not commands:
         raise InvalidSetting(f"The rows of {name} do not say by which command they were made.")
-    columns = frame.drop(columns="command").rename(columns=OF_STUDIES)
+    columns = frame.drop(columns=["command", SECONDS], errors="ignore").rename(columns=OF_STUDIES)
     columns = columns.rename(columns=lambda column: column.replace(" ", "_"))
     if "utility" in columns:  # of a federation, which the command may tell
         settings = dict(word.partition("=")[::2] for word in shlex.split(commands[0])[3:])
@@ -120,6 +122,8 @@ def described(name: str, frame: pandas.DataFrame, **about: str) -> pandas.DataFr
             if setting not in columns:
                 columns[setting] = settings.get(setting, usual)
     said = {"command": commands[0], "experiment": _experiment(commands[0])}
+    if SECONDS in frame and pandas.notna(frame[SECONDS].iloc[0]):
+        said["seconds"] = f"{frame[SECONDS].iloc[0]:g}"
     said |= {"changes": str(len(CHANGES))} | about
     if "seed" in columns:
         said |= {"seeds": ",".join(dict.fromkeys(map(_text, columns.seed.dropna())))}
