@@ -67,11 +67,14 @@ class Report:
         return text
 
     def _seconds(self) -> str:
-        """What the command took; empty where its folder held anything when it began."""
+        """What the command took; as it was said before, if its folder held anything."""
         files = [one for one in self.stem.parent.rglob("*") if one.is_file()]
-        if self.began is None or any(one.stat().st_mtime < self.began for one in files):
+        if self.began is not None and all(one.stat().st_mtime >= self.began for one in files):
+            return f"{time.time() - self.began:.0f}"
+        if not self.file(".csv").exists():
             return ""
-        return f"{time.time() - self.began:.0f}"
+        said = pandas.read_csv(self.file(".csv"), nrows=1, dtype=str, keep_default_na=False)
+        return str(said[SECONDS][0]) if SECONDS in said and len(said) else ""
 
     def save(self, figure: Figure, ending: str) -> None:
         """Write a figure; the command is inside."""
