@@ -15,7 +15,7 @@ import numpy as np
 
 import trip_jax as tj
 from trip_jax.attribution import Journal, weights_times_mean_gain
-from trip_jax.runs.figures import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
+from trip_jax.results.figures import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
 from trip_jax.truth.metrics import cosine_distance, relative_error
 
 README = Path(__file__).parents[1] / "README.md"

@@ -34,7 +34,7 @@ from experiments.paper.method_figures import draw_yardsticks
 from experiments.paper.verdicts import yardstick_sections
 from trip_jax.judge.yardsticks import yardsticks
 from trip_jax.learning.evaluation import ACCURACY
-from trip_jax.runs.figure_style import add_legend
+from trip_jax.results.figure_style import add_legend
 from trip_jax.settings import require
 from trip_jax.topology.waves import TICKS
 from trip_jax.truth.metrics import cosine_distance

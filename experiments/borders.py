@@ -31,7 +31,7 @@ from experiments.harness.kept_runs import Arrays
 from experiments.paper.cells import COALITIONS, Cell, CellStudy
 from experiments.paper.paper_values import DISTRIBUTIONS
 from trip_jax.learning.evaluation import UTILITIES
-from trip_jax.runs.figure_style import MUTED
+from trip_jax.results.figure_style import MUTED
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.shapley.borders import border_coalitions, border_values

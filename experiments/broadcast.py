@@ -25,9 +25,9 @@ from trip_jax.protocol.adversaries import drawn_liars
 from trip_jax.protocol.broadcast import BEHAVIOURS, Broadcast
 from trip_jax.protocol.defences import AdoptAll
 from trip_jax.protocol.flooding import Links
+from trip_jax.results.figure_style import add_legend
 from trip_jax.runs.agreement import summarised
 from trip_jax.runs.costs import packet_bytes
-from trip_jax.runs.figure_style import add_legend
 from trip_jax.topology import Topology, TopologyConfig, from_config
 
 SETTINGS = (

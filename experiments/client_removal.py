@@ -35,8 +35,8 @@ from experiments.paper.removal_scores import runs_by_method, scores_by_criterion
 from experiments.paper.small_world import UNJUDGED, SmallWorldStudy
 from trip_jax.learning.evaluation import ACCURACY, LOSS
 from trip_jax.protocol.contributions import METHODS, TRIP
+from trip_jax.results.figure_style import HONEST, LIAR, MUTED, add_legend
 from trip_jax.runs.executions import KeptChunk
-from trip_jax.runs.figure_style import HONEST, LIAR, MUTED, add_legend
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.reading import is_over
 from trip_jax.settings.errors import InvalidSetting

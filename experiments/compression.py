@@ -46,7 +46,7 @@ from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.round import Round, Timetable
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Learned, Memory
-from trip_jax.runs.figure_style import add_legend
+from trip_jax.results.figure_style import add_legend
 from trip_jax.runs.prepare import lay_out, prepare
 from trip_jax.settings.errors import Diverged
 from trip_jax.truth.metrics import cosine_distance

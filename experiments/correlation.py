@@ -34,7 +34,7 @@ from experiments.harness.statistics import (
 )
 from experiments.paper.small_world import SmallWorldStudy
 from trip_jax.data.federation import ClientData
-from trip_jax.runs.figure_style import HONEST, LIAR
+from trip_jax.results.figure_style import HONEST, LIAR
 
 PAPER = {
     ("cifar10", "sizes"): 0.246,

@@ -29,7 +29,7 @@ from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.quadratics import Quadratics, rate_of, stays_off, trained
 from experiments.harness.report import Report
 from trip_jax.protocol.aggregation import PushSum, WeightedMean, aggregate
-from trip_jax.runs.figure_style import add_legend, plain, titled_figure
+from trip_jax.results.figure_style import add_legend, plain, titled_figure
 from trip_jax.topology import Topology
 from trip_jax.topology.push_sum import with_push_sum
 

@@ -36,8 +36,8 @@ from trip_jax import Simulation, State
 from trip_jax.config import Adversary, Defence
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.adversaries import choose_liars
+from trip_jax.results.figure_style import add_legend
 from trip_jax.rewards import Gains, alone, payments
-from trip_jax.runs.figure_style import add_legend
 from trip_jax.runs.prepare import prepare
 from trip_jax.settings.errors import Diverged
 

@@ -35,7 +35,7 @@ from experiments.paper.verdicts import LESS, by_cell, summary
 from experiments.topologies import BEYOND_THE_PAPER
 from trip_jax.judge.yardsticks import by_sampling, yardsticks
 from trip_jax.learning.evaluation import UTILITIES
-from trip_jax.runs.figure_style import MUTED, add_legend
+from trip_jax.results.figure_style import MUTED, add_legend
 
 GRAPHS = ("regular", "star", "line", "watts_strogatz", *BEYOND_THE_PAPER)
 CELL = ["distribution", "topology"]

@@ -31,9 +31,10 @@ from trip_jax.judge.yardsticks import yardsticks
 from trip_jax.learning.devices import available
 from trip_jax.learning.precision import PRECISIONS, require_precision
 from trip_jax.protocol.algorithm import step
+from trip_jax.results.result import Result, Timing
 from trip_jax.runs.prepare import describe, prepare
 from trip_jax.simulation import Simulation
-from trip_jax.simulation.history import Clock, Result, Snapshot, Timing
+from trip_jax.simulation.history import Clock, Snapshot
 from trip_jax.simulation.observer import Observer
 from trip_jax.truth.metrics import cosine_distance
 

@@ -33,7 +33,7 @@ from experiments.paper.verdicts import yardstick_sections
 from trip_jax.config import Adversary, Defence
 from trip_jax.judge.yardsticks import yardsticks
 from trip_jax.learning.evaluation import ACCURACY
-from trip_jax.runs.figure_style import add_legend
+from trip_jax.results.figure_style import add_legend
 from trip_jax.truth.metrics import cosine_distance
 
 METHODS = (TRIP, BEST, *NULLS)

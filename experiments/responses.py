@@ -39,7 +39,7 @@ from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.learning.learner import Learner
 from trip_jax.protocol.algorithm import learn
 from trip_jax.protocol.methods.weights import Weights
-from trip_jax.runs.figure_style import add_legend
+from trip_jax.results.figure_style import add_legend
 
 CELL = ["distribution", "topology"]
 SUMS = ("moved", "taken", "said", "answer", "error")

@@ -31,7 +31,7 @@ from experiments.harness import report
 from experiments.harness.command_line import Request, run_as_command
 from experiments.harness.report import Report
 from trip_jax import load_run
-from trip_jax.runs.figure_style import MUTED
+from trip_jax.results.figure_style import MUTED
 from trip_jax.runs.interruption import EXIT_CODE
 from trip_jax.settings.errors import Interrupted, InvalidSetting
 from trip_jax.settings.plurals import counted

@@ -36,7 +36,7 @@ from experiments.paper.verdicts import HEADINGS, LESS, summary
 from experiments.topologies import BEYOND_THE_PAPER
 from trip_jax.judge.yardsticks import by_sampling, yardsticks
 from trip_jax.learning.evaluation import UTILITIES
-from trip_jax.runs.figure_style import MUTED, add_legend
+from trip_jax.results.figure_style import MUTED, add_legend
 from trip_jax.simulation import Simulation
 from trip_jax.truth.metrics import cosine_distance
 

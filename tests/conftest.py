@@ -44,7 +44,7 @@ from trip_jax.protocol.compression import Compressed, LowRank, Quantised, Random
 from trip_jax.protocol.fakes import FAKES
 from trip_jax.protocol.state import Record, State
 from trip_jax.protocol.weighing import ByOwn, ByPhi
-from trip_jax.runs import figures
+from trip_jax.results import figures
 from trip_jax.runs.launch import run as carry_out
 from trip_jax.runs.prepare import prepare
 from trip_jax.runs.schema import CONF, config_from, register

@@ -42,7 +42,7 @@ from trip_jax import (
     load_run,
 )
 from trip_jax.learning.evaluation import LOSS, UTILITIES
-from trip_jax.runs.propagation import contributions, retraced
+from trip_jax.results.propagation import contributions, retraced
 from trip_jax.runs.reports import recorded_reports
 from trip_jax.runs.resume import arrays_of, state_of
 from trip_jax.simulation import Simulation

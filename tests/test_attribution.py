@@ -37,12 +37,12 @@ from trip_jax.data.partition import Partition
 from trip_jax.learning.evaluation import ACCURACY, LOSS
 from trip_jax.protocol.contributions import METHODS
 from trip_jax.protocol.robust import Median
-from trip_jax.runs.dataset import to_dataset
+from trip_jax.results.dataset import to_dataset
+from trip_jax.results.result import Result
 from trip_jax.settings.capacity import GIB
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import game_values
 from trip_jax.simulation import Simulation
-from trip_jax.simulation.history import Result
 
 CHANGING = [
     nx.DiGraph([(0, 1), (1, 2), (2, 0), (3, 1), (4, 5), (5, 3), (2, 4)]),

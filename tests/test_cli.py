@@ -20,8 +20,8 @@ from trip_jax.cli import settings
 from trip_jax.cli.main import COMMANDS, main
 from trip_jax.cli.options import OPTIONS
 from trip_jax.config import Config
-from trip_jax.runs.meaning import in_a_sentence
-from trip_jax.runs.scores import describe_scores, score_table, shares
+from trip_jax.results.meaning import in_a_sentence
+from trip_jax.results.scores import describe_scores, score_table, shares
 
 GROUPS = sorted(path.name for path in settings.CONF.iterdir() if path.is_dir())
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.conftest import tiny
 from trip_jax import Contribution
+from trip_jax.results.result import Timing
 from trip_jax.runs.costs import costs
-from trip_jax.simulation.history import Timing
 
 
 def test_costs_of_two_graphs_that_take_turns() -> None:

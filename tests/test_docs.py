@@ -18,7 +18,7 @@ from trip_jax.cli.main import COMMANDS
 from trip_jax.cli.quotes import quoted
 from trip_jax.config import Config
 from trip_jax.protocol.contributions import METHODS
-from trip_jax.runs.variables import COORDINATES, VARIABLES
+from trip_jax.results.variables import COORDINATES, VARIABLES
 from trip_jax.shapley import SEMIVALUES
 
 ROOT = Path(__file__).parent.parent
@@ -172,10 +172,10 @@ def test_formulas_have_nothing_that_docutils_draws_wrongly() -> None:
         assert not digits_as_one_number + accents_with_an_index, page
 
 
-def imported_when_loaded(path: Path) -> set[str]:
-    """The packages of trip_jax that a module imports before anything in it is called."""
-    statements = ast.parse(path.read_text()).body
-    named = [one.module or "" for one in statements if isinstance(one, ast.ImportFrom)]
+def imported(path: Path) -> set[str]:
+    """The packages of trip_jax that a module imports, be it only inside a function."""
+    found = ast.walk(ast.parse(path.read_text()))
+    named = [one.module or "" for one in found if isinstance(one, ast.ImportFrom)]
     return {name.split(".")[1] for name in named if name.startswith("trip_jax.")}
 
 
@@ -186,5 +186,5 @@ def test_packages_import_what_is_drawn_below_them() -> None:
     assert set(layer) == {one.parent.name for one in (ROOT / "trip_jax").glob("*/*.py")}
     for package, height in layer.items():
         for path in (ROOT / "trip_jax" / package).rglob("*.py"):
-            drawn = imported_when_loaded(path) & set(layer)
+            drawn = imported(path) & set(layer)
             assert all(layer[one] >= height for one in drawn), (path, drawn)

@@ -255,6 +255,6 @@ def test_results_are_there_before_what_shows_them(
         assert load_run(tmp_path / "run").summary["status"] == "finished"
         raise OSError(errno.ENOSPC, "No space left on device", "a.png")
 
-    monkeypatch.setattr("trip_jax.runs.figures.draw_all", fail)
+    monkeypatch.setattr("trip_jax.results.figures.draw_all", fail)
     assert "No space left" in command(*TINY, "hydra.run.dir=run").error
     assert load_run(tmp_path / "run").summary["status"] == "finished"

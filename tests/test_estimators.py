@@ -24,13 +24,13 @@ from trip_jax.config import Contribution, Defence, Training
 from trip_jax.data.partition import Partition
 from trip_jax.learning.evaluation import UTILITIES
 from trip_jax.learning.training import round_keys
-from trip_jax.runs.dataset import to_dataset
+from trip_jax.results.dataset import to_dataset
+from trip_jax.results.result import Result
 from trip_jax.runs.directory import summarise
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.shapley import ESTIMATORS, CoalitionRows, draw, estimate, game_values, sample_game
 from trip_jax.shapley.sizes import colexicographic, plan
 from trip_jax.simulation import Simulation
-from trip_jax.simulation.history import Result
 
 PAIRED = ("antithetic", "kernelshap")
 QUICK = ("permutation", "kernelshap")

@@ -27,11 +27,11 @@ from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import Learned, State
 from trip_jax.protocol.weighing import WEIGHINGS, Weighing
+from trip_jax.results.result import Result
 from trip_jax.settings import LISTENERS
 from trip_jax.shapley import ESTIMATORS, SEMIVALUES
 from trip_jax.shapley.rows import after_ends
 from trip_jax.simulation import Simulation
-from trip_jax.simulation.history import Result
 
 REGISTRIES = (SEMIVALUES, ESTIMATORS, LIES, AGGREGATIONS, CHANNELS, METHODS, WEIGHINGS)
 

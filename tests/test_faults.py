@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import TINY, Command, Once, config_of
 from tests.test_resume import assert_same
-from trip_jax.runs import figures
+from trip_jax.results import figures
 from trip_jax.runs.launch import run
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and mounts are POSIX's")

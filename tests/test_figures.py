@@ -17,8 +17,8 @@ from matplotlib.quiver import Quiver
 from matplotlib.text import Text
 
 from tests.conftest import rarely
-from trip_jax.runs import figures, meaning
-from trip_jax.runs.figure_style import drawn_as
+from trip_jax.results import figures, meaning
+from trip_jax.results.figure_style import drawn_as
 from trip_jax.settings.figures import FORMATS, Drawing
 from trip_node.deployment.scores import shares
 

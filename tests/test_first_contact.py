@@ -20,12 +20,12 @@ from trip_jax import report
 from trip_jax.cli.quotes import quoted
 from trip_jax.protocol.methods.facts import Costs, Unit
 from trip_jax.protocol.methods.weights import Weights
+from trip_jax.results.result import Result
+from trip_jax.results.scores import finding
 from trip_jax.runs.provenance import arrays_hash
 from trip_jax.runs.reading import Run
-from trip_jax.runs.scores import finding
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.figures import Drawing
-from trip_jax.simulation.history import Result
 from trip_jax.simulation.progress import has_bars
 
 

@@ -18,16 +18,16 @@ from trip_jax import InvalidSetting, compare, load_run, report
 from trip_jax.cli import verify
 from trip_jax.cli.run import _newest_alike
 from trip_jax.config import Config
-from trip_jax.runs import figures
+from trip_jax.results import figures
 from trip_jax.runs.checkpoints import Checkpoints
 from trip_jax.runs.directory import FIGURES, draw_figures, whole
 from trip_jax.runs.free_directory import WRITTEN, given_up, refuse_taken
 from trip_jax.runs.launch import run
 from trip_jax.runs.lock import locked
-from trip_jax.runs.own_files import remove_files
 from trip_jax.runs.schema import config_of_run, config_of_values
 from trip_jax.runs.started import note_start, start_of
 from trip_jax.runs.sweep import read_job
+from trip_jax.settings.own_files import remove_files
 from trip_jax.simulation.rounds import FiledRounds
 
 pytestmark = pytest.mark.usefixtures("quick_figures")

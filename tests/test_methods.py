@@ -20,7 +20,7 @@ from trip_jax.protocol.methods.facts import When
 from trip_jax.protocol.methods.shapfed import last_layer
 from trip_jax.protocol.robust import Median
 from trip_jax.protocol.state import Assessed
-from trip_jax.runs.meaning import explain, in_a_sentence, unit
+from trip_jax.results.meaning import explain, in_a_sentence, unit
 from trip_jax.runs.prepare import describe
 from trip_jax.simulation import Simulation
 

@@ -20,13 +20,13 @@ from trip_jax.compare import main as compare
 from trip_jax.config import Adversary
 from trip_jax.coordinate import read_reports
 from trip_jax.protocol.adversaries import choose_liars
+from trip_jax.results.figures import draw_all
+from trip_jax.results.labels import short
+from trip_jax.results.scores import describe_scores
 from trip_jax.runs.directory import write_run as write_result
-from trip_jax.runs.figures import draw_all
-from trip_jax.runs.labels import short
 from trip_jax.runs.pages.comparison import Comparison
 from trip_jax.runs.prepare import prepare
 from trip_jax.runs.reports import report_table
-from trip_jax.runs.scores import describe_scores
 from trip_jax.runs.sweep import Job, to_frame
 from trip_jax.settings.errors import Diverged, InvalidSetting
 from trip_jax.settings.names import LONGEST_NAME, as_name, as_names, order_of

@@ -11,7 +11,7 @@ from tests.synthetic_runs import synthetic_run, write_run
 from trip_jax import InvalidSetting, compare, coordinate
 from trip_jax.rewards.__main__ import main as rewards
 from trip_jax.runs.directory import whole
-from trip_jax.runs.own_files import is_marked, is_table, refuse_others
+from trip_jax.settings.own_files import is_marked, is_table, refuse_others
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 

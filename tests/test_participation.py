@@ -39,7 +39,7 @@ from trip_jax import (
 )
 from trip_jax.attribution import Journal
 from trip_jax.learning.evaluation import LOSS
-from trip_jax.runs.propagation import retraced
+from trip_jax.results.propagation import retraced
 from trip_jax.settings.text_files import lines_of
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Participation

@@ -13,7 +13,8 @@ import trip_jax
 import trip_jax.topology
 import trip_node.node
 import trip_node.rewards
-from trip_jax.runs import checkpoints, dataset
+from trip_jax.results import dataset
+from trip_jax.runs import checkpoints
 from trip_node.node import admission, gossip, predictions, report
 
 ROOT = Path(__file__).parent.parent

@@ -13,7 +13,8 @@ import pytest
 
 import trip_jax as tj
 from tests.conftest import TINY, config_of
-from trip_jax.runs import checkpoints, dataset, resume
+from trip_jax.results import dataset
+from trip_jax.runs import checkpoints, resume
 from trip_jax.runs.foreign import require_schema
 from trip_jax.runs.launch import run
 from trip_node.node.admission import Federation

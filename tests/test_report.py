@@ -25,14 +25,14 @@ from tests.synthetic_runs import (
 )
 from tests.test_resume import RUN
 from trip_jax import compare, report
+from trip_jax.results.meaning import explain, unit
+from trip_jax.results.propagation import contributions, retraced, shares
 from trip_jax.runs.launch import run
-from trip_jax.runs.meaning import explain, unit
 from trip_jax.runs.pages import run_page as pages
 from trip_jax.runs.pages.comparison import Comparison
 from trip_jax.runs.pages.comparison_figure import figure_of
 from trip_jax.runs.pages.comparison_finding import finding
 from trip_jax.runs.pages.run_page import page_data, run_page
-from trip_jax.runs.propagation import contributions, retraced, shares
 from trip_jax.runs.reading import Run, load_run
 from trip_jax.settings.errors import InvalidSetting
 

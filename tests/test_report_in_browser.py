@@ -26,11 +26,11 @@ from tests.synthetic_runs import (
 )
 from tests.test_names import CROWD, named
 from tests.test_resume import RUN
+from trip_jax.results.propagation import contributions, shares
 from trip_jax.runs.launch import run
 from trip_jax.runs.pages import run_page as pages
 from trip_jax.runs.pages.comparison import Comparison
 from trip_jax.runs.pages.run_page import run_page
-from trip_jax.runs.propagation import contributions, shares
 from trip_jax.runs.reading import Run, load_run
 
 Open = Callable[[str | Path], Any]

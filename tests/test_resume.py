@@ -22,12 +22,13 @@ import trip_jax
 from tests.conftest import TINY, Command, Hearing, Once, config_of, rarely, tiny
 from trip_jax import Adversary, ChannelConfig, Contribution, Defence, InvalidSetting
 from trip_jax.config import Training
+from trip_jax.results.result import Result
 from trip_jax.runs.launch import run
 from trip_jax.runs.lock import locked
 from trip_jax.runs.resume import ROUNDS, RunCheckpoints
 from trip_jax.runs.verify import verify
 from trip_jax.settings.errors import Interrupted
-from trip_jax.simulation.history import Result, Snapshot
+from trip_jax.simulation.history import Snapshot
 from trip_jax.simulation.progress import RoundProgress
 from trip_jax.simulation.rounds import FiledRounds
 

@@ -27,11 +27,11 @@ from tests.test_resume import RUN
 from trip_jax.config import Config
 from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.protocol.state import Record
-from trip_jax.runs.dataset import to_dataset
+from trip_jax.results.dataset import to_dataset
+from trip_jax.results.result import Timing
 from trip_jax.runs.prepare import prepare
 from trip_jax.runs.round_log import COLUMNS
 from trip_jax.settings.errors import Interrupted, InvalidSetting
-from trip_jax.simulation.history import Timing
 from trip_jax.simulation.observer import Observer
 from trip_jax.simulation.progress import RoundProgress
 
@@ -63,7 +63,7 @@ def test_core_imports_little_and_figures_no_pyplot(tmp_path: Path) -> None:
     heavy = ("hydra", "omegaconf", "tensorflow_datasets", "tensorflow", "matplotlib", "xarray")
     heavy = (*heavy, "pandas", "sklearn", "tqdm", "requests")
     code = f"import sys, trip_jax; print([m for m in {heavy} if m in sys.modules])\n"
-    code += "import trip_jax.runs.figures; print('matplotlib.pyplot' in sys.modules)"
+    code += "import trip_jax.results.figures; print('matplotlib.pyplot' in sys.modules)"
     imported = python(tmp_path, "-c", code)
     assert (imported.code, imported.out.split()) == (0, ["[]", "False"])
 
@@ -200,9 +200,9 @@ def test_contributions_by_contributor_are_left_out_where_they_are_many(
     config = config_of(*TINY)
     simulation, federation = prepare(config)
     result = simulation.run()
-    monkeypatch.setattr("trip_jax.runs.view.MAX_NUMBERS", 8)
+    monkeypatch.setattr("trip_jax.results.view.MAX_NUMBERS", 8)
     assert "lcv_by_contributor" not in to_dataset(result, federation, "nine numbers")
-    monkeypatch.setattr("trip_jax.runs.view.MAX_NUMBERS", 9)
+    monkeypatch.setattr("trip_jax.results.view.MAX_NUMBERS", 9)
     assert "lcv_by_contributor" in to_dataset(result, federation, "nine numbers")
     by_weights = replace(result, contribution=trip_jax.Contribution("loss", method="weights"))
     told = to_dataset(by_weights, federation, "no losses")

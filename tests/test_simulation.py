@@ -15,8 +15,8 @@ from trip_jax.learning.learner import Learner
 from trip_jax.protocol import algorithm
 from trip_jax.protocol.algorithm import Programs
 from trip_jax.protocol.state import State
+from trip_jax.results.result import Result
 from trip_jax.settings.errors import Diverged, InvalidSetting
-from trip_jax.simulation.history import Result
 
 N = len(SIZES)
 WORLD = nx.watts_strogatz_graph(N, 4, 0.3, seed=1)

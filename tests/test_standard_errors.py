@@ -6,8 +6,8 @@ import pytest
 import xarray
 
 from tests.synthetic_runs import synthetic_run
-from trip_jax.runs.propagation import contributions
-from trip_jax.runs.standard_errors import standard_errors
+from trip_jax.results.propagation import contributions
+from trip_jax.results.standard_errors import standard_errors
 
 
 def sampled_run() -> xarray.Dataset:

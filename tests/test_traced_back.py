@@ -16,7 +16,7 @@ from tests.conftest import TINY, Command, follow, oracle, tiny
 from tests.test_against_oracle import DIRECTED
 from trip_jax import Adversary, Contribution, Defence, InvalidSetting
 from trip_jax.protocol import traced_back
-from trip_jax.runs import figures
+from trip_jax.results import figures
 from trip_jax.runs.pages import run_page
 from trip_jax.topology import Neighbourhoods
 
@@ -96,7 +96,7 @@ def test_rows_are_of_clients(clients: Any) -> None:
 
 
 def test_large_federations_keep_no_phi_unless_asked() -> None:
-    with patch("trip_jax.simulation.federation.MAX_KEPT", 5):
+    with patch("trip_jax.federation.MAX_KEPT", 5):
         assert tiny().start().phi is None
         assert tiny(keep_phi=True).start().phi is not None
         with pytest.raises(InvalidSetting, match=r"surrogate .* set keep_phi=true"):

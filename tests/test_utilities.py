@@ -12,7 +12,7 @@ from trip_jax.learning.evaluation import THIRD, evaluate
 from trip_jax.learning.metrics import METRICS
 from trip_jax.learning.quantity import Quantity
 from trip_jax.learning.utilities import columns, quantity
-from trip_jax.runs.meaning import unit
+from trip_jax.results.meaning import unit
 from trip_jax.runs.reports import recorded_reports
 from trip_jax.simulation import Simulation
 

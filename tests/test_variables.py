@@ -6,9 +6,9 @@ import pytest
 from tests.conftest import tiny
 from trip_jax.data.partition import Partition
 from trip_jax.protocol.state import Record
-from trip_jax.runs.dataset import to_dataset
+from trip_jax.results.dataset import to_dataset
+from trip_jax.results.variables import COORDINATES, DECLARED, VARIABLES, OfRecord
 from trip_jax.runs.fitting import by_new_names
-from trip_jax.runs.variables import COORDINATES, DECLARED, VARIABLES, OfRecord
 
 
 def test_results_are_the_declared_variables() -> None:

@@ -29,11 +29,11 @@ from trip_jax.protocol.methods.facts import (
     When,
 )
 from trip_jax.protocol.methods.neighbourhood import ByNeighbourhood, Neighbourhood
+from trip_jax.results.dataset import lcv_by_contributor, to_dataset
+from trip_jax.results.meaning import about, explain, in_a_sentence, unit
+from trip_jax.results.result import Timing
 from trip_jax.runs.costs import costs
-from trip_jax.runs.dataset import lcv_by_contributor, to_dataset
-from trip_jax.runs.meaning import about, explain, in_a_sentence, unit
 from trip_jax.runs.reports import recorded_reports
-from trip_jax.simulation.history import Timing
 
 SIZES = Sizes(m=3, n=6, P=100, budget=50, Q=40)
 

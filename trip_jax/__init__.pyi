@@ -28,6 +28,7 @@ from .protocol.reports import Reports as Reports
 from .protocol.state import Record as Record
 from .protocol.state import State as State
 from .protocol.weighing import Trust as Trust
+from .results.result import Result as Result
 from .runs.directory import save_run as save_run
 from .runs.reading import Run as Run
 from .runs.reading import load_run as load_run
@@ -35,7 +36,6 @@ from .runs.sweep import load_sweep as load_sweep
 from .settings.errors import Diverged as Diverged
 from .settings.errors import InvalidSetting as InvalidSetting
 from .simulation import Simulation as Simulation
-from .simulation.history import Result as Result
 from .simulation.observer import Observer as Observer
 from .truth.shapley_value import GroundTruth as GroundTruth
 from .truth.shapley_value import centralised_truth as centralised_truth

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trip_jax.cli.command import Parser, command
-from trip_jax.runs.own_files import is_marked, is_table, refuse_others
 from trip_jax.runs.pages.comparison import Comparison
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.own_files import is_marked, is_table, refuse_others
 from trip_node.settings.lines import say
 
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     ):
         refuse_others(path, is_own, "choose another --out")
     comparison = Comparison.of(args.folders)
-    from trip_jax.runs.figure_style import draw
+    from trip_jax.results.figure_style import draw
     from trip_jax.runs.pages.comparison_figure import figure_of
 
     comparison.table().to_csv(table, index=False, float_format="%.6g")

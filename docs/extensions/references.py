@@ -16,7 +16,7 @@ from sphinx.util.docutils import SphinxDirective
 from trip_jax.cli.main import COMMANDS, USAGE
 from trip_jax.cli.settings import Described, choices_of, groups, of_group, outside_groups
 from trip_jax.protocol.contributions import METHODS
-from trip_jax.runs.variables import COORDINATES, VARIABLES, Variable
+from trip_jax.results.variables import COORDINATES, VARIABLES, Variable
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from experiments.harness.command_line import Request
 from experiments.harness.result_table import SECONDS
-from trip_jax.runs.figure_style import HONEST, LIAR, draw, drawn_as, plain, titled_figure
+from trip_jax.results.figure_style import HONEST, LIAR, draw, drawn_as, plain, titled_figure
 from trip_jax.settings.figures import Drawing
 
 COLOURS = (HONEST, LIAR, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito's

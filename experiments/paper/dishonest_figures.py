@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from experiments.harness import report
-from trip_jax.runs.figure_style import LIAR, add_legend
+from trip_jax.results.figure_style import LIAR, add_legend
 
 LIES = {"honest": "nobody", "d1": "D1", "d2": "D2", "d1d2": "D1 and D2"}
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from experiments.harness import report
 from experiments.paper.verdicts import HEADINGS
-from trip_jax.runs.figure_style import MUTED
+from trip_jax.results.figure_style import MUTED
 
 
 def draw_by_method(

@@ -30,7 +30,7 @@ from experiments.paper.measures import (
 from experiments.paper.method_figures import draw_yardsticks
 from experiments.paper.verdicts import LESS, summary
 from trip_jax.learning.evaluation import ACCURACY
-from trip_jax.runs.figure_style import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
+from trip_jax.results.figure_style import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
 from trip_jax.truth.metrics import cosine_distance
 
 NULL_COLOUR, NULL_MARKERS = "#999999", "<>*hdp"

@@ -15,9 +15,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from trip_jax.cli.command import USER_ERRORS, refuse
 from trip_jax.cli.messages import one_line
-from trip_jax.runs.own_files import is_table, refuse_others
 from trip_jax.runs.sweep import MARKS, TABLE
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.own_files import is_table, refuse_others
 
 OF_SWEEPS = ("hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper")
 

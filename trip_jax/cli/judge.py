@@ -19,10 +19,10 @@ from trip_jax.judge.verdict import verdict
 from trip_jax.judge.work import CellProgress, ask, slug
 from trip_jax.runs.directory import whole
 from trip_jax.runs.interruption import EXIT_CODE
-from trip_jax.runs.own_files import is_marked, is_table, refuse_links, refuse_others
 from trip_jax.settings import require
 from trip_jax.settings.declared import path_of
 from trip_jax.settings.errors import Interrupted
+from trip_jax.settings.own_files import is_marked, is_table, refuse_links, refuse_others
 from trip_node.settings.lines import say
 
 PAGE, TABLE, CITE, CELLS = "verdict.html", "verdict.csv", "cite.bib", "cells"

@@ -12,8 +12,8 @@ from trip_jax.judge.trained import Trained
 from trip_jax.runs.directory import whole
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.lock import locked
-from trip_jax.runs.own_files import refuse_links
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.own_files import refuse_links
 
 
 def export(

@@ -9,6 +9,7 @@ import pandas as pd
 import xarray
 
 from trip_jax.cli.command import command
+from trip_jax.results.labels import column
 from trip_jax.rewards import (
     PAYMENTS,
     Gains,
@@ -20,7 +21,6 @@ from trip_jax.rewards import (
     reputations,
 )
 from trip_jax.runs.directory import whole
-from trip_jax.runs.labels import column
 from trip_jax.runs.reading import Run, load_run
 from trip_jax.runs.schema import config_of_run
 from trip_jax.settings import choice, require

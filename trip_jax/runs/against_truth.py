@@ -17,14 +17,14 @@ from trip_jax import __version__
 from trip_jax.config import Config
 from trip_jax.learning.utilities import columns
 from trip_jax.protocol.methods.facts import GAIN
+from trip_jax.results.meaning import unit_symbol
+from trip_jax.results.variables import VARIABLES, OfTruth
 from trip_jax.runs.checkpoints import Checkpoints
 from trip_jax.runs.directory import write_results
 from trip_jax.runs.executions import executed
-from trip_jax.runs.meaning import unit_symbol
 from trip_jax.runs.provenance import json_hash
 from trip_jax.runs.reading import Run, load_run
 from trip_jax.runs.resume import depends_on
-from trip_jax.runs.variables import VARIABLES, OfTruth
 from trip_jax.settings.errors import Interrupted, InvalidSetting
 from trip_jax.simulation import Simulation
 from trip_jax.truth.metrics import cosine_distance, spearman

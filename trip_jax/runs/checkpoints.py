@@ -20,9 +20,9 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from trip_jax.config import Config
 from trip_jax.runs.foreign import read_json, require_schema
-from trip_jax.runs.own_files import refuse_links, remove_files
 from trip_jax.runs.provenance import RENAMED, json_hash, result_settings
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.own_files import refuse_links, remove_files
 
 Arrays = dict[str, Any]  # of NumPy arrays or None, or of such dictionaries
 

@@ -10,7 +10,7 @@ from trip_jax.node.report import SIGNATURE_BYTES, Report
 from trip_jax.protocol.channels import BYTES
 from trip_jax.protocol.methods.facts import Sizes
 from trip_jax.protocol.methods.whole_run import sees_models
-from trip_jax.simulation.history import Result, Timing
+from trip_jax.results.result import Result, Timing
 from trip_jax.topology import Topology
 
 

@@ -20,18 +20,18 @@ import numpy as np
 from trip_jax.data.partition import Partition
 from trip_jax.learning.memory import peak_bytes
 from trip_jax.learning.utilities import columns
+from trip_jax.results.dataset import to_dataset
+from trip_jax.results.meaning import unit
+from trip_jax.results.result import Result, Timing
 from trip_jax.runs.agreement import summarised
 from trip_jax.runs.costs import costs
-from trip_jax.runs.dataset import to_dataset
 from trip_jax.runs.lock import locked
-from trip_jax.runs.meaning import unit
-from trip_jax.runs.own_files import refuse_links, remove_files
 from trip_jax.runs.provenance import federation_settings, git_revision, versions
 from trip_jax.runs.round_log import RoundLog
 from trip_jax.settings.declared import instance, path_of, seed_of
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.figures import FORMATS, Drawing, drawing_of
-from trip_jax.simulation.history import Result, Timing
+from trip_jax.settings.own_files import refuse_links, remove_files
 
 if TYPE_CHECKING:
     import xarray
@@ -174,7 +174,7 @@ def draw_figures(
     Args:
         again: draw them also where they exist; figures in other formats stay.
     """
-    from trip_jax.runs.figures import draw_all
+    from trip_jax.results.figures import draw_all
 
     figures = folder / "figures"
     existing = sorted(figures.iterdir()) if figures.exists() else []

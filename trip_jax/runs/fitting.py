@@ -9,8 +9,8 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from trip_jax.learning.utilities import UTILITIES
 from trip_jax.protocol.state import Record
+from trip_jax.results.result import Timing
 from trip_jax.simulation import Simulation
-from trip_jax.simulation.history import Timing
 
 _LATER_STATE = ("channel", "weighing", "earlier", "earlier_phi")
 _NEW_NAMES = {"records/lcv_error": "records/lcv_standard_error"}

@@ -12,13 +12,13 @@ from trip_jax.runs.against_truth import TRUTH_FOLDERS
 from trip_jax.runs.checkpoints import is_checkpoint, refuse_changes
 from trip_jax.runs.directory import REPORT, RESULTS
 from trip_jax.runs.foreign import netcdf_attributes
-from trip_jax.runs.own_files import refuse_links, remove_files
 from trip_jax.runs.provenance import result_settings
 from trip_jax.runs.reading import is_over
 from trip_jax.runs.resume import FILES, FOLDER
 from trip_jax.runs.round_log import FIRST_COLUMNS
 from trip_jax.runs.sweep import FAILURE
 from trip_jax.settings.errors import Diverged, InvalidSetting
+from trip_jax.settings.own_files import refuse_links, remove_files
 from trip_jax.tracking import TRACKERS
 
 OWN = FILES | {".hydra": re.compile(r"(config|hydra|overrides)\.yaml|started\.json")}

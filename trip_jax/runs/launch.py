@@ -17,6 +17,8 @@ from trip_jax.learning.devices import available
 from trip_jax.learning.distributed import join
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.protocol.methods.whole_run import sees_models
+from trip_jax.results.meaning import in_a_sentence
+from trip_jax.results.scores import describe_scores, score_table
 from trip_jax.runs.against_truth import hold_against_truth
 from trip_jax.runs.against_truth import in_words as truth_in_words
 from trip_jax.runs.agreement import in_words
@@ -25,18 +27,16 @@ from trip_jax.runs.directory import REPORT, draw_figures, summarise, write_repor
 from trip_jax.runs.free_directory import given_up, refuse_taken
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.lock import locked
-from trip_jax.runs.meaning import in_a_sentence
-from trip_jax.runs.own_files import remove_files
 from trip_jax.runs.prepare import describe, prepare
 from trip_jax.runs.provenance import files_hash, json_hash, result_settings
 from trip_jax.runs.reading import is_over, load_run
 from trip_jax.runs.resume import FILES, FOLDER, ROUNDS, UPDATES, RunCheckpoints, anyone, shared
 from trip_jax.runs.round_log import RoundLog, numbers_of
 from trip_jax.runs.schema import config_of_run
-from trip_jax.runs.scores import describe_scores, score_table
 from trip_jax.settings import require
 from trip_jax.settings.declared import instance, path_of
 from trip_jax.settings.errors import Diverged, Interrupted, InvalidSetting
+from trip_jax.settings.own_files import remove_files
 from trip_jax.settings.plurals import counted
 from trip_jax.simulation import Simulation
 from trip_jax.simulation.history import Snapshot

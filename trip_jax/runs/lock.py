@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trip_jax.runs.own_files import refuse_links
 from trip_jax.settings.errors import InvalidSetting
+from trip_jax.settings.own_files import refuse_links
 from trip_node.settings.lines import say
 
 LOCK = ".lock"

@@ -14,9 +14,9 @@ import numpy as np
 
 from trip_jax.config import Config
 from trip_jax.learning.utilities import terms
+from trip_jax.results.result import Result
 from trip_jax.settings.own_code import own_file
 from trip_jax.simulation import Simulation
-from trip_jax.simulation.history import Result
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "networkx", "hydra-core")
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trip_jax.runs.dataset import SCHEMA, lcv_by_contributor
+from trip_jax.results.dataset import SCHEMA, lcv_by_contributor
+from trip_jax.results.labels import NAME, names_of
+from trip_jax.results.meaning import first_of_models
+from trip_jax.results.plots import Plots
+from trip_jax.results.propagation import rows_of_phi
+from trip_jax.results.scores import client_table, html_of, in_a_few_lines
 from trip_jax.runs.foreign import load_netcdf, read_json, require_schema
-from trip_jax.runs.labels import NAME, names_of
-from trip_jax.runs.meaning import first_of_models
-from trip_jax.runs.plots import Plots
-from trip_jax.runs.propagation import rows_of_phi
-from trip_jax.runs.scores import client_table, html_of, in_a_few_lines
 from trip_jax.settings.declared import path_of
 from trip_jax.settings.errors import InvalidSetting
 
@@ -80,7 +80,7 @@ class Run:
     def lcv_by_contributor(self, utility: str | None = None) -> "xarray.DataArray":
         """Local contributions psi^(i,t)_j of all rounds, [round, client, contributor].
 
-        See `trip_jax.runs.dataset.lcv_by_contributor`.
+        See `trip_jax.results.dataset.lcv_by_contributor`.
         """
         return lcv_by_contributor(self.data, utility)
 

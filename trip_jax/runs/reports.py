@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trip_jax.protocol.reports import Reports
-from trip_jax.runs.labels import column
+from trip_jax.results.labels import column
 from trip_jax.settings import require
 from trip_jax.topology import Neighbourhoods, Topology
 

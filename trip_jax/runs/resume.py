@@ -13,11 +13,12 @@ import numpy as np
 from trip_jax.attribution import updates
 from trip_jax.config import Config
 from trip_jax.protocol.state import Record, State
+from trip_jax.results.result import Timing
 from trip_jax.runs.checkpoints import Arrays, Checkpoints
 from trip_jax.runs.fitting import completed, fits
 from trip_jax.runs.provenance import files_hash, inputs_hash, json_hash, result_settings
 from trip_jax.simulation import Simulation, rounds
-from trip_jax.simulation.history import Snapshot, Timing
+from trip_jax.simulation.history import Snapshot
 from trip_jax.simulation.rounds import FiledRounds
 from trip_node.settings.lines import say
 

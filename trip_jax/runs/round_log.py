@@ -8,8 +8,9 @@ from typing import Any, TextIO
 import numpy as np
 
 from trip_jax.protocol.state import Record
-from trip_jax.runs.variables import DECLARED
-from trip_jax.simulation.history import Snapshot, Timing
+from trip_jax.results.result import Timing
+from trip_jax.results.variables import DECLARED
+from trip_jax.simulation.history import Snapshot
 
 
 class RoundLog:

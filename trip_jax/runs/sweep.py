@@ -11,11 +11,11 @@ import numpy as np
 
 from trip_jax.learning.quantity import NUMBER
 from trip_jax.protocol.methods.facts import TRIP
+from trip_jax.results.labels import NAME
+from trip_jax.results.meaning import about_method, unit_symbol
+from trip_jax.results.variables import DECLARED
 from trip_jax.runs.foreign import read_json, read_text
-from trip_jax.runs.labels import NAME
-from trip_jax.runs.meaning import about_method, unit_symbol
 from trip_jax.runs.reading import SUMMARY, existing
-from trip_jax.runs.variables import DECLARED
 from trip_jax.settings.errors import InvalidSetting
 from trip_node.deployment.scores import shares
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from trip_jax.learning.devices import available
 from trip_jax.learning.distributed import Distributed
-from trip_jax.runs.dataset import to_dataset
+from trip_jax.results.dataset import to_dataset
 from trip_jax.runs.directory import describe_device
 from trip_jax.runs.prepare import prepare
 from trip_jax.runs.provenance import git_revision, result_settings, versions

@@ -11,6 +11,7 @@ from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding
 
 from trip_jax.data.federation import as_seen
+from trip_jax.federation import Federation, Settings
 from trip_jax.learning.batches import default_batches
 from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.learner import Learner
@@ -22,7 +23,6 @@ from trip_jax.protocol import mailbox
 from trip_jax.protocol.aggregation import AnyRule, as_rule
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.state import Memory, State
-from trip_jax.simulation.federation import Federation, Settings
 from trip_jax.topology import Topology
 
 

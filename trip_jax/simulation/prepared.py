@@ -11,6 +11,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from trip_jax.data.federation import ClientData
+from trip_jax.federation import Federation
 from trip_jax.learning.memory import PlannedMemory, bytes_of, planned_memory, require_least
 from trip_jax.learning.mesh import placed, replicated, shapes_of
 from trip_jax.learning.outputs import require_outputs
@@ -38,7 +39,6 @@ from trip_jax.simulation.beginning import (
     start,
     topology_of,
 )
-from trip_jax.simulation.federation import Federation
 from trip_jax.simulation.given import as_contribution, as_defence
 from trip_jax.simulation.placement import Replicated, Sharded
 from trip_jax.simulation.requirements import require_that_fits

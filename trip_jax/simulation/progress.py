@@ -12,7 +12,8 @@ from trip_jax.learning.evaluation import ACCURACY
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.learning.utilities import is_of_numbers
 from trip_jax.protocol.state import Record
-from trip_jax.simulation.history import Snapshot, Timing
+from trip_jax.results.result import Timing
+from trip_jax.simulation.history import Snapshot
 from trip_jax.simulation.observer import Observer
 from trip_node.settings.lines import columns, in_lines, say
 

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from trip_jax.attribution.replay import samples
+from trip_jax.federation import Federation
 from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.privacy import RECORDS
 from trip_jax.learning.targets import CLASSES, Targets
@@ -23,7 +24,6 @@ from trip_jax.protocol.reporting import require_for_broadcast
 from trip_jax.protocol.rules import Rules, follows_the_graph, require_plain_exchange
 from trip_jax.protocol.weighing import AsScheduled, ByPhi
 from trip_jax.settings import require
-from trip_jax.simulation.federation import Federation
 
 RECEIVERS = "defence.receivers=true"
 

@@ -16,6 +16,7 @@ from trip_jax.attribution import Journal, Updates
 from trip_jax.data.federation import ClientData
 from trip_jax.data.partition import Distribution, Partition
 from trip_jax.data.sources import Dataset, DatasetConfig
+from trip_jax.federation import Federation, Settings
 from trip_jax.learning.memory import PlannedMemory
 from trip_jax.learning.mesh import mesh_of
 from trip_jax.learning.model import Model
@@ -35,10 +36,10 @@ from trip_jax.protocol.reporting import ProtocolConfig
 from trip_jax.protocol.rules import require_rules
 from trip_jax.protocol.state import Record, State
 from trip_jax.protocol.weighing import Trust
+from trip_jax.results.result import Result, Timing
 from trip_jax.settings import require
 from trip_jax.settings.declared import instance, named, seed_of
 from trip_jax.settings.errors import Diverged
-from trip_jax.simulation.federation import Federation, Settings
 from trip_jax.simulation.given import (
     as_contribution,
     as_defence,
@@ -46,7 +47,7 @@ from trip_jax.simulation.given import (
     as_partition,
     as_topology,
 )
-from trip_jax.simulation.history import Clock, Result, Snapshot, Timing
+from trip_jax.simulation.history import Clock, Snapshot
 from trip_jax.simulation.observer import Observer, as_observer
 from trip_jax.simulation.prepared import Prepared
 from trip_jax.simulation.progress import Shown, shown

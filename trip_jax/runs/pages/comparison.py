@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trip_jax.runs.labels import column, labels
-from trip_jax.runs.meaning import explain, unit
+from trip_jax.results.labels import column, labels
+from trip_jax.results.meaning import explain, unit
 from trip_jax.runs.pages import WEB
 from trip_jax.runs.pages.comparison_finding import drawn_anew, finding
 from trip_jax.runs.pages.settings import settings_of, without_effect

@@ -3,9 +3,9 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from trip_jax.runs.figure_style import MUTED, add_legend, plain, titled_figure
-from trip_jax.runs.figures import MAX_NAMED, NAMED
-from trip_jax.runs.labels import short
+from trip_jax.results.figure_style import MUTED, add_legend, plain, titled_figure
+from trip_jax.results.figures import MAX_NAMED, NAMED
+from trip_jax.results.labels import short
 from trip_jax.runs.pages.comparison import Comparison
 from trip_node.deployment.scores import shares
 

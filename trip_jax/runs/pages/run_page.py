@@ -9,15 +9,15 @@ import xarray
 
 from trip_jax.config import Config, Defence
 from trip_jax.protocol.methods.facts import TRIP
-from trip_jax.runs import meaning
+from trip_jax.results import meaning
+from trip_jax.results.labels import labels, names_of
+from trip_jax.results.layout import MAX_DETAILED, arcs_of, drawn_round, positions
+from trip_jax.results.meaning import at_the_end, explain, unit
+from trip_jax.results.propagation import retraced, shares
+from trip_jax.results.scores import finding
 from trip_jax.runs.against_truth import in_words
-from trip_jax.runs.labels import labels, names_of
-from trip_jax.runs.layout import MAX_DETAILED, arcs_of, drawn_round, positions
-from trip_jax.runs.meaning import at_the_end, explain, unit
 from trip_jax.runs.pages import WEB
 from trip_jax.runs.pages.settings import settings_of
-from trip_jax.runs.propagation import retraced, shares
-from trip_jax.runs.scores import finding
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.topology.files import GraphFile
 from trip_node.pages.document import assemble, packed

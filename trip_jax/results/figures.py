@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy.optimize import isotonic_regression
 
-from trip_jax.runs import meaning
-from trip_jax.runs.colours import add_colour_bar, colour_scale, write_on
-from trip_jax.runs.figure_style import (
+from trip_jax.results import meaning
+from trip_jax.results.colours import add_colour_bar, colour_scale, write_on
+from trip_jax.results.figure_style import (
     DOUBLE,
     HONEST,
     LIAR,
@@ -28,8 +28,8 @@ from trip_jax.runs.figure_style import (
     titled_figure,
     width_of,
 )
-from trip_jax.runs.labels import NAME, labels, names_of, short
-from trip_jax.runs.layout import MAX_DETAILED, MAX_DISTINCT, arcs_of, drawn_round, positions
+from trip_jax.results.labels import NAME, labels, names_of, short
+from trip_jax.results.layout import MAX_DETAILED, MAX_DISTINCT, arcs_of, drawn_round, positions
 from trip_jax.settings.figures import Drawing
 from trip_node.deployment.scores import shares
 

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
 from trip_jax.protocol import traced_back
-from trip_jax.runs.labels import names_of
+from trip_jax.results.labels import names_of
 from trip_jax.settings.declared import clients_of
 
 if TYPE_CHECKING:

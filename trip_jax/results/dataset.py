@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from trip_jax.data.partition import Partition
 from trip_jax.learning.utilities import shown
-from trip_jax.runs.by_contributor import by_contributor
-from trip_jax.runs.meaning import (
+from trip_jax.results.by_contributor import by_contributor
+from trip_jax.results.meaning import (
     OWN,
     TEST,
     UTILITY_GAIN,
@@ -17,10 +17,10 @@ from trip_jax.runs.meaning import (
     unit_symbol,
     utility_gain,
 )
-from trip_jax.runs.method_of_run import MethodOfRun
-from trip_jax.runs.variables import COORDINATES, DECLARED, VARIABLES
-from trip_jax.runs.view import ResultView, local
-from trip_jax.simulation.history import Result
+from trip_jax.results.method_of_run import MethodOfRun
+from trip_jax.results.result import Result
+from trip_jax.results.variables import COORDINATES, DECLARED, VARIABLES
+from trip_jax.results.view import ResultView, local
 
 if TYPE_CHECKING:
     import xarray

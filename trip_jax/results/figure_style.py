@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from trip_jax.runs.own_files import MARK
 from trip_jax.settings.figures import Drawing
+from trip_jax.settings.own_files import MARK
 
 SINGLE, DOUBLE = 3.5, 7.0
 """Inches that one column and two columns of a paper are wide."""

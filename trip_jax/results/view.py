@@ -11,11 +11,11 @@ from trip_jax.learning.quantity import NUMBER
 from trip_jax.learning.utilities import columns, quantity, shown
 from trip_jax.protocol.broadcast import Outcome
 from trip_jax.protocol.methods.facts import GAIN, TRIP
-from trip_jax.runs.by_contributor import MAX_NUMBERS, by_contributor
-from trip_jax.runs.meaning import about_method, called, unit_symbol
-from trip_jax.runs.method_of_run import MethodOfRun
-from trip_jax.runs.standard_errors import standard_errors
-from trip_jax.simulation.history import Result
+from trip_jax.results.by_contributor import MAX_NUMBERS, by_contributor
+from trip_jax.results.meaning import about_method, called, unit_symbol
+from trip_jax.results.method_of_run import MethodOfRun
+from trip_jax.results.result import Result
+from trip_jax.results.standard_errors import standard_errors
 from trip_jax.topology import Topology
 
 if TYPE_CHECKING:

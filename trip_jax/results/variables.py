@@ -12,8 +12,8 @@ import numpy as np
 from trip_jax.learning.evaluation import ACCURACY, LOSS, THIRD
 from trip_jax.learning.quantity import NAT, NUMBER
 from trip_jax.protocol.broadcast import Outcome
-from trip_jax.runs.labels import NAME
-from trip_jax.runs.view import ResultView
+from trip_jax.results.labels import NAME
+from trip_jax.results.view import ResultView
 
 OF_CLIENT, OF_ROUND, OF_PAIR = ("client",), ("round", "client"), ("client", "contributor")
 OF_SLOT, OF_GRAPH = ("round", "client", "member"), ("graph", "client", "member")

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from scipy.sparse import csr_array
 
 from trip_jax.protocol import traced_back
-from trip_jax.runs.propagation import mixing, retraced
+from trip_jax.results.propagation import mixing, retraced
 
 if TYPE_CHECKING:
     import xarray

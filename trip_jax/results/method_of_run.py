@@ -6,8 +6,8 @@ from trip_jax.protocol.contributions import METHODS
 from trip_jax.protocol.methods.facts import About
 from trip_jax.protocol.methods.method import Method
 from trip_jax.protocol.methods.whole_run import without_keeping
-from trip_jax.runs.meaning import RULE, about_method
-from trip_jax.simulation.history import Result
+from trip_jax.results.meaning import RULE, about_method
+from trip_jax.results.result import Result
 
 
 @dataclass(frozen=True)

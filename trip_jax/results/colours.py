@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 
-from trip_jax.runs.figure_style import TICKS
+from trip_jax.results.figure_style import TICKS
 
 
 def colour_scale(values: np.ndarray, clipped: float) -> dict[str, Any]:
