@@ -62,6 +62,7 @@ def test_devices_have_equally_much_to_do(sizes: range) -> None:
 
 CASES: list[Any] = [
     {},
+    {"contribution": Contribution("loss", method="predictions")},
     rarely(  # test_sharding has it on four devices
         {
             "graphs": [nx.path_graph(6), nx.cycle_graph(6)],

@@ -25,6 +25,7 @@ from trip_jax.attribution import (
 from trip_jax.attribution.predictions import ReplayedRun, reported, run_of, utilities
 from trip_jax.config import Adversary, Contribution, Defence, Training
 from trip_jax.learning.evaluation import ACCURACY, LOSS
+from trip_jax.learning.mesh import mesh_of
 from trip_jax.learning.models import mlp
 from trip_jax.protocol.robust import Median
 from trip_jax.runs.costs import costs
@@ -383,9 +384,11 @@ def test_updates_are_not_kept_beside_predictions(federation: Simulation) -> None
         federation.keeping_updates()
 
 
-@pytest.mark.parametrize(("n_rounds", "n", "n_earlier"), [(10, 8, 0), (4, 30, 0), (5, 9, 1)])
+@pytest.mark.parametrize(
+    ("n_rounds", "n", "n_earlier", "n_devices"), [(10, 8, 0, 1), (4, 30, 0, 4), (5, 9, 1, 1)]
+)
 def test_planned_memory_covers_the_compilers_own_plan(
-    federation: Simulation, n_rounds: int, n: int, n_earlier: int
+    federation: Simulation, n_rounds: int, n: int, n_earlier: int, n_devices: int
 ) -> None:
     def of(*shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, np.float32)
@@ -398,10 +401,11 @@ def test_planned_memory_covers_the_compilers_own_plan(
         *(of(n_rounds, n, (1 + n_earlier) * n), jax.ShapeDtypeStruct((40,), np.int32), present),
     )
     inside = jax.ShapeDtypeStruct((64, n), bool)
-    compiled = utilities.lower(run, federation.learner, inside).compile().memory_analysis()
-    taken = compiled.temp_size_in_bytes + compiled.argument_size_in_bytes
-    planned = predictions.planned_bytes((n_rounds, n, 2 * size), 64)
-    assert taken < planned
+    learner = federation.learner.replace(mesh=mesh_of(jax.devices()[:n_devices]))
+    compiled = utilities.lower(run, learner, inside).compile().memory_analysis()
+    taken = compiled.temp_size_in_bytes + compiled.argument_size_in_bytes  # of a device
+    planned = predictions.planned_bytes((n_rounds, n, 2 * size), 64, n_devices)
+    assert n_devices * taken < planned
 
 
 def test_they_disclose_how_large_a_part_of_the_data_each_class_is(federation: Simulation) -> None:

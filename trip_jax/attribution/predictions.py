@@ -29,7 +29,7 @@ round: 2 Q numbers.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -41,18 +41,21 @@ from jaxtyping import Bool, Float, Int, Int32
 from trip_jax.attribution import kernel
 from trip_jax.attribution.journal import Journal
 from trip_jax.attribution.replay import Attribution, of_coalitions, unfinished
-from trip_jax.learning.evaluation import N_UTILITIES
+from trip_jax.learning.device_maps import balanced_map
+from trip_jax.learning.evaluation import N_UTILITIES, judged
 from trip_jax.learning.learner import Learner
+from trip_jax.learning.mesh import placed, replicated
 from trip_jax.settings import require
 
 BYTES = 2**24
-"""Bytes of logits of coalitions that are replayed at a time, as much as caches hold."""
+"""Bytes of logits of coalitions that a device replays at a time, as much as caches hold."""
 
 HELD = 9
 """Arrays of that size that a replay takes at its peak; measured."""
 
-FITTED, RUN = 16, 8
-"""Arrays of all vectors of a run that the fit takes in float32, and a replay; measured."""
+FITTED, RUN, COPIES = 16, 8, 5
+"""Arrays of all vectors of a run in float32: of the fit, of a replay, and of a replay on each
+further device; measured."""
 
 
 @struct.dataclass
@@ -217,8 +220,9 @@ def played(
         on_part: called with such utilities now and then.
     """
     n, size = run.before.shape[1:]
+    run = placed(run, replicated(learner.mesh))
     table = np.full((len(inside), n, N_UTILITIES), np.nan) if finished is None else finished.copy()
-    chunk = min(len(inside), max(1, BYTES // (4 * n * size)))
+    chunk = min(len(inside), learner.mesh.size * max(1, BYTES // (4 * n * size)))
     for rows in unfinished(table, chunk):
         table[rows] = utilities(run, learner, inside[rows])
         if on_part:
@@ -230,9 +234,14 @@ def played(
 def utilities(
     run: ReplayedRun, learner: Learner, inside: Bool[Array, "K n"]
 ) -> Float[Array, "K n 3"]:
-    """The utilities of coalitions, from a replay of their logits."""
-    final = jnp.moveaxis(replay(run, inside), 1, 0)
-    return learner.judged(final.reshape(*final.shape[:2], len(run.labels), -1))
+    """The utilities of coalitions, from a replay of their logits; devices divide coalitions."""
+
+    def work(inside: Bool[Array, "K n"], run: ReplayedRun) -> Float[Array, "K n 3"]:
+        final = jnp.moveaxis(replay(run, inside), 1, 0)
+        logits = final.reshape(*final.shape[:2], len(run.labels), -1)
+        return judged(logits, run.labels, third_utility=learner.third_utility)
+
+    return cast(Array, balanced_map(learner.mesh, work, inside, run))
 
 
 def replay(run: ReplayedRun, inside: Bool[Array, "K n"]) -> Float[Array, "n K Q"]:
@@ -282,12 +291,17 @@ def trend(run: ReplayedRun, apart: Float[Array, "n K T"]) -> Float[Array, "n K T
     return jnp.einsum("jcs,jst->jct", near, run.precision)
 
 
-def planned_bytes(shape: tuple[int, ...], budget: int) -> int:
-    """What `by_predictions` takes of a process's memory for reports [T, n, 2 Q]."""
+def planned_bytes(shape: tuple[int, ...], budget: int, n_devices: int = 1) -> int:
+    """What `by_predictions` takes of a process's memory for reports [T, n, 2 Q].
+
+    Args:
+        n_devices: that divide the coalitions, and have their memory from the process.
+    """
     n_rounds, n, size = shape
     size = size // 2
     n_coalitions = min(budget, 2 ** min(n, 62))
     of_coalition = 4 * n * size
-    chunk = of_coalition * min(n_coalitions, max(1, BYTES // of_coalition))
-    run = 4 * RUN * n_rounds * n * size + 8 * n * n_rounds**2
+    chunk = of_coalition * min(n_coalitions, n_devices * max(1, BYTES // of_coalition))
+    arrays = RUN + COPIES * (n_devices - 1)
+    run = 4 * arrays * n_rounds * n * size + 8 * n_devices * n * n_rounds**2
     return max(4 * FITTED * n_rounds * n * size, run + HELD * chunk)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -109,4 +110,4 @@ class Predictions(Replay):
         return partial(predictions.played, run, learner)
 
     def planned_bytes(self, shape: tuple[int, ...]) -> int:
-        return predictions.planned_bytes(shape, self._budget)
+        return predictions.planned_bytes(shape, self._budget, jax.local_device_count())
