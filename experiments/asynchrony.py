@@ -89,7 +89,7 @@ def asynchrony(arguments: Sequence[str]) -> None:
         written = study.report(dataset, model)
         beside, apart = pandas.DataFrame(told), ["distribution", "spread"]
         sections = *_sections(frame), *yardstick_sections(beside, apart, NULLS)
-        text = written.write(frame, "Clients at their own speed", title, *sections)
+        text = written.write(frame, "Clients at their own speed", title, *sections, beside=beside)
         written.draw(partial(draw, frame, title))
         written.draw(partial(draw_yardsticks, beside, apart, title), "_yardsticks")
         print(f"{text}\nresults in {study.folder}")

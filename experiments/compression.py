@@ -272,7 +272,7 @@ def compression(arguments: Sequence[str]) -> None:
         written = study.report(dataset, model)
         beside, apart = pandas.DataFrame(told), ["distribution", "topology"]
         sections = *_sections(frame, study.lies), *yardstick_sections(beside, apart, NULLS)
-        text = written.write(frame, "Compressed exchange", title, *sections)
+        text = written.write(frame, "Compressed exchange", title, *sections, beside=beside)
         written.draw(partial(draw, frame, study.lies, title))
         written.draw(partial(draw_yardsticks, beside, apart, title), "_yardsticks")
         print(f"{text}\nresults in {study.folder}")

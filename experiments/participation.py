@@ -74,7 +74,7 @@ def participation(arguments: Sequence[str]) -> None:
         written = study.report(dataset, model)
         beside = pandas.DataFrame(told)
         sections = *_sections(frame), *yardstick_sections(beside, ["events"], NULLS)
-        text = written.write(frame, "Clients that come and go", title, *sections)
+        text = written.write(frame, "Clients that come and go", title, *sections, beside=beside)
         written.draw(partial(draw, frame, beside, title))
         written.draw(partial(draw_yardsticks, beside, ["events"], title), "_yardsticks")
         print(f"{text}\nresults in {study.folder}")

@@ -50,18 +50,23 @@ class Report:
         heading: str,
         title: str,
         *sections: str,
+        beside: pandas.DataFrame | None = None,
         number: str | None = "%.6g",
     ) -> str:
         """Write the rows as CSV, and heading, title and sections as Markdown, which is returned.
 
         The command stands in the first row, and the seconds that it took.
+
+        Args:
+            beside: rows with other columns, which follow in the CSV.
         """
         made = [f"# {heading}", f"Command: `{self.command}`", f"Setting: {title}."]
         text = "\n\n".join([*made, *sections]) + "\n"
         self.stem.parent.mkdir(parents=True, exist_ok=True)
         said = {"command": self.command, SECONDS: self._seconds()}
-        blank = [""] * (len(frame) - 1)
-        rows = frame.assign(**{name: [one, *blank] for name, one in said.items()})
+        rows = frame if beside is None else pandas.concat([frame, beside])
+        blank = [""] * (len(rows) - 1)
+        rows = rows.assign(**{name: [one, *blank] for name, one in said.items()})
         rows.to_csv(self.file(".csv"), index=False, float_format=number)
         self.file(".md").write_text(text)
         return text
