@@ -43,7 +43,7 @@ trip-jax run [+experiment=NAME] [GROUP=CHOICE ...] [SETTING=VALUE ...] [-m]
 trip-jax settings says what can be set; what is not set is the quickstart's.
 
   -m               a sweep: every combination of values, to multirun/DATE/TIME
-  resume=auto      go on with the newest unfinished run of the same settings
+  resume=auto      go on with the newest run of the same settings
   resume=DIR       go on with this one
   hydra.run.dir=DIR, hydra.sweep.dir=DIR    write there
   --verify DIR     do a run's last rounds come out again?

@@ -151,7 +151,7 @@ def _verdicts(
 
 WHOLE = {
     "Table I, five cells on the regular graph": "tables/DATA/.*-regular/",
-    "Table I, methods for a server": "baselines/DATA/",
+    "Table I, methods for a server, beyond these cells": "baselines/DATA/",
     "Table II beyond Table I (star, line)": "tables/DATA/.*-(?!regular/)",
     "all of seed 0": ".*/DATA/",
 }
