@@ -58,5 +58,5 @@ html_theme_options = {"light_css_variables": {"code-font-size": "76%"}}
 html_show_sphinx = False
 html_copy_source = False
 copybutton_exclude = ".linenos, .gp, .go"
-pygments_style = "friendly"
+pygments_style = "a11y-high-contrast-light"  # which comes with the theme
 pygments_dark_style = "monokai"

@@ -10,6 +10,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+import trip_jax as tj
 from tests.conftest import Hearing, tiny
 from trip_jax import Contribution, Defence, Partition, Result, Training, load_run, save_run
 from trip_jax.protocol.aggregation import WeightedMean
@@ -51,15 +52,42 @@ def test_runs_from_python_that_differ_in_a_setting_are_told_apart(tmp_path: Path
         assert name in told, told
         assert name != "contribution.normalization" or set(told) == {name}, told  # not C2's, idle
         assert summary["seed"] == settings.get("seed", 0)
-    elsewhere = tiny(**ROUND, seed=3, graphs=nx.cycle_graph(6))  # as if the seed had drawn it
-    saved(tmp_path / "drawn", replace(result, federation=elsewhere.federation))
-    assert set(compared(first, tmp_path / "drawn").settings) == {"seed"}
+    elsewhere = tiny(**ROUND, seed=3, graphs=nx.cycle_graph(6))
+    saved(tmp_path / "elsewhere", replace(result, federation=elsewhere.federation))
+    differing = compared(first, tmp_path / "elsewhere").settings
+    assert set(differing) == {"seed", "topology.sha256"}
     saved(tmp_path / "again", tiny(**ROUND).run())
     assert compared(first, tmp_path / "again").settings == {}
     attributes = load_run(tmp_path / "seed").data.attrs
     assert attributes["seed"] == 3
     settings = json.loads(attributes["settings"])
     assert settings["seed"] == 3 and settings["training.learning_rate"] == 0.2
+
+
+@pytest.mark.usefixtures("quick_figures")
+def test_runs_from_python_say_how_data_graph_and_model_were_made(tmp_path: Path) -> None:
+    result = tiny(**ROUND).run()
+
+    def made(name: str, **by: Any) -> Path:
+        usual = {"model": "mlp", "topology": "ring", "n_clients": 6, "distribution": "sizes"}
+        other = tj.Simulation(**usual | by)
+        save_run(tmp_path / name, replace(result, federation=other.federation), title="tiny")
+        return tmp_path / name
+
+    digits = tj.DatasetConfig(train_size=120, test_size=30)
+    whole: dict[str, Any] = {"dataset": digits}
+    first, anew = made("first", **whole), made("anew", **whole, seed=1)
+    assert set(compared(first, anew).settings) == {"seed"}
+    noisy = made("noisy", **whole, distribution="noisy_labels", seed=1)
+    assert set(compared(first, noisy).settings) == {"seed", "distribution.kind"}
+    line = made("line", **whole, topology="line")
+    assert set(compared(first, line).settings) == {"topology.kind"}
+    wide = made("wide", **whole, model=tj.ModelConfig("mlp", hidden=(3,)))
+    assert set(compared(first, wide).settings) == {"model.hidden"}
+    own = [made(f"own {seed}", dataset=tj.load_dataset(digits), seed=seed) for seed in (0, 1)]
+    assert set(compared(*own).settings) == {"seed"}
+    page = (noisy / "report.html").read_text()
+    assert "noisy_labels" in page and "digits" in page
 
 
 @pytest.mark.usefixtures("quick_figures")

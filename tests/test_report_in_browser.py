@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
@@ -529,6 +531,8 @@ def test_fences_of_an_equation_are_of_one_height(
 
     text = "".join(page.read_text() for page in docs.rglob("*.md"))
     blocks = re.findall(r"^\$\$\n(.*?)^\$\$", text, re.DOTALL | re.MULTILINE)
+    in_text = re.sub(r"^(```|\$\$).*?^\1|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
+    blocks += re.findall(r"\$([^$]+)\$", in_text)
     assert any(r"\lVert" in one for one in blocks)
     page = opened("".join(f"<p>{drawn(one, as_block=True)}</p>" for one in blocks))
     heights = page.evaluate(
@@ -539,3 +543,26 @@ def test_fences_of_an_equation_are_of_one_height(
     )
     assert len(heights) == len(blocks) and any(heights)
     assert all(max(one) < 1.2 * min(one) for one in heights if one), heights
+
+
+def test_the_search_of_the_documentation_lists_guides_first(browser: Any, tmp_path: Path) -> None:
+    pytest.importorskip("furo")
+    scorer = Path(__file__).parents[1] / "docs" / "style" / "search.js"
+    settings = f"html_theme = 'furo'\nhtml_search_scorer = {str(scorer)!r}\n"
+    pages = "api/index", "guide", "results/liars"
+    (tmp_path / "conf.py").write_text(settings)
+    for page in pages:
+        path = tmp_path / f"{page}.rst"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("Page\n====\n\nThey report lies.\n")
+    tree = "".join(f"   {page}\n" for page in pages)
+    (tmp_path / "index.rst").write_text(f"Home\n====\n\n.. toctree::\n\n{tree}")
+    build = [sys.executable, "-m", "sphinx", "-q", "-b", "html", tmp_path, tmp_path / "site"]
+    subprocess.run(build, check=True)
+    page = browser.new_page()
+    page.goto((tmp_path / "site" / "search.html").as_uri() + "?q=lies")
+    page.wait_for_selector("#search-results li a")
+    links = page.eval_on_selector_all("#search-results li a", "all => all.map((a) => a.pathname)")
+    found = [link.partition("/site/")[2].removesuffix(".html") for link in links]
+    page.close()
+    assert found == ["guide", "results/liars", "api/index"]

@@ -67,6 +67,8 @@ class Federation:
         settings: how they train, exchange, report and are attacked.
         levels: [n] what the distribution of data varies from client to client; None: examples.
         level_name: what the levels are, in words.
+        made_by: the settings by which model, data and topology were made, as sections of a
+            configuration; those are missing that were given as they are.
 
     Raises:
         InvalidSetting: data and topology are of different n, or names.
@@ -78,6 +80,7 @@ class Federation:
     settings: Settings = Settings()
     levels: np.ndarray | None = None
     level_name: str = "examples"
+    made_by: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         data, topology = self.data, self.topology

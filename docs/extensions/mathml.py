@@ -7,7 +7,7 @@ from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
-FENCE = re.compile(r"<mo[^>]*>([‖{}])</mo>")
+FENCE = re.compile(r"<mo[^>]*>([‖{}|])</mo>")
 """Fences that docutils leaves to the browser, which makes them as tall as the equation."""
 
 

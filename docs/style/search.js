@@ -1,8 +1,14 @@
-// How the search orders what it finds: guides before results and records of the project.
-const RECORDS = /^(results\/|published|changelog|decisions|faults|release|contributing)/;
+// How the search orders what it finds: guides first, then lists that are generated from the code,
+// then results and records of the project.
+const WEIGHTS = [
+  [/^(results\/|published|changelog|decisions|faults|release|contributing)/, 1 / 3],
+  [/^(api\/|settings|experiments|commands|results_nc)/, 1 / 4],
+];
 
-const Scorer = {
-  score: ([page, , , , score]) => (RECORDS.test(page) ? score / 3 : score),
+// Sphinx's own script has declared this name, which only `var` may do again.
+var Scorer = {
+  score: ([page, , , , score]) =>
+    WEIGHTS.reduce((scaled, [pages, weight]) => (pages.test(page) ? scaled * weight : scaled), score),
 
   // The rest is Sphinx's own.
   objNameMatch: 11,

@@ -1,7 +1,7 @@
 """How training examples fall to clients, and how some clients' examples are spoilt."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -245,6 +245,8 @@ class Partition:
     data: ClientData
     levels: np.ndarray  # [n] what the distribution varies, see `level_name`
     level_name: str  # "examples", "sigma of pixel noise", "fraction of wrong labels", ...
+    # The settings by which they were divided, as sections of a configuration, where known.
+    made_by: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         least, most = (f"{level:,.4g}" for level in (self.levels.min(), self.levels.max()))
@@ -338,7 +340,7 @@ def distribute(
         **judged.whose(),
     )
     levels = sizes.astype(float) if division.levels is None else division.levels
-    return Partition(data, levels, division.level_name)
+    return Partition(data, levels, division.level_name, {"distribution": distribution})
 
 
 from trip_jax.data import by_client as by_client  # noqa: E402  # registers distributions

@@ -45,7 +45,8 @@ def result_settings(config: Any, prefix: str = "") -> dict[str, Any]:
 def federation_settings(result: Result) -> dict[str, Any]:
     """The settings of a run from Python by their names in a configuration, and what else differs.
 
-    Data and graphs are named by the first digits of their SHA-256, rules by their text.
+    Data and graphs are named by the first digits of their SHA-256, and by the settings by which
+    they were made, where known; rules by their text.
     """
     federation = result.federation
     settings = replace(federation.settings, defence=federation.defence)
@@ -54,12 +55,16 @@ def federation_settings(result: Result) -> dict[str, Any]:
     if settings.optimizer is not None:
         given["training.optimizer"] = _in_text(settings.optimizer.update)
     rules = {f"rules.{name}": _in_text(rule) for name, rule in settings.rules.items()}
+    made_by: dict[str, Any] = {}
+    for section, config in federation.made_by.items():
+        made_by |= result_settings(config, f"{section}.")
     hashes = {"data": arrays_hash(federation.data), "topology": arrays_hash(federation.topology)}
     return {
         "n_clients": federation.n,
         "seed": settings.seed,
         **given,
         **rules,
+        **made_by,
         "model.parameters": int(result.models.shape[1]),
         **{f"{name}.sha256": found[:12] for name, found in hashes.items()},
     }

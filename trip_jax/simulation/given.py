@@ -9,11 +9,12 @@ import optax
 from trip_jax.data.federation import ClientData, as_client_data
 from trip_jax.data.partition import Distribution, Partition, distribute
 from trip_jax.data.sources import Dataset, DatasetConfig, load_dataset
+from trip_jax.learning.models import ModelConfig
 from trip_jax.learning.training import Training
 from trip_jax.protocol.contributions import METHODS, Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.settings import choice, require
-from trip_jax.settings.declared import instance
+from trip_jax.settings.declared import instance, named
 from trip_jax.topology import Topology, TopologyConfig, from_config
 
 N_CLIENTS = 8
@@ -53,9 +54,13 @@ def as_partition(
         else "data and dataset are both given: leave one of them out.",
     )
     if data is None:
-        whole = dataset if isinstance(dataset, Dataset) else load_dataset(dataset, seed)
+        made_by = {}
+        if not isinstance(dataset, Dataset):
+            made_by["dataset"] = dataset = named("dataset", dataset, DatasetConfig)
+            dataset = load_dataset(dataset, seed)
         how = Distribution() if distribution is None else distribution
-        return distribute(whole, N_CLIENTS if n_clients is None else n_clients, how, seed)
+        parts = distribute(dataset, N_CLIENTS if n_clients is None else n_clients, how, seed)
+        return replace(parts, made_by={**made_by, **parts.made_by})
     for name, value in (("n_clients", n_clients), ("distribution", distribution)):
         require(
             value is None,
@@ -63,7 +68,7 @@ def as_partition(
             "dataset in place of data.",
         )
     if isinstance(data, Partition):
-        return Partition(as_client_data(data.data), data.levels, data.level_name)
+        return replace(data, data=as_client_data(data.data))
     found: ClientData = as_client_data(data)
     return Partition(found, np.asarray(found.sizes, float), "examples")
 
@@ -81,6 +86,16 @@ def as_topology(given: Any, sizes: Any, rounds: int, seed: int) -> Topology:
     return instance(
         "topology", given, Topology, "give a name, or a graph as tj.topology.build(graph, sizes)"
     )
+
+
+def by_settings(model: Any, topology: Any) -> dict[str, Any]:
+    """The settings of a network and graphs that are given by name or settings, by section."""
+    sections = {"model": (model, ModelConfig), "topology": (topology, TopologyConfig)}
+    return {
+        name: kind(given) if isinstance(given, str) else given
+        for name, (given, kind) in sections.items()
+        if isinstance(given, str | kind)
+    }
 
 
 def as_contribution(given: Any) -> Contribution:

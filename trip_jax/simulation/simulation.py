@@ -46,6 +46,7 @@ from trip_jax.simulation.given import (
     as_optimized,
     as_partition,
     as_topology,
+    by_settings,
 )
 from trip_jax.simulation.history import Clock, Snapshot
 from trip_jax.simulation.observer import Observer, as_observer
@@ -162,8 +163,15 @@ class Simulation(Prepared):
         graphs = as_topology(topology, owned.sizes, settings.training.rounds, seed)
         mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
         require_precision(precision, mesh.devices.flat[0])
-        levels = parts.levels, parts.level_name
-        federation = Federation(as_model(model, owned), owned, graphs, settings, *levels)
+        federation = Federation(
+            as_model(model, owned),
+            owned,
+            graphs,
+            settings,
+            levels=parts.levels,
+            level_name=parts.level_name,
+            made_by={**parts.made_by, **by_settings(model=model, topology=topology)},
+        )
         super().__init__(federation, mesh)
 
     def run(

@@ -28,6 +28,13 @@ SCRIPTS = ("base.js", "saving.js", "charts.js", "comparison.js")
 DRAWN_BY = ("seed", "n_clients", "dataset.name", "dataset.path", "distribution.kind")
 """Settings that decide which examples client k owns."""
 
+EXPLAINED = {
+    "data.sha256": "dataset.name",
+    "topology.sha256": "topology.kind",
+    "model.parameters": "model.kind",
+}
+"""What runs from Python say of their inputs, and the setting from whose section it follows."""
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -77,8 +84,7 @@ class Comparison:
     def settings(self) -> dict[str, list[str]]:
         """What differs between the runs: a value a run, "–" where it has none.
 
-        Settings without effect are left out, and so are digests of data and graphs that differ only
-        where the seed, or what else draws them, does.
+        Settings without effect are left out, and what follows from other settings.
         """
         values = self._values
         if len(set(values.get("training.rounds", ()))) > 1:
@@ -89,13 +95,22 @@ class Comparison:
             for name, those in values.items()
             if name not in idle and len(set(those)) > 1
         }
-        drawn = self._drawn
         return {
-            name: those
-            for name, those in differing.items()
-            if not name.endswith(".sha256")
-            or len(set(zip(drawn, those, strict=True))) > len(set(drawn))
+            name: those for name, those in differing.items() if not self._explained(name, those)
         }
+
+    def _explained(self, name: str, those: list[str]) -> bool:
+        """Whether other settings, which all runs have, say what this follows from."""
+
+        def known(setting: str) -> bool:
+            return "–" not in self._values.get(setting, ["–"])
+
+        if name in EXPLAINED and known(EXPLAINED[name]):
+            return True
+        if name == "data.sha256" and known("distribution.kind"):  # of examples without a name
+            drawn = self._drawn
+            return len(set(zip(drawn, those, strict=True))) == len(set(drawn))
+        return False
 
     @cached_property
     def _values(self) -> dict[str, list[str]]:
