@@ -1,4 +1,4 @@
-"""How near ground truths from fewer coalitions come to those from all, and whether errors hold.
+"""How near truths from fewer coalitions come to those from all, and whether errors hold.
 
     python -m experiments.borders [scale=cpu] [dataset=digits] [model=mlp] [seed=0,1]
         [distribution=iid,...] [topology=regular,star,...] [budgets=48,74] [draws=20]

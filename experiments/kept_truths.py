@@ -3,7 +3,7 @@
     python -m experiments.kept_truths from=FOLDER[,FOLDER] [version=1] [beside=true]
         [corrected=predictions]
 
-FOLDER is the `out` of experiments.methods, whose cells have ground truths of all coalitions, or of
+FOLDER is the `out` of experiments.methods, whose cells have truths of all coalitions, or of
 some that were drawn; `corrected` is then what that command had. Written are
 trip_jax/judge/data/cells.json and truths.npz, by the versions of packages that are installed;
 experiments.leaderboard trains every run again. With beside=true, cells that are packed already
@@ -59,7 +59,7 @@ def kept_truths(arguments: Sequence[str]) -> None:
     request = Request("kept_truths", arguments, ("from", "version", "beside", "corrected"), {})
     folders = [Path(one) for one in request.several("from", "outputs/tables_cpu")]
     paths = sorted(path for one in folders for path in (one / "cells").glob("*/decentralised.npz"))
-    require(bool(paths), f"from={folders[0]} holds no cell with a ground truth.")
+    require(bool(paths), f"from={folders[0]} holds no cell with a truth.")
     corrected = request.one("corrected", "")
     cells = [_cell(path, corrected) for path in paths]
     stays = request.among("beside", ("true", "false"), "false") == ("true",)

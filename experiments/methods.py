@@ -4,13 +4,13 @@
         [distribution=iid,...] [topology=regular,star,...] [utility=accuracy,loss] [out=DIR]
         [method=predictions,surrogate,...] [samples=512] [corrected=surrogate] [SETTING=VALUE ...]
 
-All cells are distributions x topologies x seeds; their ground truths are those of vs_shapley and
+All cells are distributions x topologies x seeds; their truths are those of vs_shapley and
 topologies where settings agree, and finished cells are kept. A report judges a method by every
 cell: the mean over clients of the cosine distance, as in the paper, and beside it yardsticks that
 punish flat vectors. It tells in how many cells a method is nearer to the truth than every null, and
 than TRIP-Shapley, and by how much, with intervals that hold for all methods together. Constants of
 a method that were chosen on some seeds are to be judged on others. method= chooses which are
-compared beside nulls and TRIP-Shapley. `samples` and `corrected` estimate ground truths, as for
+compared beside nulls and TRIP-Shapley. `samples` and `corrected` estimate truths, as for
 experiments.vs_shapley.
 """
 

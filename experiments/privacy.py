@@ -4,8 +4,8 @@
         [distribution=noisy_labels,sizes] [topology=regular] [epsilon=30,100,300,1000,3000]
         [privacy.clip=1] [privacy.delta=1e-5] [out=DIR] [SETTING=VALUE ...]
 
-The same federation without privacy and at every epsilon. TRIP-Shapley, surrogate re-execution and
-two nulls are compared with the Shapley value of the federation that really ran, by re-execution
+The same federation without privacy and at every epsilon. TRIP-Shapley, `surrogate` and the
+nulls are compared with the Shapley value of the federation that really ran, by re-execution
 with the same noise, and with what they say without privacy (mean cosine distances of rows, by
 accuracy). How far noise moves the Shapley value itself stands beside them. So does what C1 and C2
 make of honest clients. Cells and what is kept: as experiments.methods.

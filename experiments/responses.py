@@ -1,4 +1,4 @@
-"""How training answers the lack of a client, and what surrogate re-execution says of it.
+"""How training answers the lack of a client, and what `surrogate` says of it.
 
     python -m experiments.responses [scale=cpu] [dataset=digits] [model=mlp] [seed=0,1,2,3,4]
         [distribution=iid,non_iid] [topology=regular,star] [out=DIR] [SETTING=VALUE ...]

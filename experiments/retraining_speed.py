@@ -1,4 +1,4 @@
-"""Seconds to re-execute coalitions, the ground truth of Tables I and II, beside PyTorch.
+"""Seconds to re-execute coalitions, the truth of Tables I and II, beside PyTorch.
 
     python -m experiments.retraining_speed [scale=cpu] [dataset=fashion_mnist] [model=cnn]
         [pairs=4] [repeats=3] [out=DIR] [SETTING=VALUE ...]

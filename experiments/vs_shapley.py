@@ -4,7 +4,7 @@
         [distribution=iid,sizes] [seed=0,1,2] [normalization=paper] [utility=accuracy]
         [borders=2] [samples=512] [corrected=predictions] [out=DIR] [SETTING=VALUE ...]
 
-Our best method and nulls, which look at no coalition, are further rows. A small cosine distance
+`surrogate`, and nulls, which look at no coalition, are further rows. A small cosine distance
 says little: below stand yardsticks that punish flat vectors, and who is nearer to the truth than
 the nulls.
 

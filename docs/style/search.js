@@ -1,7 +1,8 @@
-// How the search orders what it finds: guides first, then lists that are generated from the code,
-// then results and records of the project.
+// How the search orders what it finds: guides first, and of these the ones that answer most
+// questions; then results and records of the project, then lists generated from the code.
 const WEIGHTS = [
-  [/^(results\/|published|changelog|decisions|faults|release|contributing)/, 1 / 3],
+  [/^(methods|tutorial|running|exchange|deployment)$/, 2],
+  [/^(results\/|equations|published|changelog|decisions|faults|release|contributing)/, 1 / 3],
   [/^(api\/|settings|experiments|commands|results_nc)/, 1 / 4],
 ];
 

@@ -8,7 +8,7 @@ from trip_jax.shapley.borders import LEAST_BORDERS, n_border_coalitions
 from trip_jax.shapley.sampling import require_budget
 
 SAMPLED_BY = "kernelshap"
-"""The estimator of sampled ground truths; it draws coalitions in pairs with their complements."""
+"""The estimator of sampled truths; it draws coalitions in pairs with their complements."""
 
 MOST = 2**12
 """Coalitions that are executed unless more are allowed."""
