@@ -13,12 +13,13 @@ import pandas
 import pytest
 
 from tests.conftest import Once, refusal, tiny_config
-from trip_jax import compare
+from trip_jax import compare, save_run
 from trip_jax.config import Config
 from trip_jax.learning.distributed import Distributed
 from trip_jax.learning.evaluation import LOSS
-from trip_jax.runs.against_truth import TRUTH_FOLDERS, in_words
+from trip_jax.runs.against_truth import TRUTH_FOLDERS
 from trip_jax.runs.checkpoints import Checkpoints
+from trip_jax.runs.held_truth import in_words
 from trip_jax.runs.launch import run
 from trip_jax.runs.pages.comparison import Comparison
 from trip_jax.runs.pages.run_page import page_data
@@ -58,6 +59,23 @@ def test_results_hold_the_truth_and_how_far_they_are_from_it(held: Path) -> None
     page = page_data(found.data, found.summary)
     assert in_words(found.summary) in page["finding"] and page["true_score"]
     assert not any((held / name).exists() for name in TRUTH_FOLDERS)
+
+
+def test_a_truth_from_python_is_saved_with_its_run(held: Path, tmp_path: Path) -> None:
+    simulation, _ = prepare(config_with())
+    result, truth = simulation.run(), decentralised_truth(simulation)
+    told = save_run(tmp_path / "run", result, truth=truth)["truth"]
+    expected = load_run(held)
+    assert told.items() <= expected.summary["truth"].items() | {("seconds", None)}
+    saved = load_run(tmp_path / "run")
+    for name in ("truth", "truth_error", "true_score", "phi"):
+        np.testing.assert_array_equal(saved.data[name], expected.data[name])
+    assert in_words(told | {"truth": told}) in (tmp_path / "run" / "report.html").read_text()
+    served = replace(truth, values=truth.values[:1], standard_error=truth.standard_error[:1])
+    for given, refused in ((served, "the run's 4 clients and models"), ("decentralised", "truth")):
+        with pytest.raises(InvalidSetting, match=refused):
+            save_run(tmp_path / "other", result, truth=given)  # type: ignore[arg-type]
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_truth_changes_nothing_else_and_may_come_later(held: Path, tmp_path: Path) -> None:

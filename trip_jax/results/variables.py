@@ -64,7 +64,7 @@ class OfTruth(Variable):
     """A variable of runs that are held against the truth: `of` takes a `HeldTruth`."""
 
     def values(self, view: ResultView) -> None:
-        """None: `runs/against_truth.py` adds the truth when the run is over."""
+        """None: `runs/held_truth.py` adds the truth when the run is over."""
 
 
 def _of_outcome(of: Callable[[Outcome], np.ndarray]) -> Callable[[ResultView], np.ndarray | None]:

@@ -25,6 +25,7 @@ from trip_jax.results.meaning import unit
 from trip_jax.results.result import Result, Timing
 from trip_jax.runs.agreement import summarised
 from trip_jax.runs.costs import costs
+from trip_jax.runs.held_truth import HeldTruth
 from trip_jax.runs.lock import locked
 from trip_jax.runs.provenance import federation_settings, git_revision, versions
 from trip_jax.runs.round_log import RoundLog
@@ -32,6 +33,7 @@ from trip_jax.settings.declared import instance, path_of, seed_of
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.settings.figures import FORMATS, Drawing, drawing_of
 from trip_jax.settings.own_files import refuse_links, remove_files
+from trip_jax.truth.shapley_value import GroundTruth
 
 if TYPE_CHECKING:
     import xarray
@@ -53,6 +55,7 @@ def save_run(
     figures: Sequence[str] | str = ("png",),
     figure_columns: int | None = None,
     figure_titles: bool = True,
+    truth: GroundTruth | None = None,
     **about: Any,
 ) -> dict[str, Any]:
     """Write a result as a run directory, figures and report included.
@@ -68,6 +71,8 @@ def save_run(
         figures: formats of the figures, some of "png", "pdf" and "svg".
         figure_columns: columns of a paper that figures are wide, 1 or 2; None: what each needs.
         figure_titles: whether figures say above their axes what they show.
+        truth: what `decentralised_truth` returned for the same simulation, which report and
+            comparison then show beside the scores.
         about: further entries of summary.json; `seed` is kept in results.nc, too, and is that of
             the simulation unless it is given.
 
@@ -85,6 +90,12 @@ def save_run(
     title = result.title if title is None else title
     instance("title", title, str, "say what was run")
     drawing = drawing_of(figures, figure_columns, figure_titles)
+    held = None
+    if truth is not None:
+        truth = instance(
+            "truth", truth, GroundTruth, "tj.decentralised_truth(simulation) gives one"
+        )
+        held = HeldTruth.of(truth, result.contribution.utility, result.federation.n)
     about["seed"] = seed_of(about.get("seed", result.federation.settings.seed))
     try:
         json.dumps([settings, about])
@@ -101,7 +112,7 @@ def save_run(
                 )
         settings = federation_settings(result) | {"seed": about["seed"]} | dict(settings or {})
         about = {"settings": settings, **about}
-        return _write(folder, result, federation, title, settings, about, drawing)
+        return _write(folder, result, federation, title, settings, about, drawing, held)
 
 
 def write_run(
@@ -130,6 +141,7 @@ def _write(
     settings: Mapping[str, Any] | None,
     about: Mapping[str, Any],
     drawing: Drawing,
+    held: HeldTruth | None = None,
 ) -> dict[str, Any]:
     (folder / "summary.json").unlink(missing_ok=True)  # not to vouch for files of two runs
     records = replace(result.records, kept=None)
@@ -143,6 +155,9 @@ def _write(
     summary["score_unit"] = {"words": unit(data.attrs), "symbol": data.score.attrs["units"]}
     if "score_error" in data:
         summary["score_errors"] = data.score_error.values.tolist()
+    if held is not None:
+        data = held.added_to(data)
+        summary["truth"] = held.in_summary(data)
     write_results(folder, data, summary, drawing)
     return summary
 

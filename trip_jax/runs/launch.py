@@ -20,11 +20,11 @@ from trip_jax.protocol.methods.whole_run import sees_models
 from trip_jax.results.meaning import in_a_sentence
 from trip_jax.results.scores import describe_scores, score_table
 from trip_jax.runs.against_truth import hold_against_truth
-from trip_jax.runs.against_truth import in_words as truth_in_words
 from trip_jax.runs.agreement import in_words
 from trip_jax.runs.checkpoints import refuse_changes, remove_checkpoints
 from trip_jax.runs.directory import REPORT, draw_figures, summarise, write_report, write_run
 from trip_jax.runs.free_directory import given_up, refuse_taken
+from trip_jax.runs.held_truth import in_words as truth_in_words
 from trip_jax.runs.interruption import Interruption
 from trip_jax.runs.lock import locked
 from trip_jax.runs.prepare import describe, prepare

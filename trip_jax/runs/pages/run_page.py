@@ -15,7 +15,7 @@ from trip_jax.results.layout import MAX_DETAILED, arcs_of, drawn_round, position
 from trip_jax.results.meaning import at_the_end, explain, unit
 from trip_jax.results.propagation import retraced, shares
 from trip_jax.results.scores import finding
-from trip_jax.runs.against_truth import in_words
+from trip_jax.runs.held_truth import in_words
 from trip_jax.runs.pages import WEB
 from trip_jax.runs.pages.settings import settings_of
 from trip_jax.settings.errors import InvalidSetting
