@@ -116,6 +116,9 @@ def test_table_1_is_written_with_its_scale_beside_every_number(
     assert f"| method | {names} | mean |" in text
     frame = pandas.read_csv(report.file(".csv"))
     assert frame.command.dropna().tolist() == [command]
+    beside = frame[frame.method.isna()]  # what each cell took and reached
+    assert beside.vs_shapley.tolist() == list(columns) and beside.accuracy.between(0, 1).all()
+    frame = frame[frame.method.notna()]
     of_fedavg = {"MR", "TMR", "GTG-Shapley", "OR", *NULLS_OF_FEDAVG}
     assert set(frame[frame.truth_of == "FedAvg"].method) == of_fedavg
     assert set(frame.method) - of_fedavg == {"TRIP-Shapley", "surrogate", *NULLS}
@@ -371,6 +374,7 @@ def test_finished_cells_are_not_run_again(
     shared = ["topology=regular", "utility=accuracy", "normalization=paper"]
     topologies(["scale=smoke", "devices=1", f"out={folder}", *shared])
     frame = pandas.read_csv(reported("topologies", *shared, out=folder).file(".csv"))
+    frame = frame[frame.method.notna()]
     of_methods = frame[["topologies", "utility", "method"]].values.tolist()
     assert of_methods == [["regular", "accuracy", one] for one in (TRIP, "surrogate", *NULLS)]
     assert frame.normalization.dropna().tolist() == ["paper"]

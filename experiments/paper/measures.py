@@ -65,7 +65,7 @@ def rows_beside(cell: Cell, utilities: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def yardstick_rows(cell: Cell) -> list[dict[str, Any]]:
-    """TRIP-Shapley as printed, our best method and the nulls, by accuracy."""
+    """TRIP-Shapley as printed, `surrogate` and the nulls, by accuracy."""
     return [*trip_rows(cell, ("accuracy",), ("paper",)), *rows_beside(cell, ("accuracy",))]
 
 

@@ -92,8 +92,12 @@ class Table:
                 printed = pandas.Series([self.paper_values.get(key, nan) for key in keys])
                 frame["paper"] = printed.where(_is_main(frame, "accuracy", "paper"))
                 title = self._title(dataset, model, cost, one)
-                named = frame.rename(columns={"column": study.request.experiment})
-                text = written.write(named, self.title, title, *self._sections(frame, cost, drawn))
+                named, beside = (
+                    table.rename(columns={"column": study.request.experiment})
+                    for table in (frame, cost)
+                )
+                sections = self._sections(frame, cost, drawn)
+                text = written.write(named, self.title, title, *sections, beside=beside)
             written.draw(partial(draw_distances, self._series(frame), self.title, title))
             of_seed = f"{title}; seed {study.seeds[0]} shown"
             written.draw(partial(draw_scatter, shown, of_seed), "_scatter")
