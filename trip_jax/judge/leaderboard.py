@@ -38,12 +38,10 @@ Yours is judged beside these [in minutes](../judge.md).
 
     python -m experiments.leaderboard
 
-- Benchmark version {label}. Columns named after a track have the distance by accuracy there;
-  all others are of the track `small`: {cells} cells, seeds {low} to {high}. Rows are sorted by
-  its distance. `medium` and `hundred` have seed 10 alone. A dash: not judged on that track.
-- On `liars` two of eight clients lie. Each lie has a third of the cells: fake models before
-  training (D1), raised reports (D2), false predictions (D3). Only `checked predictions` has a
-  defence: receivers of models check claims. Compare columns by `weights`, which no lie reaches.
+- Benchmark version {label}. Columns named after a [track](../judge.md#tracks) have the distance by
+  accuracy there, all others the track `small`: {cells} cells, seeds {low} to {high}. A dash: not judged.
+- On `liars` only `checked predictions` has a defence. Compare columns by `weights`, which no lie
+  reaches.
 - *Distance* is the mean cosine distance by accuracy ± the standard deviation over seeds. *Top two*
   is the share of the two largest contributors that a method finds.
 - *Ahead of nulls* counts, by accuracy and by loss, [nulls](index.md#how-to-read-the-distances) that
