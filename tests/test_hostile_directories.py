@@ -150,9 +150,12 @@ def test_a_result_is_not_saved_over_another(tmp_path: Path) -> None:
     result = simulation.run()
     trip_jax.save_run(tmp_path / "run", result, federation, title="tiny")
     before = contents(tmp_path)
-    with pytest.raises(InvalidSetting, match=r"holds summary.json already: choose another"):
-        trip_jax.save_run(tmp_path / "run", result, federation, title="another")
-    assert contents(tmp_path) == before
+    for k in (2, 3):
+        with pytest.warns(UserWarning, match=f"run holds a run already, .*run-{k}[.]$") as told:
+            trip_jax.save_run(tmp_path / "run", result, federation, title=f"run {k}")
+        assert told[0].filename == __file__
+        assert trip_jax.load_run(tmp_path / f"run-{k}").data.attrs["title"] == f"run {k}"
+    assert contents(tmp_path) | before == contents(tmp_path)
     with locked(tmp_path / "other"), pytest.raises(InvalidSetting, match="another process"):
         trip_jax.save_run(tmp_path / "other", result, federation, title="tiny")
     with pytest.raises(InvalidSetting, match="was written by save_run"):

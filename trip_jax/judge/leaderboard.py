@@ -39,7 +39,8 @@ Yours is judged beside these [in minutes](../judge.md).
     python -m experiments.leaderboard
 
 - Benchmark version {label}. Columns named after a [track](../judge.md#tracks) have the distance by
-  accuracy there, all others the track `small`: {cells} cells, seeds {low} to {high}. A dash: not judged.
+  accuracy there, all others the track `small`: {cells} cells, seeds {low} to {high}. A dash: not
+  judged.
 - On `liars` only `checked predictions` has a defence. Compare columns by `weights`, which no lie
   reaches.
 - *Distance* is the mean cosine distance by accuracy ± the standard deviation over seeds. *Top two*

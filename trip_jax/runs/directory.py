@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 import jax
 import numpy as np
@@ -61,7 +63,8 @@ def save_run(
     """Write a result as a run directory, figures and report included.
 
     Args:
-        folder: the directory, which is made.
+        folder: the directory, which is made. If it holds a run, folder-2, folder-3, ... is taken,
+            with a warning.
         result: what `Simulation.run` returned.
         federation: the clients' data as `distribute` gave them, whose levels figures and report
             show; None: as the simulation was given them.
@@ -80,8 +83,8 @@ def save_run(
         what summary.json says.
 
     Raises:
-        InvalidSetting: the directory holds a run, or a file or link of such a name, already; or an
-            argument is none that can be written.
+        InvalidSetting: the directory holds a link of a run's names, or another process writes
+            there; or an argument is none that can be written.
     """
     folder = path_of("folder", folder)
     instance("result", result, Result, "Simulation.run gives one")
@@ -103,16 +106,27 @@ def save_run(
         raise InvalidSetting(
             f"settings and further entries must fit into JSON: {error}."
         ) from error
-    with locked(folder):
-        refuse_links(folder / name for name in RESULTS)
-        for name in RESULTS:
-            if (folder / name).exists():
-                raise InvalidSetting(
-                    f"{folder} holds {name} already: choose another directory, or remove it."
+    settings = federation_settings(result) | {"seed": about["seed"]} | dict(settings or {})
+    about = {"settings": settings, **about}
+    with _free(folder) as place:
+        return _write(place, result, federation, title, settings, about, drawing, held)
+
+
+@contextmanager
+def _free(folder: Path) -> Iterator[Path]:
+    """The folder or, if it holds a run, the first of folder-2, folder-3, ... that holds none."""
+    numbered = (folder.with_name(f"{folder.name}-{k}") for k in count(2))
+    for place in chain([folder], numbered):
+        with locked(place):
+            refuse_links(place / name for name in RESULTS)
+            if any((place / name).exists() for name in RESULTS):
+                continue
+            if place != folder:
+                warn(
+                    f"{folder} holds a run already, so this one is saved in {place}.", stacklevel=4
                 )
-        settings = federation_settings(result) | {"seed": about["seed"]} | dict(settings or {})
-        about = {"settings": settings, **about}
-        return _write(folder, result, federation, title, settings, about, drawing, held)
+            yield place
+            return
 
 
 def write_run(
