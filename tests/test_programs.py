@@ -137,11 +137,16 @@ def test_memory_that_is_not_enough_is_said_in_a_sentence(
         run(config_of(*TINY), tmp_path)
 
 
-def test_too_many_programs_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["MAX_PROGRAMS", "MAX_MAPPINGS"])
+def test_too_many_programs_are_dropped(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if limit == "MAX_MAPPINGS" and not Path("/proc/self/maps").exists():
+        pytest.skip("only Linux lists the memory mappings of a process")
     dropped: list[int] = []
-    monkeypatch.setattr(jax, "clear_caches", lambda: dropped.append(programs.MAX_PROGRAMS))
+    monkeypatch.setattr(jax, "clear_caches", lambda: dropped.append(getattr(programs, limit)))
+    for name in ("MAX_PROGRAMS", "MAX_MAPPINGS"):
+        monkeypatch.setattr(programs, name, 10**6)
     for most in (10**6, 0):
-        monkeypatch.setattr(programs, "MAX_PROGRAMS", most)
+        monkeypatch.setattr(programs, limit, most)
         tiny()
     assert dropped == [0]
 

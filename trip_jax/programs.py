@@ -9,6 +9,7 @@ changes between two federations, so a federation that has one shares programs wi
 
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -18,8 +19,11 @@ from trip_jax.settings import LISTENERS, of_this_package
 Rules = TypeVar("Rules")
 
 MAX_PROGRAMS = 400
-"""Compiled programs that a process keeps; beyond so many, those of earlier federations are dropped.
-On a CPU each takes 25 to 65 of the 65,530 memory mappings that Linux grants a process."""
+"""Compiled programs that a process keeps; beyond so many, earlier federations' are dropped."""
+
+MAX_MAPPINGS = 30_000
+"""Memory mappings of a process beyond which they are dropped, too. Linux grants a process 65,530,
+of which a program for a CPU takes 25 to 250; without a free one LLVM ends the process."""
 
 READS = {
     "start": ("channel", "weigh"),
@@ -71,10 +75,18 @@ def _known(parts: Iterable[Any]) -> bool:
 
 
 def forget_older(device: Any) -> None:
-    """Drop all compiled programs if a device has more than `MAX_PROGRAMS`."""
+    """Drop all compiled programs if there are more than `MAX_PROGRAMS` or `MAX_MAPPINGS`."""
     # JAX has no public name for the compiled programs that a device holds.
-    if len(device.client.live_executables()) > MAX_PROGRAMS:
+    if len(device.client.live_executables()) > MAX_PROGRAMS or _mappings() > MAX_MAPPINGS:
         jax.clear_caches()
+
+
+def _mappings() -> int:
+    """The memory mappings of this process, 0 on systems that do not list them as Linux does."""
+    try:
+        return Path("/proc/self/maps").read_bytes().count(b"\n")
+    except OSError:
+        return 0
 
 
 def forget_namesake(one: object) -> None:
