@@ -26,6 +26,7 @@ extensions = [
     "extensions.methods",
     "extensions.notebooks",
     "extensions.offline",
+    "extensions.privacy",
     "extensions.references",
     "extensions.results",
 ]

@@ -11,6 +11,8 @@ and its latency goes on. A round's lag is from the last answer of the round to i
 
 All the while so many readers ask for one table after another, and at the start of the middle round
 another program locks the ledger for so many seconds. In the end all reports are looked for.
+Writes CSV and Markdown: quantiles of each time in seconds, a row each, and in every row of the CSV
+how many reports were refused and how many are lost.
 """
 
 import asyncio
@@ -63,28 +65,35 @@ def service_load(arguments: Sequence[str]) -> None:
     title = f"{clients:,} clients, {rounds} rounds, {connections} connections, {members} members"
     if readers or lock:
         title += f", {readers} readers, a lock of {lock} s"
-    late = frame.latency.quantile([0.5, 0.95, 0.99, 1]) * 1000
-    by_round = frame.groupby("round")
-    spent, lag = by_round.seconds.first(), by_round.lag.first()
-    lines = [
-        ["", "median", "95 %", "99 %", "most"],
-        ["a report is answered after, ms", *(f"{value:.1f}" for value in late)],
-        ["a round is handed in after, s", *_spread(spent)],
-        ["and traced so much later, s", *_spread(lag)],
-    ]
-    if answers:
-        lines.append(["a table is read in, s", *_spread(pandas.Series(answers))])
-    rate = f"{clients / spent.median():,.0f} reports a second in the median round."
-    rate += f" Reports refused and sent again: {frame.refused.sum():,}. Lost: {frame.lost.sum():,}."
-    rate += f" Tables read: {len(answers):,}."
-    text = Report.of(request, out).write(
-        frame, "The service under load", title, report.markdown(lines), rate
+    late = times(frame, answers)
+    lines = report.table(
+        "seconds until | median | 95 % | 99 % | most",
+        "{until} | {median:.3f} | {p95:.3f} | {p99:.3f} | {most:.3f}",
+        late.to_dict("records"),
     )
+    rate = f"{clients / frame.groupby('round').seconds.first().median():,.0f} reports a second in "
+    rate += f"the median round. Reports refused and sent again: {frame.refused.sum():,}. Lost: "
+    rate += f"{frame.lost.sum():,}. Tables read: {len(answers):,}."
+    text = Report.of(request, out).write(late, "The service under load", title, lines, rate)
     print(text)
 
 
-def _spread(seconds: pandas.Series) -> list[str]:
-    return [f"{value:.2f}" for value in seconds.quantile([0.5, 0.95, 0.99, 1])]
+def times(frame: pandas.DataFrame, answers: Sequence[float]) -> pandas.DataFrame:
+    """A row for each time that `load` measures: its quantiles in seconds."""
+    by_round = frame.groupby("round")
+    measured = {
+        "report answered": frame.latency,
+        "round handed in": by_round.seconds.first(),
+        "round traced": by_round.lag.first(),
+        "table read": pandas.Series(answers, dtype=float),
+    }
+    counts = {name: int(frame[name].sum()) for name in ("refused", "lost")}
+    shares = {"median": 0.5, "p95": 0.95, "p99": 0.99, "most": 1}
+    return pandas.DataFrame(
+        {"until": name, **{one: seconds.quantile(at) for one, at in shares.items()}, **counts}
+        for name, seconds in measured.items()
+        if len(seconds)
+    )
 
 
 def load(

@@ -108,6 +108,17 @@ def test_the_table_of_methods_is_what_they_say(monkeypatch: pytest.MonkeyPatch) 
     assert "the models of all rounds" in rows["surrogate"] and "`budget`" in rows["surrogate"]
 
 
+def test_the_table_of_epsilon_says_what_noise_spends(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sphinx", reason="pip install sphinx")
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from extensions.privacy import table
+
+    *_, row = table(["0.1", "1", "10"], rounds=10)
+    assert row == "| epsilon at delta 1e-5 | 2,269 | 46.2 | 2.59 |"
+    for name in [name for name in sys.modules if name.split(".")[0] == "extensions"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
 def test_references_have_every_setting_variable_command_and_experiment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -420,18 +420,18 @@ def test_results_of_other_settings_are_not_mixed(worked: Path) -> None:
 
 
 def test_the_page_says_what_the_table_says() -> None:
-    text = (page.DOCS / page.PAGE).read_text()
+    text = page.PAGE.read_text()
     block = text.partition(page.BEGIN)[2].partition(page.END)[0]
     assert block.strip() == page.written()
-    frame = pandas.read_csv(page.DOCS / page.NUMBERS)
+    frame = pandas.read_csv(page.DATA / page.NUMBERS)
     assert tuple(frame.columns) == COLUMNS
-    listed = pandas.read_csv(page.DOCS / page.UNITS)
+    listed = pandas.read_csv(page.DATA / page.UNITS)
     assert set(frame.unit) <= set(listed.unit)
 
 
 def test_verdicts_and_what_is_left_follow_from_the_rows(tmp_path: Path) -> None:
     for name in (page.NUMBERS, page.UNITS):
-        shutil.copy(page.DOCS / name, tmp_path / name)
+        shutil.copy(page.DATA / name, tmp_path / name)
     frame = pandas.read_csv(tmp_path / page.NUMBERS)
     left = "removal/fashion_mnist/k10/seed0/removals"
     frame = frame[frame.claim != "client removal"]
@@ -452,12 +452,12 @@ def test_verdicts_and_what_is_left_follow_from_the_rows(tmp_path: Path) -> None:
 def test_the_page_is_written_between_its_marks(tmp_path: Path) -> None:
     records = Records(state(tmp_path / "state", 0.5, {"scale": "paper"}))
     units = [fake("a/digits/-/seed0/all", tmp_path, Work(1e12), None)]
-    docs = tmp_path / "docs"
+    path = tmp_path / "page.md"
     with pytest.raises(InvalidSetting, match="to write between"):
-        page.publish(records, units, docs)
-    (docs / page.PAGE).write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
-    page.publish(records, units, docs)
-    text = (docs / page.PAGE).read_text()
+        page.publish(records, units, path, tmp_path)
+    path.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
+    page.publish(records, units, path, tmp_path)
+    text = path.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
     assert "| a, digits: - | 8 s | " in text
     assert len(table(records.all())) == 1
@@ -466,23 +466,22 @@ def test_the_page_is_written_between_its_marks(tmp_path: Path) -> None:
 def test_numbers_of_units_that_a_folder_lacks_stay(tmp_path: Path) -> None:
     names = [f"a/digits/-/seed0/{part}" for part in ("first", "second")]
     units = [fake(name, tmp_path, Work(1e12), None) for name in names]
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    (docs / page.PAGE).write_text(f"{page.BEGIN}\n{page.END}\n")
+    path = tmp_path / "page.md"
+    path.write_text(f"{page.BEGIN}\n{page.END}\n")
     for unit, ours in ((units[1], 0.5), (units[0], 0.25)):
         records = Records(tmp_path / f"only {ours}", {"scale": "paper"})
         found = rows({"claim": "fake"}, [{"measure": "size", "ours": ours}])
         records.keep(Record(unit.name, unit.settings, found, made_here(unit, 1.0)))
-        page.publish(records, units, docs)
-    told = pandas.read_csv(docs / page.NUMBERS)
+        page.publish(records, units, path, tmp_path)
+    told = pandas.read_csv(tmp_path / page.NUMBERS)
     assert told.unit.tolist() == names and told.ours.tolist() == [0.25, 0.5]
-    page.publish(records, units[:1], docs)
-    assert pandas.read_csv(docs / page.NUMBERS).unit.tolist() == names[:1]
+    page.publish(records, units[:1], path, tmp_path)
+    assert pandas.read_csv(tmp_path / page.NUMBERS).unit.tolist() == names[:1]
 
 
 def test_what_is_left_is_told_at_any_state_of_the_queue(tmp_path: Path) -> None:
-    shutil.copy(page.DOCS / page.UNITS, tmp_path / page.UNITS)
-    numbers, units = (pandas.read_csv(page.DOCS / name) for name in (page.NUMBERS, page.UNITS))
+    shutil.copy(page.DATA / page.UNITS, tmp_path / page.UNITS)
+    numbers, units = (pandas.read_csv(page.DATA / name) for name in (page.NUMBERS, page.UNITS))
     first = units.unit.str.contains("/seed0/")
     for done, left in ((first, "| all of seed 1 |"), (first | True, "| none | – | – | – |")):
         rest = units.unit[done & ~units.unit.isin(set(numbers.unit))]

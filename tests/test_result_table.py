@@ -199,7 +199,7 @@ def test_a_page_without_its_numbers_is_refused(extension: ModuleType) -> None:
 
 def test_pages_ask_for_runs_that_there_are() -> None:
     listed = set(result_table.runs().run)
-    for page in (DOCS / "results").glob("*.md"):
+    for page in DOCS.rglob("*.md"):
         for names in re.findall(r"^```\{results\} (.*)$", page.read_text(), re.MULTILINE):
             for name in map(str.strip, names.split(",")):
                 assert any(

@@ -10,6 +10,7 @@ from PIL import Image
 from experiments import (
     adapters,
     benchmark,
+    broadcast,
     divided,
     estimators,
     exchange_rates,
@@ -18,11 +19,11 @@ from experiments import (
     responses,
     roofline,
     scaling,
+    service_load,
     step,
 )
 from experiments.asynchrony import AsynchronyStudy
 from experiments.borders import asked
-from experiments.broadcast import SETTINGS as OF_BROADCAST
 from experiments.compression import CompressionStudy
 from experiments.coverage import SETTINGS
 from experiments.fragility import FragilityStudy
@@ -54,6 +55,13 @@ BEYOND: dict[str, Callable[[list[str]], CellStudy]] = {
     "stability": StabilityStudy,
 }
 OF_SPEED = {"benchmark": benchmark.SETTINGS, "scaling": scaling.SETTINGS, "peers": peers.SETTINGS}
+AS_GIVEN = {
+    "broadcast": broadcast.SETTINGS,
+    "divided": divided.SETTINGS,
+    "roofline": roofline.NAMES,
+    "service_load": service_load.SETTINGS,
+}
+"""Settings of experiments whose commands repeat what was given and add nothing."""
 
 
 def report_of(command: str) -> Report:
@@ -84,14 +92,10 @@ def report_of(command: str) -> Report:
         request.one("dataset", "fashion_mnist")
         request.number("repeats", 5)
         return Report.of(request, RESULTS)
-    elif experiment == "divided":
-        return Report.of(Request(experiment, arguments, divided.SETTINGS), RESULTS)
-    elif experiment == "roofline":
-        return Report.of(Request(experiment, arguments, roofline.NAMES), RESULTS)
+    elif experiment in AS_GIVEN:
+        return Report.of(Request(experiment, arguments, AS_GIVEN[experiment]), RESULTS)
     elif experiment == "adapters":
         return Report.of(adapters.asked(arguments)[0], RESULTS)
-    elif experiment == "broadcast":
-        return Report.of(Request(experiment, arguments, OF_BROADCAST), RESULTS)
     elif experiment == "exchange_rates":
         request = Request(experiment, arguments, exchange_rates.SETTINGS)
         exchange_rates.asked(request)

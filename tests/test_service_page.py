@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("starlette", reason="pip install trip-jax[serve]")
 
-from experiments.service_load import load
+from experiments.service_load import load, times
 from tests.node.accessibility import violations
 from tests.node.four_clients import NAMES, SIGNERS, keys, of_reports, report, serving
 from trip_node.deployment.application import application
@@ -81,3 +82,6 @@ def test_reports_under_load_are_neither_refused_nor_lost(tmp_path: Path, thoroug
     assert len(sent) == clients * rounds and len(read) > readers
     assert sent.refused.sum() == 0 == sent.lost.sum()
     assert sent[sent["round"] == (rounds + 1) // 2].latency.max() > lock * 0.8  # the lock was felt
+    told = times(sent, read).set_index("until")
+    assert told["p99"]["report answered"] == pytest.approx(np.quantile(sent.latency, 0.99))
+    assert told["median"]["table read"] == pytest.approx(np.median(read)) and len(told) == 4

@@ -142,7 +142,7 @@ def test_what_is_arithmetic() -> None:
 
 
 def test_numbers_at_the_papers_scale() -> None:
-    numbers = pandas.read_csv(ROOT / "docs" / "results" / "paper.csv")
+    numbers = pandas.read_csv(ROOT / "experiments" / "paper.csv")
     correlations = numbers[numbers.claim == "correlation"]
     correlations = correlations[correlations.utility == "accuracy"]
     found = correlations.groupby(["distribution", "measure"]).ours.mean()

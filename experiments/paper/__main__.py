@@ -13,7 +13,7 @@ checkpoint. With a budget (540s, 30m, 2h) no unit is begun that can neither end 
 checkpoint within it, and the last one stops in time. `only` names units by their names or parts of
 them, with * for anything. `list`, like budget=0s, computes nothing: it prints what is done, what is
 left and how long that takes here. `merge` joins the results of two folders. `page` writes the
-numbers of DIR beside the documentation, and the tables of the page "Reproduce the paper".
+numbers of DIR into experiments/paper.csv, and the tables of the page "Reproduce the paper".
 scale=smoke is a test.
 """
 
@@ -79,7 +79,7 @@ def _work(arguments: Sequence[str], seconds: float | None = None) -> None:
 
 
 def _publish(arguments: Sequence[str]) -> None:
-    """Write what a folder holds beside the documentation."""
+    """Write what a folder holds into the published numbers and their page."""
     folder = Request("paper", arguments, ("out",)).folder("outputs/paper")
     records = Records(folder)
     if records.about != {"format": FORMAT, "scale": "paper", "overrides": []}:

@@ -18,8 +18,9 @@ from trip_jax.runs.directory import whole
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.simulation.progress import duration
 
-DOCS = Path(__file__).parents[3] / "docs" / "results"
-NUMBERS, UNITS, PAGE = "paper.csv", "paper_units.csv", "reproduce.md"
+PAGE = Path(__file__).parents[3] / "docs" / "results" / "reproduce.md"
+DATA = Path(__file__).parents[2]
+NUMBERS, UNITS = "paper.csv", "paper_units.csv"
 
 BEGIN = "<!-- written by python -m experiments.paper page -->"
 END = "<!-- end of what is written -->"
@@ -28,37 +29,35 @@ NAMES = {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "digits": "dig
 METHODS = ("MR", "TMR", "GTG-Shapley", "OR", "TRIP-Shapley", "surrogate", "equal")
 
 
-def publish(records: Records, units: Sequence[Unit], docs: Path = DOCS) -> None:
-    """Write the numbers, the list of units and the page beside the documentation.
+def publish(records: Records, units: Sequence[Unit], page: Path = PAGE, data: Path = DATA) -> None:
+    """Write the numbers, the list of units and the page that is made of them.
 
     Listed units without a record keep the numbers that were published before.
 
     Args:
-        docs: the folder of the page.
+        data: the folder of the numbers and the list.
 
     Raises:
         InvalidSetting: the page has no place for them.
     """
     names = [unit.name for unit in units]
     frame = table(records.all(), names)
-    docs.mkdir(parents=True, exist_ok=True)
-    if (docs / NUMBERS).exists():
-        earlier = pandas.read_csv(docs / NUMBERS, dtype=dict.fromkeys(MADE, str))
+    if (data / NUMBERS).exists():
+        earlier = pandas.read_csv(data / NUMBERS, dtype=dict.fromkeys(MADE, str))
         earlier = earlier.astype({"seconds": float})
         earlier = earlier[earlier.unit.isin(set(names) - set(frame.unit))]
         place = {name: k for k, name in enumerate(names)}
         joined = pandas.concat([earlier, frame]).astype({"ours": float})
         frame = joined.sort_values("unit", key=lambda unit: unit.map(place), kind="stable")
-    write_table(frame, docs / NUMBERS)
-    listed(units).to_csv(docs / UNITS, index=False)
-    path = docs / PAGE
-    text = path.read_text() if path.exists() else ""
+    write_table(frame, data / NUMBERS)
+    listed(units).to_csv(data / UNITS, index=False)
+    text = page.read_text() if page.exists() else ""
     if BEGIN not in text or END not in text:
-        raise InvalidSetting(f"{path} has no lines {BEGIN} and {END} to write between.")
+        raise InvalidSetting(f"{page} has no lines {BEGIN} and {END} to write between.")
     before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    with whole(path) as unfinished:
-        unfinished.write_text(f"{before}{BEGIN}\n\n{written(docs)}\n\n{END}{after}")
-    print(f"{len(frame)} numbers in {docs / NUMBERS}, told in {path}")
+    with whole(page) as unfinished:
+        unfinished.write_text(f"{before}{BEGIN}\n\n{written(data)}\n\n{END}{after}")
+    print(f"{len(frame)} numbers in {data / NUMBERS}, told in {page}")
 
 
 def listed(units: Sequence[Unit]) -> pandas.DataFrame:
@@ -75,11 +74,11 @@ def listed(units: Sequence[Unit]) -> pandas.DataFrame:
     )
 
 
-def written(docs: Path = DOCS) -> str:
-    """What stands on the page between the marks, from the two files beside it."""
+def written(data: Path = DATA) -> str:
+    """What stands on the page between the marks, from the numbers and the list of units."""
     words = dict.fromkeys(("case", "method", "utility"), str)
-    frame = pandas.read_csv(docs / NUMBERS, dtype=words).fillna(dict.fromkeys(words, ""))
-    units = pandas.read_csv(docs / UNITS, dtype={"needs": str}).fillna({"needs": ""})
+    frame = pandas.read_csv(data / NUMBERS, dtype=words).fillna(dict.fromkeys(words, ""))
+    units = pandas.read_csv(data / UNITS, dtype={"needs": str}).fillna({"needs": ""})
     return "\n\n".join(_sections(frame, units))
 
 
