@@ -12,29 +12,20 @@ NOTEBOOK = Path(__file__).parent.parent / "experiments" / "notebooks" / "methods
 CELLS = nbformat.read(NOTEBOOK, as_version=4).cells
 CODE = [cell for cell in CELLS if cell.cell_type == "code"]
 
-SMALLER = (("N_CLIENTS = 8", "N_CLIENTS = 5"), ("rounds=10", "rounds=2"))
-"""What is replaced where not all tests are asked for."""
 
-
-def test_its_cells_run_one_after_another(thorough: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_cells_run_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plt, "show", lambda: None)
     names: dict[str, Any] = {}
     for cell in CODE:
-        source = cell.source
-        for old, new in () if thorough else SMALLER:
-            source = source.replace(old, new)
-        exec(compile(source, NOTEBOOK.name, "exec"), names)
+        exec(compile(cell.source, NOTEBOOK.name, "exec"), names)
     plt.close("all")
     distance = names["distance"]
     assert set(distance) == {*names["METHODS"], "all alike (a null)"}
     assert max(distance["predictions"], distance["surrogate"]) < distance["trip"]
-    if thorough:
-        (output,) = CODE[3].outputs
-        for name, value in distance.items():
-            (stored,) = re.findall(
-                rf"^{re.escape(name)}\s+([\d.]+)$", output.data["text/plain"], re.M
-            )
-            assert float(stored) == pytest.approx(value, rel=0.3, abs=0.005)
+    (output,) = CODE[3].outputs
+    for name, value in distance.items():
+        (stored,) = re.findall(rf"^{re.escape(name)}\s+([\d.]+)$", output.data["text/plain"], re.M)
+        assert float(stored) == pytest.approx(value, rel=0.3, abs=0.005)
 
 
 def test_its_outputs_are_stored() -> None:

@@ -27,15 +27,10 @@ def shown_by(source: str, names: dict[str, Any]) -> Any:
     return None
 
 
-def test_its_cells_run_one_after_another(
-    thorough: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_its_cells_run_one_after_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    if not thorough:
-        monkeypatch.setattr("trip_jax.runs.directory.draw_figures", lambda *_: None)
     names: dict[str, Any] = {}
-    rounds = (r"rounds=\d+", "rounds=1") if not thorough else ("^$", "")
-    shown = [shown_by(re.sub(*rounds, cell.source), names) for cell in CODE]
+    shown = [shown_by(cell.source, names) for cell in CODE]
     plt.close("all")
     _, result, table, scores, phi, own, report = (
         value if value is not None else names.get("axes") for value in shown
@@ -47,10 +42,9 @@ def test_its_cells_run_one_after_another(
     frame = report._repr_html_()
     assert frame.startswith("<iframe srcdoc=") and 'sandbox="allow-scripts"' in frame
     assert "&lt;script" in frame and frame.count("<") == 2  # nothing but the frame itself
-    if thorough:
-        stored = CODE[2].outputs[0].data["text/plain"].splitlines()[2:]
-        for line, score in zip(stored, table.score, strict=True):
-            assert float(line.split()[1]) == pytest.approx(score, rel=0.2, abs=0.02)
+    stored = CODE[2].outputs[0].data["text/plain"].splitlines()[2:]
+    for line, score in zip(stored, table.score, strict=True):
+        assert float(line.split()[1]) == pytest.approx(score, rel=0.2, abs=0.02)
 
 
 def test_its_outputs_are_stored() -> None:
