@@ -366,24 +366,25 @@ SECTIONS = {"": Config()} | {
 }
 
 
-def numbers() -> Iterator[tuple[str, Any, str]]:
-    """The full name, the section and the own name of every setting that is a number, or several."""
-    for prefix, section in SECTIONS.items():
-        for name, hint in get_type_hints(type(section)).items():
-            if re.search(r"\b(int|float)\b", str(hint)):
-                yield prefix + name, section, name
+NUMBERS = {
+    prefix + name: (section, name, str(hint))
+    for prefix, section in SECTIONS.items()
+    for name, hint in get_type_hints(type(section)).items()
+    if re.search(r"\b(int|float)\b", str(hint))
+}
+"""The section, own name and type of every setting that is a number, or several."""
 
 
-@pytest.mark.parametrize(("full", "section", "name"), list(numbers()))
-def test_a_number_has_a_unit_and_its_range_holds(full: str, section: Any, name: str) -> None:
-    (field,) = (one for one in fields(section) if one.name == name)
-    assert field.metadata.get(UNIT), f"{full} has no unit: declare it by measured(default, unit)"
-    hint = get_type_hints(type(section))[name]
+@pytest.mark.parametrize("full", NUMBERS)
+def test_a_number_has_a_unit_and_its_range_holds(full: str) -> None:
+    section, name, hint = NUMBERS[full]
+    (unit,) = (one.metadata.get(UNIT) for one in fields(section) if one.name == name)
+    assert unit, f"{full} has no unit: declare it by measured(default, unit)"
     outside = list(just_outside(allowed(full)))
-    assert outside or "str" in str(hint), f"{full} has no range: check it in __post_init__"
+    assert outside or "str" in hint, f"{full} has no range: check it in __post_init__"
     for value in outside:
         with pytest.raises(InvalidSetting, match=full):
-            replace(section, **{name: (value,) if "tuple" in str(hint) else value})
+            replace(section, **{name: (value,) if "tuple" in hint else value})
 
 
 def just_outside(range_in_words: str) -> Iterator[float]:

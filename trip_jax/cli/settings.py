@@ -161,7 +161,7 @@ def described(group: str, files: Mapping[str, Path]) -> Iterator[Described]:
         value = _written(default[name])
         others = {choice: _written(of[key]) for choice, of in written.items() if key in of}
         differ = [
-            f"{other} with {group}={choice}"
+            f"default {other} with {group}={choice}"
             for choice, other in others.items()
             if other not in (value, choice, "???")
         ]
