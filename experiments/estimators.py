@@ -216,7 +216,7 @@ def pydvl_rows(games: Sequence[TabulatedGame], budgets: Sequence[int], seeds: in
         yield Row(budget, f"pyDVL {name}", deviations, found["seconds"][b, e])
 
 
-def compare_estimators(arguments: Sequence[str]) -> None:
+def estimators(arguments: Sequence[str]) -> None:
     """Estimate all games with each budget and estimator; write the report."""
     request = Request("estimators", arguments, SETTINGS)
     request.refuse_overrides()
@@ -228,11 +228,11 @@ def compare_estimators(arguments: Sequence[str]) -> None:
     for budget, name in product(budgets, OURS):
         require_budget(budget, players, name, setting="budgets")
     games = random_games(players) + lcv_games(players)
-    estimators = {f"trip_jax {name}": e for name, e in our_estimators().items()}
+    compared = {f"trip_jax {name}": e for name, e in our_estimators().items()}
     if "shapiq" in others:
-        estimators |= {f"shapiq {name}": e for name, e in shapiq_estimators().items()}
+        compared |= {f"shapiq {name}": e for name, e in shapiq_estimators().items()}
     rows: list[dict[str, Any]] = []
-    for budget, (name, estimator) in product(budgets, estimators.items()):
+    for budget, (name, estimator) in product(budgets, compared.items()):
         print(f"{budget} coalitions: {name}", flush=True)
         deviations = [game.relative_errors(estimator, budget, seeds) for game in games]
         seconds = median_seconds(estimator, games[0], budget)
@@ -262,4 +262,4 @@ def _table(frame: pandas.DataFrame) -> str:
 
 
 if __name__ == "__main__":
-    run_as_command(compare_estimators)
+    run_as_command(estimators)

@@ -1,7 +1,8 @@
 """False predictions: what liars gain by them, beside what they gain of TRIP-Shapley by D1 and D2.
 
-    python -m experiments.false_predictions [dataset=digits] [model=mlp] [seed=10,11,12,13,14]
-        [distribution=non_iid] [topology=regular,star] [out=DIR] [SETTING=VALUE ...]
+    python -m experiments.false_predictions [scale=cpu] [dataset=digits] [model=mlp]
+        [seed=10,11,12,13,14] [distribution=non_iid] [topology=regular,star] [samples=128]
+        [borders=2] [out=DIR] [SETTING=VALUE ...]
 
 A quarter of the clients lies. A federation is trained once for a seed and told of by two methods:
 by TRIP-Shapley, where liars send untrained models before training (D1), raise their own entries

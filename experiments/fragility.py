@@ -3,7 +3,7 @@
     python -m experiments.fragility [scale=cpu] [dataset=digits] [model=mlp] [seed=0,1,2]
         [change=order,test,median,geometric_median,poisoned] [distribution=iid,...]
         [topology=regular] [method=TRIP-Shapley,predictions,...] [utility=accuracy,loss]
-        [borders=2] [out=DIR] [SETTING=VALUE ...]
+        [samples=128] [borders=2] [out=DIR] [SETTING=VALUE ...]
 
 Each federation is trained as it is, and once with one change: its minibatches in another order
 (`order`), the other half of the test set (`test`; all others judge by the first half), another

@@ -56,7 +56,8 @@ SIZE = "dataset.train_size"
 
 def kept_truths(arguments: Sequence[str]) -> None:
     """Pack the truths of all cells in some folders."""
-    request = Request("kept_truths", arguments, ("from", "version", "beside", "corrected"), {})
+    request = Request("kept_truths", arguments, ("from", "version", "beside", "corrected"))
+    request.refuse_overrides()
     folders = [Path(one) for one in request.several("from", "outputs/tables_cpu")]
     paths = sorted(path for one in folders for path in (one / "cells").glob("*/decentralised.npz"))
     require(bool(paths), f"from={folders[0]} holds no cell with a truth.")

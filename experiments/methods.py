@@ -2,7 +2,8 @@
 
     python -m experiments.methods [scale=cpu] [dataset=digits] [model=mlp] [seed=0,1,2,3,4]
         [distribution=iid,...] [topology=regular,star,...] [utility=accuracy,loss] [out=DIR]
-        [method=predictions,surrogate,...] [samples=512] [corrected=surrogate] [SETTING=VALUE ...]
+        [method=predictions,surrogate,...] [samples=512] [borders=2] [corrected=surrogate]
+        [SETTING=VALUE ...]
 
 All cells are distributions x topologies x seeds; their truths are those of vs_shapley and
 topologies where settings agree, and finished cells are kept. A report judges a method by every
@@ -10,8 +11,8 @@ cell: the mean over clients of the cosine distance, as in the paper, and beside 
 punish flat vectors. It tells in how many cells a method is nearer to the truth than every null, and
 than TRIP-Shapley, and by how much, with intervals that hold for all methods together. Constants of
 a method that were chosen on some seeds are to be judged on others. method= chooses which are
-compared beside nulls and TRIP-Shapley. `samples` and `corrected` estimate truths, as for
-experiments.vs_shapley.
+compared beside nulls and TRIP-Shapley. `samples`, `borders` and `corrected` estimate truths, as
+for experiments.vs_shapley.
 """
 
 from collections.abc import Iterator, Sequence

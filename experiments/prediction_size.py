@@ -1,7 +1,8 @@
 """The method `predictions` by the size of what clients send: bytes against distance to the truth.
 
-    python -m experiments.prediction_size [dataset=digits] [model=mlp] [seed=10,11,12]
-        [distribution=iid,non_iid,sizes] [topology=regular,star] [out=DIR] [SETTING=VALUE ...]
+    python -m experiments.prediction_size [scale=cpu] [dataset=digits] [model=mlp]
+        [seed=10,11,12] [distribution=iid,non_iid,sizes] [topology=regular,star] [samples=128]
+        [borders=2] [out=DIR] [SETTING=VALUE ...]
 
 Clients send logits of two models a round on a shared test set. Here they send fewer bits a number
 (32, 16, 8, 6 and 4, below 16 with a scale of 16 bits for each example) or tell of fewer examples:
@@ -125,7 +126,7 @@ def prediction_size(arguments: Sequence[str]) -> None:
         arguments,
         ("iid", "non_iid", "sizes"),
         ("regular", "star"),
-        ("utility", *COALITIONS),
+        COALITIONS,
     )
     for dataset, model in study.reports():
         rows: list[dict[str, Any]] = []

@@ -1,7 +1,8 @@
 """Seconds to re-execute coalitions, the truth of Tables I and II, beside PyTorch.
 
     python -m experiments.retraining_speed [scale=cpu] [dataset=fashion_mnist] [model=cnn]
-        [pairs=4] [repeats=3] [out=DIR] [SETTING=VALUE ...]
+        [seed=0] [distribution=iid] [topology=regular] [pairs=4] [repeats=3] [out=DIR]
+        [SETTING=VALUE ...]
 
 Executes `pairs` coalitions of the iid cell of Table I and their complements four ways, in turn in
 this process: all together, one coalition at a time on one device, and by loops over coalitions,

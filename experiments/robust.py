@@ -2,7 +2,7 @@
 
     python -m experiments.robust [scale=cpu] [dataset=digits] [model=mlp] [seed=0,1,2]
         [rule=weighted_mean,median,...] [attack=none,label_flips,...] [topology=regular]
-        [distribution=iid] [borders=2] [out=DIR] [SETTING=VALUE ...]
+        [distribution=iid] [samples=128] [borders=2] [out=DIR] [SETTING=VALUE ...]
 
 One client of eight attacks what the others learn, under every rule by which they may mix. Measured
 are the mean accuracy of honest clients' final models; the attacker's score and what an honest one

@@ -2,7 +2,7 @@
 
     python -m experiments.stability [scale=cpu] [dataset=digits] [model=mlp] [seed=0,1,2,3,4]
         [orders=3] [distribution=iid,...] [topology=regular,star,...] [utility=accuracy,loss]
-        [method=TRIP-Shapley,equal,...] [out=DIR] [SETTING=VALUE ...]
+        [method=TRIP-Shapley,equal,...] [samples=128] [borders=2] [out=DIR] [SETTING=VALUE ...]
 
 For each seed a federation runs `orders` times, with the same data, graph and initial model, and
 minibatches in other orders. Between seeds all of these are drawn anew, and what stays is the part

@@ -1,8 +1,11 @@
 """Table II: TRIP-Shapley against the Shapley value on different graphs.
 
-    python -m experiments.topologies [topology=regular,star,line,directed,time_varying] [...]
+    python -m experiments.topologies [scale=cpu] [dataset=fashion_mnist,cifar10] [model=cnn]
+        [topology=regular,star,line,directed,time_varying] [distribution=iid] [seed=0,1,2]
+        [normalization=paper] [utility=accuracy] [borders=2] [samples=512]
+        [corrected=predictions] [out=DIR] [SETTING=VALUE ...]
 
-Takes the same settings as experiments.vs_shapley, shares its cells and has the same yardsticks.
+Shares the cells of experiments.vs_shapley, which explains the options, and has the same yardsticks.
 `directed` is the regular graph with one direction of every edge, `time_varying` a ring whose
 clients change places in every round; neither is in the paper. Any other choice of the group
 topology is possible.

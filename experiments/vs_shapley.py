@@ -1,8 +1,9 @@
 """Table I: TRIP-Shapley and the baselines of centralised learning against the Shapley value.
 
     python -m experiments.vs_shapley [scale=cpu] [dataset=fashion_mnist,cifar10] [model=cnn]
-        [distribution=iid,sizes] [seed=0,1,2] [normalization=paper] [utility=accuracy]
-        [borders=2] [samples=512] [corrected=predictions] [out=DIR] [SETTING=VALUE ...]
+        [distribution=iid,sizes] [topology=regular] [seed=0,1,2] [normalization=paper]
+        [utility=accuracy] [borders=2] [samples=512] [corrected=predictions] [out=DIR]
+        [SETTING=VALUE ...]
 
 `surrogate`, and nulls, which look at no coalition, are further rows. A small cosine distance
 says little: below stand yardsticks that punish flat vectors, and who is nearer to the truth than

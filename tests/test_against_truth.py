@@ -148,7 +148,7 @@ def test_drawn_coalitions_have_errors(tmp_path: Path) -> None:
     [
         (["n_clients=13"], "truth.max_coalitions=4,096: lower n_clients or set truth.samples"),
         (["n_clients=40", "truth.borders=3"], "lower n_clients or truth.borders."),
-        (["truth.samples=8", "truth.borders=1"], "Either truth.samples or truth.borders"),
+        (["truth.samples=8", "truth.borders=2"], "Either truth.samples or truth.borders"),
         (["truth.corrected=surrogate"], "truth.corrected=surrogate has no effect where all"),
         (
             ["truth.corrected=mine", "truth.samples=8"],

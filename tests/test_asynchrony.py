@@ -400,7 +400,10 @@ def test_settings_by_hand(tmp_path: Path) -> None:
         (("schedule.spread=2",), "has no effect with schedule=synchronous"),
         (("schedule=events", "schedule.duration=equal", "schedule.spread=2"), "has no effect with"),
         (("schedule=events", "schedule.spread=0.5"), "schedule.spread must lie between 1 and"),
-        (("schedule=events", "schedule.delay=-1"), "schedule.delay must be at least 0"),
+        (
+            ("schedule=events", "schedule.delay=-1"),
+            "schedule.delay must lie between 0 and 1,000,000",
+        ),
         (("schedule=events", "schedule.duration=file"), "schedule.file must name the file"),
         (("schedule.file=x",), "schedule.file must name the file"),
         (

@@ -204,16 +204,25 @@ def test_every_setting_is_told_with_a_meaning(capsys: pytest.CaptureFixture[str]
         ("topology", ["  star             client 0 is the hub", "regular*", "topology.degree=4\n"]),
         (
             "topology",
-            ["[one of data_size, uniform, metropolis, graph]", "0.5 with topology=erdos_renyi"],
+            ["[one of data_size, uniform, metropolis, graph]", "default 0.5 with"],
         ),
         (
             "training",
-            ["training.learning_rate=0.05\n", "[a number above 0; 0.01 with training=sgd"],
+            [
+                "training.learning_rate=0.05\n",
+                "[without unit: a number above 0; default 0.01 with training=sgd",
+            ],
         ),
-        ("model", ["model.hidden=[64]\n", "[a list of integers, at least 1; [128] with model=cnn"]),
+        (
+            "model",
+            [
+                "model.hidden=[64]\n",
+                "[hidden units: a list of integers, at least 1; default [128] with",
+            ],
+        ),
         (
             "defence",
-            ["[null or a number above 0; read with defence.c2=true]", "true with defence=c1"],
+            ["[accuracy: a number, at least 0; read with defence.c1=true]", "default true with"],
         ),
         ("contribution", ["auto*            neighbourhoods of more", "one of shapley, banzhaf"]),
         ("experiment", ["+experiment=liars\n", "  Command:  python -m trip_jax.run +experiment"]),

@@ -15,6 +15,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from tests.conftest import rarely
+from trip_jax.cli.allowed import allowed
 from trip_jax.config import (
     Adversary,
     Aggregation,
@@ -38,6 +39,7 @@ from trip_jax.protocol.aggregation import AGGREGATIONS
 from trip_jax.protocol.defences import CALIBRATED
 from trip_jax.runs.provenance import result_settings
 from trip_jax.runs.schema import register
+from trip_jax.settings import UNIT
 from trip_jax.settings.errors import InvalidSetting
 from trip_jax.topology import SCHEDULES
 
@@ -357,6 +359,44 @@ def test_wrong_values_are_refused_by_name(make: Callable[[], Any], words: list[s
     assert "\n" not in message and message.endswith(".")
     for word in words:
         assert word in message
+
+
+SECTIONS = {"": Config()} | {
+    f"{name}.": section for name, section in vars(Config()).items() if is_dataclass(section)
+}
+
+
+NUMBERS = {
+    prefix + name: (section, name, str(hint))
+    for prefix, section in SECTIONS.items()
+    for name, hint in get_type_hints(type(section)).items()
+    if re.search(r"\b(int|float)\b", str(hint))
+}
+"""The section, own name and type of every setting that is a number, or several."""
+
+
+@pytest.mark.parametrize("full", NUMBERS)
+def test_a_number_has_a_unit_and_its_range_holds(full: str) -> None:
+    section, name, hint = NUMBERS[full]
+    (unit,) = (one.metadata.get(UNIT) for one in fields(section) if one.name == name)
+    assert unit, f"{full} has no unit: declare it by measured(default, unit)"
+    outside = list(just_outside(allowed(full)))
+    assert outside or "str" in hint, f"{full} has no range: check it in __post_init__"
+    for value in outside:
+        with pytest.raises(InvalidSetting, match=full):
+            replace(section, **{name: (value,) if "tuple" in hint else value})
+
+
+def just_outside(range_in_words: str) -> Iterator[float]:
+    """The first values that are in a range no more, of those whole numbers that are near its ends.
+
+    Its words are such as "above 0 and at most 1", "between 1 and 1,000,000" or "1 or 2".
+    """
+    steps = {"at least": -1, "between": -1, "above": 0, "below": 0, "at most": 1, "and": 1, "or": 1}
+    for word, end in re.findall(rf"({'|'.join(steps)}) ([\d^,.e+-]*\d)", range_in_words):
+        base, _, power = end.replace(",", "").partition("^")
+        value = float(base) ** float(power or 1)
+        yield int(value + steps[word]) if value.is_integer() else value + steps[word]
 
 
 def test_help_has_a_text_for_every_field() -> None:

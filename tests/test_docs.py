@@ -134,7 +134,8 @@ def test_references_have_every_setting_variable_command_and_experiment(
     for name, row in rows:
         default, what, values = re.split(r"(?<!\\)\|", row)
         assert default.strip() and what.strip() and values.strip(), name
-    assert "read with adversary=d2, d1d2" in dict(rows)["adversary.amount"]
+    said = "read with adversary=d2, d1d2 | unit of contributions: a number, at least 0 "
+    assert dict(rows)["adversary.amount"].endswith(said)
     for one in (*COORDINATES, *VARIABLES):
         assert one.name.startswith("{") or f"| `{one.name}` |" in text["variables-reference"]
     for command in COMMANDS:

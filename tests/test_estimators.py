@@ -13,7 +13,7 @@ import pytest
 from experiments.estimators import (
     OURS,
     TabulatedGame,
-    compare_estimators,
+    estimators,
     lcv_games,
     our_estimators,
     random_games,
@@ -425,4 +425,4 @@ def test_c2_has_no_thresholds_for_other_semivalues() -> None:
 )
 def test_the_comparison_refuses_what_it_cannot_do(argument: str, said: str) -> None:
     with pytest.raises(InvalidSetting, match=said):
-        compare_estimators([argument])
+        estimators([argument])

@@ -21,7 +21,16 @@ from trip_jax.protocol.defences import Defence
 from trip_jax.protocol.exchange import ChannelConfig
 from trip_jax.protocol.reporting import ProtocolConfig
 from trip_jax.protocol.weighing import Trust
-from trip_jax.settings import EXECUTION, above_zero, choice, count, execution, require
+from trip_jax.settings import (
+    EXECUTION,
+    PURE,
+    above_zero,
+    choice,
+    count,
+    execution,
+    measured,
+    require,
+)
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, seed_of
 from trip_jax.settings.field_texts import with_field_texts
@@ -59,8 +68,9 @@ __all__ = [
 class Checkpoint(Brief):
     """When a run saves what it needs to go on after an interruption."""
 
-    every: int | None = None  # rounds; None: once a minute has passed since the last
-    keep: int = 2  # checkpoints that are kept, the newest
+    # rounds; None: once a minute has passed since the last
+    every: int | None = measured(None, "rounds")
+    keep: int = measured(2, "checkpoints")  # checkpoints that are kept, the newest
 
     def __post_init__(self) -> None:
         check_types("checkpoint", self)
@@ -72,20 +82,20 @@ class Checkpoint(Brief):
 class Config(Brief):
     """The settings of a run, in the groups of the command line."""
 
-    n_clients: int = 8
-    seed: int = 0
-    devices: int | str | None = execution("all")  # None: all
+    n_clients: int = measured(8, "clients")
+    seed: int = measured(0, PURE)
+    devices: int | str | None = measured(execution("all"), "devices")  # None: all
     shard_models: bool = execution(False)  # each device holds a part of the models, not all
     precision: str = "float32"  # of matrix products in training and evaluation
     resume: str | None = execution(None)  # the directory of a run to go on with, or "auto"
     checkpoint: Checkpoint = field(default_factory=Checkpoint, metadata=EXECUTION)
     keep_phi: bool | None = None  # [n, n]; None: of up to `MAX_KEPT` clients
-    memory_limit: float | None = execution(None)  # GiB that a run may take; None: what there is
+    # GiB that a run may take; None: what there is
+    memory_limit: float | None = measured(execution(None), "GiB")
     keep_programs: bool = execution(True)  # compiled programs, on disk for the next process
     figures: tuple[str, ...] = execution(("png",))  # formats of the figures
-    figure_columns: int | None = execution(
-        None
-    )  # 1 or 2 columns of a paper; None: as wide as they need
+    # 1 or 2 columns of a paper; None: as wide as they need
+    figure_columns: int | None = measured(execution(None), "columns")
     figure_titles: bool = execution(True)
     track: str = execution("none")  # who hears of the run while it goes on
     distributed: Distributed = field(default_factory=Distributed, metadata=EXECUTION)

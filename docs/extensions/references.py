@@ -56,17 +56,15 @@ def settings() -> Iterator[str]:
 
 
 def _table(rows: Iterator[Described]) -> Iterator[str]:
-    found = [
-        f"| `{one.name}` | `{one.default}` | {_cell(one.meaning)} | {_cell('; '.join(one.facts))} |"
-        for one in rows
-    ]
+    found = list(map(_setting, rows))
     if found:
-        yield from (
-            "",
-            "| setting | default | what | values, and who reads it |",
-            "|---|---|---|---|",
-        )
-        yield from (*found, "")
+        yield from ("", "| setting | default | what, and who reads it | unit and values |")
+        yield from ("|---|---|---|---|", *found, "")
+
+
+def _setting(one: Described) -> str:
+    what = _cell("; ".join((one.meaning, *one.facts)))
+    return f"| `{one.name}` | `{one.default}` | {what} | {_cell(one.values)} |"
 
 
 def variables() -> Iterator[str]:

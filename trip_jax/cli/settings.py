@@ -16,7 +16,7 @@ from flax.traverse_util import flatten_dict
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from trip_jax.cli.allowed import allowed
+from trip_jax.cli.allowed import in_unit
 from trip_jax.cli.command import command
 from trip_jax.cli.comments import Commented, read_comments
 from trip_jax.config import Config
@@ -127,13 +127,15 @@ class Described:
     Attributes:
         name: on the command line.
         default: of the quickstart, as the command line takes it.
-        meaning: the meaning of the setting, with its unit.
-        facts: which values it takes, its defaults beside other choices, and what reads it.
+        meaning: the meaning of the setting.
+        values: which values it takes, in which unit.
+        facts: its defaults beside other choices of its group, and what reads it if not all do.
     """
 
     name: str
     default: str
     meaning: str
+    values: str
     facts: tuple[str, ...]
 
 
@@ -159,12 +161,12 @@ def described(group: str, files: Mapping[str, Path]) -> Iterator[Described]:
         value = _written(default[name])
         others = {choice: _written(of[key]) for choice, of in written.items() if key in of}
         differ = [
-            f"{other} with {group}={choice}"
+            f"default {other} with {group}={choice}"
             for choice, other in others.items()
             if other not in (value, choice, "???")
         ]
-        said = (allowed(name), *differ, *_read_with(group, key))
-        yield Described(name, value, comments[key], said)
+        said = (*differ, *_read_with(group, key))
+        yield Described(name, value, comments[key], in_unit(name), said)
 
 
 def groups() -> list[str]:
@@ -194,7 +196,7 @@ def _lines(settings: Iterable[Described]) -> Iterator[str]:
     for one in settings:
         yield f"  {one.name}={one.default}"
         yield from _hanging("      ", one.meaning)
-        yield from _hanging("      ", f"[{'; '.join(one.facts)}]")
+        yield from _hanging("      ", f"[{'; '.join((one.values, *one.facts))}]")
         if one.name == METHODS.setting:
             for method in METHODS:
                 yield from _hanging(f"      {method}: ", METHODS[method].in_words())

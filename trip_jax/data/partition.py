@@ -13,7 +13,17 @@ from trip_jax.data.doubts import without
 from trip_jax.data.examples import in_unit_interval
 from trip_jax.data.federation import ClientData, padded
 from trip_jax.data.own_tests import TestExamples, by_names, held_out
-from trip_jax.settings import Kinds, above_zero, at_least, choice, count, fraction, require
+from trip_jax.settings import (
+    PURE,
+    Kinds,
+    above_zero,
+    at_least,
+    choice,
+    count,
+    fraction,
+    measured,
+    require,
+)
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, instance, integer, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
@@ -52,17 +62,17 @@ class Distribution(Brief):
     # how levels are given to clients: by a seeded permutation, or sorted
     order: str = read_by_kind("random")
     # non_iid: share of a client's data from each of its two classes
-    owned_share: float = read_by_kind(0.4)
+    owned_share: float = measured(read_by_kind(0.4), "share of a client's examples")
     # dirichlet: concentration; smaller is less even
-    alpha: float = read_by_kind(0.5)
+    alpha: float = measured(read_by_kind(0.5), PURE)
     # dirichlet: least examples a client; shares are drawn anew until all have as many
-    minimum: int = read_by_kind(1)
+    minimum: int = measured(read_by_kind(1), "examples")
     # noisy_images: largest sigma on [0, 1] pixels
-    max_noise: float = read_by_kind(0.5)
+    max_noise: float = measured(read_by_kind(0.5), "pixel values")
     # noisy_labels: largest fraction of labels moved
-    max_label_noise: float = read_by_kind(0.2)
+    max_label_noise: float = measured(read_by_kind(0.2), "share of the labels")
     # shifted_features: largest shift, in standard deviations
-    max_shift: float = read_by_kind(1.0)
+    max_shift: float = measured(read_by_kind(1.0), "standard deviations of a feature")
 
     def __post_init__(self) -> None:
         check_types("distribution", self)

@@ -12,7 +12,7 @@ from trip_jax.data.cache import Arrays
 from trip_jax.data.dataset import TESTS, Dataset, Undivided
 from trip_jax.data.files import ARRAYS, CLASSES, NUMBERS, Layout, read_examples
 from trip_jax.data.tfds_source import load_tfds
-from trip_jax.settings import Kinds, choice, count, require
+from trip_jax.settings import Kinds, choice, count, measured, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, described, named, seed_of
 from trip_jax.settings.errors import InvalidSetting
@@ -51,8 +51,10 @@ class DatasetConfig(Brief):
     """
 
     name: str = chosen_from(DATASETS, "digits")  # of a data set, or FILE.py:FUNCTION
-    train_size: int | None = None  # training examples that are drawn by seed; None: all
-    test_size: int | None = 500  # test examples that are drawn by seed; None: all
+    # training examples that are drawn by seed; None: all
+    train_size: int | None = measured(None, "examples")
+    # test examples that are drawn by seed; None: all
+    test_size: int | None = measured(500, "examples")
     # shared: all clients are judged on the same examples; own: each on some of its own
     test: str = "shared"
     # file: .csv, .tsv, .parquet or .npz
@@ -70,7 +72,7 @@ class DatasetConfig(Brief):
     # file: columns of numbers get mean 0 and deviation 1
     standardise: bool = read_by_kind(True, _in_arrays)
     # examples for testing where nothing says which they are: of a file, and of each client
-    test_share: float = read_unless(0.2, _without_share)
+    test_share: float = measured(read_unless(0.2, _without_share), "share of the examples")
 
     def __post_init__(self) -> None:
         check_types("dataset", self)

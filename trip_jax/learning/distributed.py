@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax
 
-from trip_jax.settings import count, require
+from trip_jax.settings import count, measured, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
@@ -17,11 +17,13 @@ class Distributed(Brief):
     """Processes that share one run, usually one a host; all are given the same configuration."""
 
     coordinator: str | None = None  # HOST:PORT of the first; "auto": Slurm, a TPU pod, ... say all
-    processes: int | None = None  # how many there are
-    process: int | None = None  # this one's number, from 0
+    processes: int | None = measured(None, "processes")  # how many there are
+    process: int | None = measured(None, "number of a process")  # this one's number, from 0
 
     def __post_init__(self) -> None:
         check_types("distributed", self)
+        count("distributed.processes", self.processes, 1)
+        count("distributed.process", self.process, 0)
         numbers = self.processes, self.process
         if self.coordinator in (None, "auto"):
             require(
@@ -38,10 +40,8 @@ class Distributed(Brief):
             self.coordinator.rpartition(":")[2].isdecimal() and ":" in self.coordinator,
             f"distributed.coordinator must be HOST:PORT or auto, not {self.coordinator!r}.",
         )
-        count("distributed.processes", self.processes, 1)
-        valid = 0 <= (self.process or 0) < (self.processes or 1)
         require(
-            valid,
+            (self.process or 0) < (self.processes or 1),
             f"distributed.process must lie between 0 and {(self.processes or 1) - 1}, not "
             f"{self.process}.",
         )

@@ -15,7 +15,7 @@ from trip_jax.learning.convolution import FORMS, Form
 from trip_jax.learning.from_flax import from_flax
 from trip_jax.learning.model import Model, Params, Split
 from trip_jax.learning.targets import Targets
-from trip_jax.settings import Kinds, choice, count, require
+from trip_jax.settings import Kinds, choice, count, measured, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, instance, integer
 from trip_jax.settings.field_texts import with_field_texts
@@ -107,11 +107,11 @@ class ModelConfig(Brief):
 
     kind: str = chosen_from(MODELS, "mlp")  # the network
     # widths of the dense hidden layers; the cnn takes one
-    hidden: tuple[int, ...] = read_by_kind((64,))
+    hidden: tuple[int, ...] = measured(read_by_kind((64,)), "hidden units")
     # cnn: features of its 3x3 convolutions
-    channels: tuple[int, ...] = read_by_kind((32, 64))
+    channels: tuple[int, ...] = measured(read_by_kind((32, 64)), "features")
     # norm_mlp: the share of hidden units that a step of training leaves out
-    dropout: float = read_by_kind(0.0)
+    dropout: float = measured(read_by_kind(0.0), "share of the hidden units")
 
     def __post_init__(self) -> None:
         check_types("model", self)

@@ -37,7 +37,7 @@ from flax import struct
 from jax import Array
 from jaxtyping import Float, Key
 
-from trip_jax.settings import Kinds, choice, require
+from trip_jax.settings import Kinds, choice, measured, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.errors import InvalidSetting
@@ -178,12 +178,15 @@ class Privacy(Brief):
 
     kind: str = chosen_from(PRIVACIES, "none")  # what gets noise
     # L2 norm that an update, or a record of predictions, has at most
-    clip: float = read_by_kind(1.0)
+    clip: float = measured(read_by_kind(1.0), "L2 norm")
     # standard deviation of what every parameter, or logit, gets, in clips
-    noise: float = read_by_kind(1.0, lambda settings: settings._found_by_epsilon())
+    noise: float = measured(
+        read_by_kind(1.0, lambda settings: settings._found_by_epsilon()), "clips"
+    )
     # privacy loss of the whole run; if set, the noise follows from it
-    epsilon: float | None = read_by_kind(None)
-    delta: float = read_by_kind(1e-5)  # the probability with which epsilon may not hold
+    epsilon: float | None = measured(read_by_kind(None), "nats")
+    # the probability with which epsilon may not hold
+    delta: float = measured(read_by_kind(1e-5), "probability")
 
     def __post_init__(self) -> None:
         check_types("privacy", self)

@@ -21,7 +21,16 @@ from trip_jax.data.federation import ClientData, as_seen
 from trip_jax.learning.flat_model import FlatModel
 from trip_jax.learning.layout import MIXED, OWN, Stays, require_pattern
 from trip_jax.learning.optimizers import LEARNING_RATES, OPTIMIZERS, Rate
-from trip_jax.settings import above_zero, at_least, choice, count, execution, require
+from trip_jax.settings import (
+    PURE,
+    above_zero,
+    at_least,
+    choice,
+    count,
+    execution,
+    measured,
+    require,
+)
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.field_texts import with_field_texts
@@ -42,20 +51,25 @@ DRAWS = np.uint32(2**32 - 2)
 class Training(Brief):
     """How clients train in each round."""
 
-    rounds: int = 10  # how often clients train and exchange models
+    rounds: int = measured(10, "rounds")  # how often clients train and exchange models
     # passes of a client over its examples in a round
-    local_epochs: int = read_unless(1, lambda settings: settings._counts_steps())
-    batch_size: int = 32  # examples of a minibatch
-    learning_rate: float = 0.01  # of a step, before `schedule`
-    momentum: float = read_by_kind(0.9)  # of SGD
-    client_batch: int | None = execution(None)  # clients trained in one vmap; None: by backend
-    local_steps: int | None = None  # minibatches of a round, in place of epochs
+    local_epochs: int = measured(
+        read_unless(1, lambda settings: settings._counts_steps()), "epochs"
+    )
+    batch_size: int = measured(32, "examples")  # examples of a minibatch
+    learning_rate: float = measured(0.01, PURE)  # of a step, before `schedule`
+    momentum: float = measured(read_by_kind(0.9), PURE)  # of SGD
+    # clients trained in one vmap; None: by backend
+    client_batch: int | None = measured(execution(None), "clients")
+    # minibatches of a round, in place of epochs
+    local_steps: int | None = measured(None, "minibatches")
     optimizer: str = chosen_from(OPTIMIZERS, "sgd")  # which optimiser takes the steps
     # of the learning rate, over all local steps of the run
     schedule: str = "constant"
-    weight_decay: float = 0.0  # decoupled in adamw and lion, else an L2 penalty
-    clip: float | None = None  # L2 norm that the gradient of a step has at most
-    proximal: float = 0.0  # FedProx: mu of mu/2 |theta - theta^(t)|^2
+    weight_decay: float = measured(0.0, PURE)  # decoupled in adamw and lion, else an L2 penalty
+    # L2 norm that the gradient of a step has at most
+    clip: float | None = measured(None, "L2 norm of a gradient")
+    proximal: float = measured(0.0, PURE)  # FedProx: mu of mu/2 |theta - theta^(t)|^2
     optimizer_state: str = FRESH  # at the start of a round: fresh, or kept from the last
     # parameters that stay a client's own: a regular expression, found in paths such as Dense_1/bias
     own: str | None = None

@@ -20,7 +20,7 @@ from trip_jax.protocol.fakes import FAKES
 from trip_jax.protocol.lie import Lie
 from trip_jax.protocol.messages import Messages
 from trip_jax.protocol.round import Round
-from trip_jax.settings import Kinds, at_least, choice, fraction, require
+from trip_jax.settings import Kinds, at_least, choice, fraction, measured, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types, instance
 from trip_jax.settings.field_texts import with_field_texts
@@ -41,25 +41,32 @@ class Adversary(Brief):
 
     kind: str = chosen_from(LIES, "none")  # the lie or the attack
     # of the clients, drawn by seed
-    fraction: float = read_unless(0.2, lambda settings: settings._nobody() or settings._listed())
+    fraction: float = measured(
+        read_unless(0.2, lambda settings: settings._nobody() or settings._listed()),
+        "share of the clients",
+    )
     # or these clients, by number or name, whatever the fraction
-    clients: tuple[int | str, ...] = read_unless((), lambda settings: settings._nobody())
+    clients: tuple[int | str, ...] = measured(
+        read_unless((), lambda settings: settings._nobody()), "clients"
+    )
     # D1: what the fake model is
     fake: str = chosen_from(FAKES, "reinitialised", Effect(by_kind=True))
     # D2: added to the liar's own entry (divided by m under "efficient")
-    amount: float = read_by_kind(0.1)
+    amount: float = measured(read_by_kind(0.1), "unit of contributions")
     # D2: take as much from every other entry
     lower_others: bool = read_by_kind(False)
     # D2: treat the entries of other liars as one's own; D3: confirm what other liars claim
     collude: bool = read_by_kind(False)
     # attacks on learning: in the unit of each; None: its own
-    strength: float | None = read_by_kind(None)
+    strength: float | None = measured(
+        read_by_kind(None), "deviations with alie, parameters with noise, else lengths of an update"
+    )
     # D3: what is false of predictions
     claim: str = chosen_from(CLAIMS, "praise", Effect(by_kind=True))
     # D3: by how much, on true classes
-    logits: float = read_by_kind(3.0)
+    logits: float = measured(read_by_kind(3.0), "logits")
     # D3: the client that is sabotaged, by number or name; None: the first that is honest
-    victim: int | str | None = read_by_kind(None)
+    victim: int | str | None = measured(read_by_kind(None), "client")
 
     def __post_init__(self) -> None:
         check_types("adversary", self)

@@ -32,7 +32,16 @@ from trip_jax.protocol.tracking import (
     trackers,
     travel,
 )
-from trip_jax.settings import Kinds, above_zero, at_least, choice, count, fraction, require
+from trip_jax.settings import (
+    Kinds,
+    above_zero,
+    at_least,
+    choice,
+    count,
+    fraction,
+    measured,
+    require,
+)
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.field_texts import with_field_texts
@@ -201,15 +210,15 @@ class Aggregation(Brief):
 
     kind: str = chosen_from(AGGREGATIONS, "weighted_mean")  # the rule
     # members of a neighbourhood that may send anything
-    faulty: int = read_by_kind(1)
+    faulty: int = measured(read_by_kind(1), "members")
     # centered_clipping: how far a model is followed; None: as far as those that are not faulty
-    radius: float | None = read_by_kind(None)
+    radius: float | None = measured(read_by_kind(None), "L2 distance of models")
     # balance: how far a member's model may be, in lengths of the own model
-    tolerance: float = read_by_kind(0.3)
+    tolerance: float = measured(read_by_kind(0.3), "lengths of the own model")
     # balance: the rate per round at which the tolerance falls
-    decay: float = read_by_kind(0.1)
+    decay: float = measured(read_by_kind(0.1), "per round")
     # balance: the share of the own model
-    own: float = read_by_kind(0.5)
+    own: float = measured(read_by_kind(0.5), "share of the mixed model")
 
     def __post_init__(self) -> None:
         check_types("aggregation", self)

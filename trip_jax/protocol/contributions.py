@@ -24,7 +24,7 @@ from trip_jax.protocol.methods.second_order import SecondOrder
 from trip_jax.protocol.methods.shapfed import ShapFed
 from trip_jax.protocol.methods.trip import ByCoalitions
 from trip_jax.protocol.methods.weights import Weights
-from trip_jax.settings import choice, count, execution, require
+from trip_jax.settings import choice, count, execution, measured, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.field_texts import with_field_texts
@@ -71,10 +71,15 @@ class Contribution(Brief):
     semivalue: str = read_by_kind("shapley")  # how coalitions of different sizes are weighted
     estimator: str = read_by_kind("auto")  # of values from drawn coalitions
     # a neighbourhood and round; more coalitions than these are sampled
-    budget: int = read_by_kind(1024, lambda settings: settings._all_enumerated())
+    budget: int = measured(
+        read_by_kind(1024, lambda settings: settings._all_enumerated()), "coalitions"
+    )
     method: str = chosen_from(METHODS, TRIP)  # how contributions are computed
-    max_coalitions: int = execution(2**20)  # a round, over all clients
-    coalition_batch: int | None = execution(None)  # evaluated in one vmap; None: by backend
+    max_coalitions: int = measured(
+        execution(2**20), "models of a round"
+    )  # a round, over all clients
+    # evaluated in one vmap; None: by backend
+    coalition_batch: int | None = measured(execution(None), "models")
 
     def __post_init__(self) -> None:
         check_types("contribution", self)

@@ -16,7 +16,7 @@ from trip_jax.protocol.outliers import DetectOutliers
 from trip_jax.protocol.receivers import ByReceivers, Check, TakeAll
 from trip_jax.protocol.reports import Reports, Verdict
 from trip_jax.protocol.round import Round
-from trip_jax.settings import at_least, require
+from trip_jax.settings import at_least, measured, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.field_texts import with_field_texts
@@ -98,11 +98,11 @@ class Defence(Brief):
     # the coordinator replaces outlying reports
     c2: bool = switch(reads=("penalty", "distance", "thresholding"))
     # C1: tolerated loss of accuracy against one's own model
-    v_threshold: float = read_by_kind(0.065)
+    v_threshold: float = measured(read_by_kind(0.065), "accuracy")
     # C2: lambda of the outlier objective; None: calibrated
-    penalty: float | None = read_by_kind(None)
+    penalty: float | None = measured(read_by_kind(None), "unit of contributions")
     # C2: tolerated L2 distance to the reference; None: calibrated
-    distance: float | None = read_by_kind(None)
+    distance: float | None = measured(read_by_kind(None), "unit of contributions")
     # C2: soft or hard, of what deviates in its objective
     thresholding: str = read_by_kind("soft")
     # what models say is taken from those who received them

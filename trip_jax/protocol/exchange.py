@@ -12,7 +12,7 @@ from trip_jax.protocol.compression import (
     RandomK,
     TopK,
 )
-from trip_jax.settings import Kinds, choice, count, require
+from trip_jax.settings import Kinds, choice, count, measured, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.field_texts import with_field_texts
@@ -33,11 +33,11 @@ class ChannelConfig(Brief):
 
     kind: str = chosen_from(CHANNELS, "none")  # how models are compressed
     # top_k, random_k: of the parameters that are sent
-    share: float = read_by_kind(0.05)
+    share: float = measured(read_by_kind(0.05), "share of the parameters")
     # quantised: of a parameter
-    bits: int = read_by_kind(3)
+    bits: int = measured(read_by_kind(3), "bits")
     # low_rank: of a kernel
-    rank: int = read_by_kind(2)
+    rank: int = measured(read_by_kind(2), "rank of a matrix")
     # what was left out is added to what is sent next
     error_feedback: bool = read_by_kind(True)
     # models after training are compressed, too

@@ -7,7 +7,7 @@ from trip_jax.protocol.broadcast import BEHAVIOURS, Broadcast
 from trip_jax.protocol.methods.whole_run import looks_back
 from trip_jax.protocol.rules import Rules
 from trip_jax.protocol.weighing import ByOwn, ByPhi
-from trip_jax.settings import Kinds, choice, count, fraction, require
+from trip_jax.settings import Kinds, choice, count, fraction, measured, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.field_texts import with_field_texts
@@ -26,11 +26,11 @@ class ProtocolConfig(Brief):
 
     kind: str = chosen_from(PROTOCOLS, "coordinator")  # who gets reports
     # the probability that a report is lost between two neighbours
-    drop: float = read_by_kind(0.0)
+    drop: float = measured(read_by_kind(0.0), "probability")
     # that a report is passed on in its round; None: until all have it
-    hops: int | None = read_by_kind(None)
+    hops: int | None = measured(read_by_kind(None), "hops")
     # of the clients, drawn by seed
-    liars: float = read_by_kind(0.0)
+    liars: float = measured(read_by_kind(0.0), "share of the clients")
     # of liars
     behaviour: str = chosen_from(
         BEHAVIOURS, "withhold", Effect(by_kind=True, otherwise=lambda settings: settings._honest())

@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from trip_jax.protocol.round import Round
 from trip_jax.protocol.state import State
-from trip_jax.settings import Kinds, at_least, choice, fraction, require
+from trip_jax.settings import PURE, Kinds, at_least, choice, fraction, measured, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.field_texts import with_field_texts
@@ -122,11 +122,11 @@ class Trust(Brief):
 
     kind: str = chosen_from(WEIGHINGS, "none")  # whose contributions count
     # the power of contributions; 0: weights stay
-    beta: float = read_by_kind(1.0)
+    beta: float = measured(read_by_kind(1.0), PURE)
     # of the largest contribution, that everyone counts for; 0: may be shut out
-    floor: float = read_by_kind(0.1)
+    floor: float = measured(read_by_kind(0.1), "share of the largest contribution")
     # own: the part of a moving average that stays in a round
-    memory: float = read_by_kind(0.5)
+    memory: float = measured(read_by_kind(0.5), "share of the moving average")
 
     def __post_init__(self) -> None:
         check_types("trust", self)

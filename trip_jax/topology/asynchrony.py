@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from trip_jax.settings import Kinds, at_least, choice, require
+from trip_jax.settings import Kinds, choice, measured, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.capacity import require_capacity
 from trip_jax.settings.declared import check_types
@@ -73,11 +73,11 @@ class ScheduleConfig(Brief):
     # events: of a local round
     duration: str = chosen_from(DURATIONS, "spread", Effect(by_kind=True))
     # spread: the slowest by the fastest; lognormal: one deviation
-    spread: float = read_by_kind(4.0)
+    spread: float = measured(read_by_kind(4.0), "ratio of durations")
     # events: from sending to arrival
     latency: str = chosen_from(LATENCIES, "constant", Effect(by_kind=True))
     # constant: the latency; exponential: its mean
-    delay: float = read_by_kind(0.0)
+    delay: float = measured(read_by_kind(0.0), "time unit of schedule.duration")
     # file: lines "client duration latency"
     file: str | None = read_by_kind(None)
     names: ClassVar[Sequence[str] | None] = None  # of the clients, see `among`
@@ -91,9 +91,9 @@ class ScheduleConfig(Brief):
             1 <= self.spread <= LONGEST,
             f"schedule.spread must lie between 1 and {LONGEST:,}, not {self.spread}.",
         )
-        at_least("schedule.delay", self.delay, 0)
         require(
-            self.delay <= LONGEST, f"schedule.delay must be at most {LONGEST:,}, not {self.delay}."
+            0 <= self.delay <= LONGEST,
+            f"schedule.delay must lie between 0 and {LONGEST:,}, not {self.delay}.",
         )
         reads = switched_off("schedule", self, "file") is None
         require(

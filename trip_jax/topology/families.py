@@ -9,7 +9,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from trip_jax.settings import Kinds, choice, count, fraction, require
+from trip_jax.settings import Kinds, choice, count, fraction, measured, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.capacity import require_capacity
 from trip_jax.settings.declared import check_types
@@ -42,22 +42,25 @@ class TopologyConfig(Brief):
 
     kind: str = chosen_from(GRAPHS, "regular")  # the family of graphs, or file
     # regular, watts_strogatz: neighbours of a client
-    degree: int = read_by_kind(4)
+    degree: int = measured(read_by_kind(4), "neighbours")
     # watts_strogatz: of rewiring; erdos_renyi: of an edge
-    probability: float = read_by_kind(0.1)
+    probability: float = measured(read_by_kind(0.1), "probability")
     # barabasi_albert: edges that a new client brings
-    attachments: int = read_by_kind(2)
+    attachments: int = measured(read_by_kind(2), "edges")
     # families: keep one direction of every edge; file: an edge a, b of a list is an arc a -> b
     directed: bool = read_unless(False, lambda settings: settings._says_directions())
     weights: str = "data_size"  # by which models are mixed
     # rounds until a new graph is drawn; None: static, or 1 where a family changes in time
-    redraw_every: int | None = read_unless(None, lambda settings: settings._always_alike())
+    redraw_every: int | None = measured(
+        read_unless(None, lambda settings: settings._always_alike()), "rounds"
+    )
     # kind=file: lists or GraphML; several take turns
     files: tuple[str, ...] = read_by_kind(())
     # kind=file: what the files hold; auto refuses what may be two of them
     format: str = read_by_kind("auto")
     allow_disconnected: bool = False  # clients that cannot hear of each other are no error
-    drop: float = 0.0  # probability that what one client sends another in a round is lost
+    # probability that what one client sends another in a round is lost
+    drop: float = measured(0.0, "probability")
 
     def __post_init__(self) -> None:
         check_types("topology", self)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool
 
-from trip_jax.settings import LARGEST, Kinds, choice, require
+from trip_jax.settings import LARGEST, Kinds, choice, measured, require
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.field_texts import with_field_texts
@@ -40,7 +40,7 @@ class Participation(Brief):
 
     kind: str = chosen_from(PARTICIPATIONS, "always")  # what decides who is there
     # bernoulli: that a client is there, in each round anew
-    probability: float = read_by_kind(0.8)
+    probability: float = measured(read_by_kind(0.8), "probability")
     # trace: lines "client first last", the rounds in which it is there
     file: str | None = read_by_kind(None)
     # events: "join CLIENT ROUND" and "leave CLIENT ROUND"

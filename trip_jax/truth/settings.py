@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trip_jax.settings import Kinds, choice
+from trip_jax.settings import Kinds, choice, count, measured
 from trip_jax.settings.brief import Brief
 from trip_jax.settings.declared import check_types
 from trip_jax.settings.field_texts import with_field_texts
 from trip_jax.settings.idle import chosen_from, read_by_kind
+from trip_jax.shapley.borders import LEAST_BORDERS
 from trip_jax.truth.coalitions import (
     MOST,
     are_all,
@@ -61,16 +62,21 @@ class TruthConfig(Brief):
     """Which truth a run is held against, and for which coalitions it is executed again."""
 
     kind: str = chosen_from(TRUTHS, "none")  # which truth
-    samples: int | None = read_by_kind(None)  # coalitions that are drawn; None: all
+    # coalitions that are drawn; None: all
+    samples: int | None = measured(read_by_kind(None), "coalitions")
     # all of at most so many clients, and all that lack at most so many; None: all
-    borders: int | None = read_by_kind(None)
-    max_coalitions: int = read_by_kind(MOST)  # executions, unless they are drawn
+    borders: int | None = measured(read_by_kind(None), "clients")
+    # executions, unless they are drawn
+    max_coalitions: int = measured(read_by_kind(MOST), "coalitions")
     # the method that replays the others, such as predictions
     corrected: str | None = read_by_kind(None)
 
     def __post_init__(self) -> None:
         check_types("truth", self)
         choice("truth.kind", self.kind, tuple(TRUTHS))
+        count("truth.samples", self.samples, 1)
+        count("truth.borders", self.borders, LEAST_BORDERS)
+        count("truth.max_coalitions", self.max_coalitions, 1)
         if self.corrected is not None:
             choice("truth.corrected", self.corrected, replays())
 

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import Field, field
 from math import inf
 from typing import Any, Generic, TypeVar, cast
 
@@ -16,6 +16,11 @@ LARGEST = 2**31 - 1
 EXECUTION = {"execution": True}
 """Metadata of fields and sections that change results by no more than rounding."""
 
+UNIT = "unit"
+"""The key of a field's metadata that holds the unit of a number, in words."""
+
+PURE = "without unit"
+"""The unit of numbers that have none."""
 
 LISTENERS: list[Callable[[object], None]] = []
 """Functions that are called with every object which a registry is about to add."""
@@ -110,6 +115,18 @@ class Kinds(Registry[T]):
 def execution(default: T) -> T:
     """A field of settings that changes results by no more than rounding."""
     return field(default=default, metadata=EXECUTION)
+
+
+def measured(default: T, unit: str) -> T:
+    """A field of settings that is a number, or several, with its unit.
+
+    Args:
+        default: its default, or a field as `execution`, `read_by_kind` and `read_unless` make it.
+        unit: in words, such as "rounds", "GiB" or "share of the clients"; `PURE`: it has none.
+    """
+    one: Any = default if isinstance(default, Field) else field(default=default)
+    found: T = field(default=one.default, metadata={**one.metadata, UNIT: unit})
+    return found
 
 
 def require(condition: bool, message: str) -> None:
