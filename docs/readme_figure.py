@@ -12,10 +12,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import trip_jax as tj
 from trip_jax.attribution import Journal, weights_times_mean_gain
-from trip_jax.results.figures import HONEST, LIAR, MUTED, add_legend, plain, titled_figure
+from trip_jax.results.figures import HONEST, LIAR, MUTED, add_legend, plain
 from trip_jax.truth.metrics import cosine_distance, relative_error
 
 README = Path(__file__).parents[1] / "README.md"
@@ -33,16 +34,14 @@ def draw(trip: tj.Result, predictions: tj.Result, truth: np.ndarray, sizes: np.n
         "score by predictions": (predictions.scores, "#56B4E9"),
         "Shapley value by re-execution": (truth.mean(axis=0), LIAR),
     }
-    what = "Do scores follow the truth?"
-    title = "Eight clients on a circle, each linked to four; digits, MLP, ten rounds; one seed"
-    figure = titled_figure(what, title, 7.0, 2.8)
+    figure = Figure(figsize=(7, 2.8), layout="constrained")
     axes = plain(figure.subplots())
     place = np.arange(len(sizes))
     order = np.argsort(sizes)
     for k, (name, (values, colour)) in enumerate(what_is_drawn.items()):
         axes.bar(place + 0.21 * (k - 1.5), shares(values)[order], 0.19, color=colour, label=name)
     axes.set_xticks(place, [f"client {j}" for j in order])
-    axes.set_ylabel("share of the sum, per cent")
+    axes.set_ylabel("share of the sum (%)")
     add_legend(axes, ncols=4)
     figure.savefig(README.parent / "docs" / "readme_figure.png", dpi=200)
 

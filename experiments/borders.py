@@ -48,7 +48,7 @@ MEASURES = ("error", "distance", "coverage")
 ALONE = "none"
 """The name of estimates from executions alone, without a replay."""
 FIGURE = "Estimated truths, also corrected by a replay"
-LINES = {ALONE: "-", "predictions": "--", "surrogate": ":"}
+LINES = {ALONE: "-o", "predictions": "--s", "surrogate": ":D"}
 
 
 def borders(arguments: Sequence[str]) -> None:
@@ -179,24 +179,25 @@ def draw(frame: pandas.DataFrame, title: str) -> Figure:
     """The mean distance to the exact values against how many coalitions are executed."""
     utilities = list(frame.utility.unique())
     figure, panels = report.panels(FIGURE, title, 3.2, len(utilities))
-    looks = dict(zip((DRAWN_BY[0], "borders"), report.LOOKS, strict=False))
+    colours = dict(zip((DRAWN_BY[0], "borders"), report.COLOURS, strict=False))
     by_choice = ["estimator", "corrected", "coalitions"]
     for axes, utility in zip(panels, utilities, strict=True):
         means = frame[frame.utility == utility].groupby(by_choice, as_index=False).distance.mean()
-        for (chosen, (colour, marker)), (replay, line) in product(looks.items(), LINES.items()):
+        for (chosen, colour), (replay, line) in product(colours.items(), LINES.items()):
             is_one = means.estimator.str.startswith(chosen) & (means.corrected == replay)
             rows = means[is_one].sort_values("coalitions")
-            label = chosen if replay == ALONE else f"{chosen}, {replay}"
-            look: dict[str, Any] = {"ms": 3, "lw": 1, "color": colour, "label": label}
-            axes.plot(rows.coalitions, rows.distance, line + marker, **look)
+            label = chosen if replay == ALONE else f"{chosen}, replay of {replay}"
+            look: dict[str, Any] = {"ms": 4, "lw": 1, "color": colour, "label": label}
+            look["mfc"] = colour if replay == ALONE else "white"
+            axes.plot(rows.coalitions, rows.distance, line, **look)
         axes.axhline(0.01, color=MUTED, lw=0.5)
-        axes.set(xscale="log", yscale="log", xlabel=f"executions, by {utility}")
+        axes.set(xscale="log", yscale="log", xlabel="executed coalitions")
+        axes.set_title(utility, size=8)
         axes.set_xticks([16, 32, 64, 128], ["16", "32", "64", "128"])
         axes.xaxis.set_minor_locator(NullLocator())
     panels[0].set_ylabel("cosine distance to the exact values")
-    figure.legend(
-        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False
-    )
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     return figure
 
 

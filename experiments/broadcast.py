@@ -25,7 +25,6 @@ from trip_jax.protocol.adversaries import drawn_liars
 from trip_jax.protocol.broadcast import BEHAVIOURS, Broadcast
 from trip_jax.protocol.defences import AdoptAll
 from trip_jax.protocol.flooding import Links
-from trip_jax.results.figure_style import add_legend
 from trip_jax.runs.agreement import summarised
 from trip_jax.runs.costs import packet_bytes
 from trip_jax.topology import Topology, TopologyConfig, from_config
@@ -75,7 +74,7 @@ def broadcast(arguments: Sequence[str]) -> None:
     text = written.write(
         frame, "Without a coordinator", title, *_sections(frame, joined, n, rounds, draws)
     )
-    written.draw(partial(draw, frame, joined, title))
+    written.draw(partial(draw, frame, title))
     print(text)
 
 
@@ -170,29 +169,33 @@ def _sections(
     yield report.markdown(lines)
 
 
-def draw(frame: pandas.DataFrame, joined: pandas.DataFrame, title: str) -> Figure:
+def draw(frame: pandas.DataFrame, title: str) -> Figure:
     """Who agrees, by messages lost (left) and by liars who pass nothing on (right)."""
     what = "Agreement on contributions without a coordinator"
     figure, (left, right) = report.panels(what, title, 2.8, 2)
-    silent = frame[(frame.behaviour == "withhold") | ((frame.liars == 0) & (frame["drop"] == 0))]
-    for (degree, rows), (colour, marker) in zip(
-        frame[frame.liars == 0].groupby("degree"), report.LOOKS, strict=False
-    ):
-        look: dict[str, Any] = {"color": colour, "marker": marker, "ms": 4, "lw": 1}
-        for name, style, said in (("agree", "-", "the same"), ("complete", ":", "of all reports")):
-            by = rows.groupby("drop")[name].mean()
-            left.plot(by.index, by, style, label=f"k={degree}: {said}", **look)
-        by = silent[silent.degree == degree].groupby("liars")["agree"].mean()
-        right.plot(by.index, by, "-", label=f"k={degree}: the same", **look)
-        of = joined[joined.degree == degree]
-        right.plot(of.liars, of.connected, "--", label=f"k={degree}: connected", **look)
-    left.set(xlabel="probability that a message is lost", ylabel="share of honest clients")
-    right.set(
-        xlabel="share of liars who pass nothing on", ylabel="share of honest clients, or of draws"
+    nothing = (frame.liars == 0) & (frame["drop"] == 0)
+    panels = (
+        (left, "drop", frame[frame.liars == 0], "probability that a message is lost"),
+        (
+            right,
+            "liars",
+            frame[nothing | (frame.behaviour == "withhold")],
+            "share of liars, who pass nothing on",
+        ),
     )
-    for axes in (left, right):
-        axes.set_ylim(-0.05, 1.05)
-        add_legend(axes, ncols=2)
+    for axes, x, rows, said in panels:
+        looks = zip(rows.groupby("degree"), report.LOOKS, strict=False)
+        for k, ((degree, of_degree), (colour, marker)) in enumerate(looks):
+            size = max(3, 8 - 3 * k)  # curves that coincide show through each other
+            by = of_degree.groupby(x)[["agree", "complete"]].mean()
+            look: dict[str, Any] = {"color": colour, "marker": marker, "ms": size, "lw": 1}
+            axes.plot(by.agree, "-", label=f"{degree:g} neighbours: agree", **look)
+            label = f"{degree:g} neighbours: have all reports"
+            axes.plot(by.complete, ":", mfc="white", label=label, **look)
+        axes.set(xlabel=said, ylim=(-0.05, 1.05))
+    left.set_ylabel("share of honest clients")
+    handles = left.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     return figure
 
 

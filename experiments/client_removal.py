@@ -92,7 +92,7 @@ def client_removal(arguments: Sequence[str]) -> None:
         heading = "Client removal: final accuracy of the clients that are left"
         text = written.write(frame, heading, title, *_sections(frame))
         print(f"{text}\nreport in {study.folder}")
-        written.draw(partial(_draw, frame, title))
+        written.draw(partial(draw, frame, title))
 
 
 def removals(
@@ -300,8 +300,10 @@ def _gap(by_seed: np.ndarray, deviation: float) -> str:
     return f"{by_seed.mean():+.3f} ({low:+.3f} to {high:+.3f})"
 
 
-def _draw(frame: pandas.DataFrame, title: str) -> Figure:
-    """Left, accuracy against k in three orders; right, what lies between two of them.
+def draw(frame: pandas.DataFrame, title: str) -> Figure:
+    """Left, accuracy against k in three orders; right, what lies between two of them by criterion.
+
+    Small marks on the right are seeds, bars 95 % intervals.
 
     Args:
         frame: a row a federation with seed, criterion, order, draw, k, accuracy and deviation; the
@@ -320,16 +322,15 @@ def _draw(frame: pandas.DataFrame, title: str) -> Figure:
     what = "test accuracy, mean ± s.d. over models"
     left.set(xlabel=f"clients removed by {criteria[0]}, k", ylabel=what)
     add_legend(left)
-    for k, (criterion, (colour, marker)) in enumerate(zip(criteria, report.LOOKS, strict=False)):
-        by_order = curves(frame, criterion)
-        gap = (by_order[LOWEST] - by_order[HIGHEST]).groupby("k")
-        shift = (k - (len(criteria) - 1) / 2) * step
-        look = {"color": colour, "marker": marker, "label": criterion}
-        _curve(right, shift, gap.mean(), gap.min(), gap.max(), **look)
-    right.axhline(0, color="black", lw=0.6)
-    spread = "\nmean and range over seeds" if frame.seed.nunique() > 1 else ""
-    right.set(xlabel="clients removed, k", ylabel=f"accuracy, lowest − highest first{spread}")
-    add_legend(right, ncols=2)
+    for y, criterion in enumerate(criteria):
+        by_seed = areas(frame, criterion)
+        right.hlines(y, *area_interval(frame, criterion), color=HONEST, lw=1)
+        right.plot(by_seed, [y] * len(by_seed), "|", ms=7, mew=1, color=MUTED)
+        right.plot(by_seed.mean(), y, "o", ms=5, color=HONEST)
+    right.axvline(0, color="black", lw=0.6)
+    right.set_yticks(range(len(criteria)), criteria)
+    right.set(ylim=(len(criteria) - 0.5, -0.5), ylabel="clients removed by")
+    right.set_xlabel("accuracy, lowest − highest first,\nmean over k")
     return figure
 
 

@@ -86,7 +86,7 @@ def correlation(arguments: Sequence[str]) -> None:
         heading = "Scores against the amount and the quality of data"
         text = written.write(frame, heading, title, *_sections(frame))
         print(f"{text}\nreport in {study.folder}")
-        written.draw(partial(_draw, frame, title))
+        written.draw(partial(draw, frame, title))
 
 
 def _clients(run: KeptRun) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def _over_seeds(values: Sequence[float]) -> str:
     return f"**{np.mean(values):+.3f}** ({low:+.2f} to {high:+.2f})"
 
 
-def _draw(frame: pandas.DataFrame, title: str) -> Figure:
+def draw(frame: pandas.DataFrame, title: str) -> Figure:
     """Score against level, a panel a distribution; outliers named with their degree.
 
     Args:
@@ -273,11 +273,12 @@ def _draw(frame: pandas.DataFrame, title: str) -> Figure:
             axes.annotate(f"{row.client} (degree {row.degree})", where, (aside, 0), **look)
         axes.axhline(0, color="black", lw=0.6)
         axes.set(xlabel=rows.level_name.iloc[0], ylabel="score (test accuracy)")
-        both = [float(kind(rows.level, rows.score)) for kind in (pearson, spearman)]
+        sample = rows.level.to_numpy(float), rows.score.to_numpy(float)
+        both = [float(kind(*sample)) for kind in (pearson, spearman)]
         text = f"Pearson {both[0]:+.2f}, Spearman {both[1]:+.2f}"
         if rows.paper.notna().all():
-            text += f" (the paper's {rows.paper.iloc[0]:+.2f})"
-        axes.set_title(text, size=7, loc="left")
+            text += f"\n(the paper's {rows.paper.iloc[0]:+.2f})"
+        axes.set_title(text.replace("-", "−"), size=7, loc="left")
     return figure
 
 

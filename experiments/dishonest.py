@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pandas
+from matplotlib.figure import Figure
 
 from experiments.harness import report
 from experiments.harness.command_line import run_as_command
@@ -123,7 +124,7 @@ def dishonest(arguments: Sequence[str]) -> None:
         written = study.report(*which)
         text = written.write(frame, "Dishonest clients", title, *_sections(frame))
         print(f"{text}\nreport in {study.folder}")
-        written.draw(partial(draw_lies, _main(summarised(frame)), title))
+        written.draw(partial(draw, frame, title))
         written.draw(partial(draw_sweeps, summarised(frame), title), "_sweeps")
 
 
@@ -218,11 +219,11 @@ def detection(
     }
 
 
-def _main(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows of the paper's figure."""
-    first = frame.iloc[0]
-    same = (frame.fraction == first.fraction) & (frame.amount == first.amount)
-    return frame[same & (frame.variant == "")]
+def draw(frame: pandas.DataFrame, title: str) -> Figure:
+    """The paper's figure, of rows by seed."""
+    means, first = summarised(frame), frame.iloc[0]
+    same = (means.fraction == first.fraction) & (means.amount == first.amount)
+    return draw_lies(means[same & (means.variant == "")], title)
 
 
 KEYS = ["lie", "defended", "fraction", "amount", "variant"]

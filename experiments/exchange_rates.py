@@ -198,29 +198,34 @@ def _sections(frame: pandas.DataFrame) -> Iterator[str]:
 
 
 PANELS = {
-    "average": "distance from the mean",
-    "directed": "from the mean, directed graph",
+    "average": "from the mean",
+    "directed": "from the mean,\ndirected graph",
     "optimum": "from the optimum",
-    "directed_optimum": "from the optimum, directed graph",
+    "directed_optimum": "from the optimum,\ndirected graph",
 }
+MARKS = 8
+"""Markers of a curve; those of several stand beside each other where curves coincide."""
 
 
 def draw(frame: pandas.DataFrame, title: str) -> Figure:
     """Errors by round, with theory dashed."""
     what = "Distances over those at first; dashed: by theory"
-    figure = titled_figure(what, title, 7.5, 6.4)
+    figure = titled_figure(what, title, 7.0, 6.6)
     axes = figure.subplots(2, 2)
     for one, (panel, said) in zip(map(plain, axes.flat), PANELS.items(), strict=True):
         of = frame[frame.panel == panel]
-        for (rule, rows), (colour, marker) in zip(
-            of.groupby("rule", sort=False), report.LOOKS, strict=False
+        rules = of.groupby("rule", sort=False)
+        for k, ((rule, rows), (colour, marker)) in enumerate(
+            zip(rules, report.LOOKS, strict=False)
         ):
             look: dict[str, Any] = {"color": colour, "lw": 1}
-            marks: dict[str, Any] = {"marker": marker, "ms": 4, "markevery": len(rows) // 12 or 1}
+            step = len(rows) // MARKS or 1
+            marks: dict[str, Any] = {"marker": marker, "ms": 4.5}
+            marks["markevery"] = (k * step // rules.ngroups, step)
             label = str(rule).replace("_", " ")
             one.plot(rows["round"], rows.measured, "-", label=label, **marks, **look)
             one.plot(rows["round"], rows.theory.where(rows.theory > 0), "--", **look)
-        one.set(yscale="log", ylim=(1e-8, 3), xlabel="round", ylabel=said)
+        one.set(yscale="log", ylim=(1e-8, 3), xlabel="round", ylabel=f"distance {said}")
         add_legend(one, ncols=1)
     return figure
 

@@ -260,12 +260,12 @@ def draw(frame: pandas.DataFrame, title: str) -> Figure:
     honest = frame[frame.lie == HONEST]
     by = honest.set_index(["trust", "distribution", "seed"]).accuracy.sort_index()
     places = list(dict.fromkeys(frame.distribution))
-    for trust, shift, look in _looks(frame):
+    for trust, shift, look in _looks(frame[frame.trust != "none"]):
         for x, place in enumerate(places):
             change = by.loc[trust, place] - by.loc["none", place]
             _point(axes, x + shift, change, label=None if x else f"trust={trust}", **look)
-    _ticks(axes, [place.replace("_", " ") for place in places])
-    axes.set(ylabel="accuracy, change from trust=none")
+    _ticks(axes, [place.replace("_", " ").replace(" to ", "\nto ") for place in places])
+    axes.set(ylabel="accuracy, change from\nweights of the graph")
     add_legend(axes)
     return figure
 

@@ -208,9 +208,10 @@ def draw(frame: pandas.DataFrame, title: str) -> Figure:
             level = these[these.method == name].distance.mean()
             axes.axhline(level, color="black", lw=0.8, ls=style, label=name)
         axes.set(xscale="log", yscale="log", xlabel="bytes a client and round")
-        axes.set_ylabel(f"cosine distance by {utility}")
+        axes.set_title(f"by {utility}", size=8)
+    panels[0].set_ylabel("cosine distance to the Shapley value")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=7, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return figure
 
 

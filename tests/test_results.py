@@ -7,6 +7,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from docs.result_figures import FIGURES, RUNS, figure_of
 from experiments import (
     adapters,
     benchmark,
@@ -39,6 +40,8 @@ from experiments.participation import ParticipationStudy
 from experiments.robust import RobustStudy
 from experiments.stability import StabilityStudy
 from experiments.topologies import BEYOND_THE_PAPER
+from trip_jax.results.figure_style import drawn_as
+from trip_jax.settings.figures import Drawing
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 BEYOND: dict[str, Callable[[list[str]], CellStudy]] = {
@@ -135,6 +138,14 @@ def test_pages_link_to_what_is_there_and_show_every_figure() -> None:
         assert [link for link in links if not (page.parent / link).exists()] == [], page.name
     shown = set(re.findall(r"\]\(figures/([^)]+)\)", "".join(pages.values())))
     assert shown == {path.name for path in (RESULTS / "figures").iterdir()}
+
+
+def test_figures_are_drawn_from_the_table() -> None:
+    for run in RUNS:
+        with drawn_as(Drawing(titles=False)):
+            inches = figure_of(run).get_size_inches()
+        with Image.open(FIGURES / f"{run.partition('/')[0]}.png") as drawn:
+            assert drawn.size == tuple((300 * inches).astype(int)), f"draw {run} again"
 
 
 def test_figures_have_captions_that_begin_with_what_they_show() -> None:

@@ -9,7 +9,7 @@ from matplotlib.ticker import PercentFormatter
 from experiments.harness import report
 from trip_jax.results.figure_style import LIAR, add_legend
 
-LIES = {"honest": "nobody", "d1": "D1", "d2": "D2", "d1d2": "D1 and D2"}
+LIES = {"honest": "nobody lies", "d1": "D1", "d2": "D2", "d1d2": "D1 and D2"}
 
 
 def draw_lies(frame: pandas.DataFrame, title: str) -> Figure:
@@ -26,13 +26,13 @@ def draw_lies(frame: pandas.DataFrame, title: str) -> Figure:
     for x, ((defended, lie), row) in enumerate(means.iterrows()):
         ticks.append(LIES[lie] + ("\ndefended" if defended else ""))
         for who, shift, colour, marker in (("liars", -0.12, LIAR, "o"), ("honest", 0.12, "k", "x")):
-            label = {"liars": "dishonest clients", "honest": "honest clients"}[who]
+            label = {"liars": "liars", "honest": "honest clients"}[who]
             look: dict[str, Any] = {"fmt": marker, "color": colour, "capsize": 2, "lw": 1, "ms": 5}
             look["label"] = None if x else label
             axes.errorbar(x + shift, row[who], row[f"{who}_deviation"], **look)
     axes.axhline(baseline.liars, color=LIAR, lw=0.6, ls=":")
     axes.set_xticks(range(len(ticks)), ticks)
-    axes.set(xlabel="who lies how", ylabel="score, mean ± s.d.\nover clients (test accuracy)")
+    axes.set(ylabel="score, mean ± s.d.\nover clients (test accuracy)")
     add_legend(axes)
     return figure
 

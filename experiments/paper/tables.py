@@ -312,18 +312,19 @@ def draw_scatter(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], title: str)
     """
     width = 7.0 if len(pairs) > 2 else 3.5
     what = "Contributions to each client's final model (accuracy, Eq. 4 as printed)"
-    figure = titled_figure(what, title, width, width / max(len(pairs), 2) + 0.5)
+    figure = titled_figure(what, title, width, width / max(len(pairs), 2) + 1.1)
     shown = figure.subplots(1, len(pairs), sharex=True, sharey=True, squeeze=False)[0]
-    reach: list[float] = [0.0, 1.0]
+    reach: list[float] = [0.0]
     for axes, (column, (trip, truth)) in zip(shown, pairs.items(), strict=True):
-        plain(axes)
+        plain(axes).tick_params(labelsize=8)
         distances = cosine_distance(trip, truth)
         directed = np.isfinite(distances)
         said = "–"
         if directed.any():
             centred = np.nan_to_num(pearson(trip, truth)).mean()
             constant = cosine_distance(np.ones_like(truth), truth)[directed].mean()
-            said = f"{distances[directed].mean():.3f}\nr = {centred:.2f}\nequal: {constant:.3f}"
+            said = f"distance {distances[directed].mean():.3f}\nof equal {constant:.3f}"
+            said += f"\nr = {centred:.2f}"
         own = np.eye(len(trip), dtype=bool)[directed]
         trip, truth = trip[directed], truth[directed]
         trip, truth = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (trip, truth))
@@ -333,11 +334,10 @@ def draw_scatter(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], title: str)
             (~own, "o", HONEST, "of others"),
             (own, "D", LIAR, "its own"),
         ):
-            look = {"ms": 2.5, "mew": 0, "alpha": 0.7, "color": colour}
+            look = {"ms": 3.5, "mew": 0, "alpha": 0.7, "color": colour}
             axes.plot(truth[which], trip[which], marker, label=label, **look)
         reach += [*trip.ravel(), *truth.ravel()]
-        axes.text(0.04, 0.97, said, size=6, va="top", transform=axes.transAxes)
-        axes.set_xlabel(column, size=8)
+        axes.set_title(f"{column}\n{said}", size=8)
         axes.set_box_aspect(1)
     margin = 0.05 * (max(reach) - min(reach))
     limits = min(reach) - margin, max(reach) + margin
@@ -345,7 +345,6 @@ def draw_scatter(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], title: str)
     shown[0].set_ylabel("TRIP-Shapley", size=8)
     along = "Shapley value by re-execution; every client's vector at length one"
     figure.supxlabel(textwrap.fill(along, int(14 * width)), size=8)
-    # Points lie about the diagonal, so that a corner off it is free.
-    gaps = {"handletextpad": 0.1, "borderaxespad": 0.1, "labelspacing": 0.3}
-    shown[0].legend(loc="lower right", fontsize=5.5, frameon=False, **gaps)
+    handles = shown[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper center", ncols=3, fontsize=8, frameon=False)
     return figure
