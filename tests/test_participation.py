@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import networkx as nx
 import numpy as np
@@ -21,6 +22,7 @@ from tests.conftest import (
     rarely,
     refusal,
     tiny,
+    tiny_config,
     tiny_data,
 )
 from tests.test_against_oracle import DEFENCES, check
@@ -32,6 +34,7 @@ from trip_jax import (
     InvalidSetting,
     Privacy,
     Result,
+    TopologyConfig,
     Training,
     centralised_truth,
     decentralised_truth,
@@ -40,6 +43,8 @@ from trip_jax import (
 from trip_jax.attribution import Journal
 from trip_jax.learning.evaluation import LOSS
 from trip_jax.results.propagation import retraced
+from trip_jax.runs.prepare import prepare
+from trip_jax.runs.provenance import arrays_hash
 from trip_jax.settings.text_files import lines_of
 from trip_jax.simulation import Simulation
 from trip_jax.topology import Participation
@@ -265,3 +270,30 @@ def test_files_that_never_end_are_refused_unread(setting: str, tmp_path: Path) -
     for other in (tmp_path, tmp_path / "none", tmp_path / ("x" * 300)):
         with pytest.raises(InvalidSetting, match=setting):
             read(other)
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        (
+            ("participation=bernoulli", "participation.probability=0.6", "topology.drop=0.2"),
+            {"participation": Participation("bernoulli", probability=0.6), "drop": 0.2},
+        ),
+        (("schedule=events",), {"schedule": "events"}),
+    ],
+)
+def test_python_takes_the_settings_of_the_command_line(
+    asked: tuple[str, ...], given: dict[str, Any]
+) -> None:
+    config = tiny_config("topology=ring", "n_clients=4", "training.rounds=6", *asked)
+    expected, federation = prepare(config)
+    ring = TopologyConfig("ring", drop=given.pop("drop", 0.0))
+    found = Simulation(config.model, federation, ring, training=config.training, **given)
+    assert found.topology.wave == expected.topology.wave
+    arrays = [jax.tree.leaves(one.topology) for one in (found, expected)]
+    for one, other in zip(*arrays, strict=True):
+        np.testing.assert_array_equal(one, other)
+    plain = Simulation(config.model, federation, "ring", training=config.training)
+    assert arrays_hash(plain.topology) != arrays_hash(found.topology)
+    by = found.federation.made_by
+    assert (by["participation"], by["schedule"]) == (config.participation, config.schedule)

@@ -21,10 +21,10 @@ ROOT = Path(__file__).parent.parent
 
 SIMULATOR = """
     Adversary Aggregation ChannelConfig ClientData Config Contribution Dataset DatasetConfig Defence
-    Distribution Diverged GroundTruth InvalidSetting Model ModelConfig Observer Partition Privacy
-    ProtocolConfig Record Reports Result Run Simulation Split State TopologyConfig Training Trust
-    __version__ centralised_truth cnn decentralised_truth distribute from_flax load_dataset load_run
-    load_sweep lora mlp save_run topology trace
+    Distribution Diverged GroundTruth InvalidSetting Model ModelConfig Observer Participation
+    Partition Privacy ProtocolConfig Record Reports Result Run ScheduleConfig Simulation Split State
+    TopologyConfig Training Trust __version__ centralised_truth cnn decentralised_truth distribute
+    from_flax load_dataset load_run load_sweep lora mlp save_run topology trace
 """
 TOPOLOGY = """
     DURATIONS FAMILIES LATENCIES PARTICIPATIONS SCHEDULES WEIGHTS Arcs Neighbourhoods Participation

@@ -37,6 +37,8 @@ from .settings.errors import Diverged as Diverged
 from .settings.errors import InvalidSetting as InvalidSetting
 from .simulation import Simulation as Simulation
 from .simulation.observer import Observer as Observer
+from .topology.asynchrony import ScheduleConfig as ScheduleConfig
+from .topology.participation import Participation as Participation
 from .truth.shapley_value import GroundTruth as GroundTruth
 from .truth.shapley_value import centralised_truth as centralised_truth
 from .truth.shapley_value import decentralised_truth as decentralised_truth

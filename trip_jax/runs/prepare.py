@@ -20,8 +20,8 @@ from trip_jax.simulation import Simulation
 from trip_jax.topology import Topology, from_config
 from trip_jax.topology.files import shown
 
-LAID_OUT = ("dataset", "n_clients", "distribution")
-"""Settings of the data, which a simulation is given divided."""
+LAID_OUT = ("dataset", "n_clients", "distribution", "participation", "schedule")
+"""Settings of data and graphs, which a simulation is given as they were made."""
 
 GIVEN = {one.name for one in fields(Config) if one.name not in LAID_OUT}.intersection(
     getfullargspec(Simulation).kwonlyargs

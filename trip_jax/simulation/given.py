@@ -15,7 +15,13 @@ from trip_jax.protocol.contributions import METHODS, Contribution
 from trip_jax.protocol.defences import Defence
 from trip_jax.settings import choice, require
 from trip_jax.settings.declared import instance, named
-from trip_jax.topology import Topology, TopologyConfig, from_config
+from trip_jax.topology import (
+    Participation,
+    ScheduleConfig,
+    Topology,
+    TopologyConfig,
+    from_config,
+)
 
 N_CLIENTS = 8
 """Clients of a data set that is divided unless their number is given."""
@@ -73,29 +79,53 @@ def as_partition(
     return Partition(found, np.asarray(found.sizes, float), "examples")
 
 
-def as_topology(given: Any, sizes: Any, rounds: int, seed: int) -> Topology:
-    """The argument `topology`: a family's name or a `TopologyConfig` is drawn for the clients.
+def as_topology(
+    given: Any,
+    participation: Participation,
+    schedule: ScheduleConfig,
+    sizes: Any,
+    rounds: int,
+    seed: int,
+) -> Topology:
+    """The argument `topology` in each round: who exchanges with whom of those who take part.
+
+    Args:
+        given: graphs, or a family's name or settings, which are drawn for the clients.
+        participation, schedule: who takes part in which rounds, and at which speed.
+        sizes: examples of each client.
+        rounds: rounds or waves.
 
     Raises:
-        InvalidSetting: it is none of these, or cannot be drawn for so many clients.
+        InvalidSetting: it is none of these, or cannot be drawn for so many clients; or what
+            `ScheduleConfig.over` refuses.
     """
     if isinstance(given, str):
         given = TopologyConfig(given)
+    sizes, drop = np.asarray(sizes), 0.0
     if isinstance(given, TopologyConfig):
-        return from_config(given, np.asarray(sizes), rounds=rounds, seed=seed)
-    return instance(
+        drop = given.drop
+        given = from_config(given, sizes, rounds=rounds, seed=seed)
+    graphs = instance(
         "topology", given, Topology, "give a name, or a graph as tj.topology.build(graph, sizes)"
     )
+    return schedule.over(graphs, participation, rounds, sizes, drop=drop, seed=seed)
 
 
-def by_settings(model: Any, topology: Any) -> dict[str, Any]:
-    """The settings of a network and graphs that are given by name or settings, by section."""
-    sections = {"model": (model, ModelConfig), "topology": (topology, TopologyConfig)}
-    return {
-        name: kind(given) if isinstance(given, str) else given
-        for name, (given, kind) in sections.items()
-        if isinstance(given, str | kind)
-    }
+def by_settings(
+    model: Any, topology: Any, participation: Participation, schedule: ScheduleConfig
+) -> dict[str, Any]:
+    """The settings of a network and graphs that are given by name or settings, by section.
+
+    Args:
+        participation, schedule: what the graphs of each round were made by, too.
+    """
+    found: dict[str, Any] = {}
+    if isinstance(model, str | ModelConfig):
+        found["model"] = named("model", model, ModelConfig)
+    if isinstance(topology, str | TopologyConfig):
+        found["topology"] = named("topology", topology, TopologyConfig)
+        found |= {"participation": participation, "schedule": schedule}
+    return found
 
 
 def as_contribution(given: Any) -> Contribution:

@@ -53,7 +53,7 @@ from trip_jax.simulation.observer import Observer, as_observer
 from trip_jax.simulation.prepared import Prepared
 from trip_jax.simulation.progress import Shown, shown
 from trip_jax.simulation.rounds import FiledRounds, stacked
-from trip_jax.topology import Topology, TopologyConfig
+from trip_jax.topology import Participation, ScheduleConfig, Topology, TopologyConfig
 
 
 class Simulation(Prepared):
@@ -72,6 +72,8 @@ class Simulation(Prepared):
         dataset: in place of `data`, what is divided among the clients: a name, settings or arrays.
         n_clients: how many clients `dataset` is divided among; None: 8.
         distribution: how `dataset` is divided; None: evenly.
+        participation: which clients take part in which rounds, or its kind.
+        schedule: when clients train and exchange models, or its kind.
         training: rounds, local epochs or steps, batch size, and the optimiser's settings.
         contribution: the method and utility of contributions, or the name of a method.
         adversary: who lies and how, or its kind.
@@ -117,6 +119,8 @@ class Simulation(Prepared):
         dataset: Dataset | DatasetConfig | str | None = None,
         n_clients: int | None = None,
         distribution: Distribution | str | None = None,
+        participation: Participation | str = Participation(),
+        schedule: ScheduleConfig | str = ScheduleConfig(),
         training: Training = Training(),
         contribution: Contribution | str = Contribution(),
         adversary: Adversary | str = Adversary(),
@@ -160,7 +164,10 @@ class Simulation(Prepared):
         )
         parts = as_partition(data, dataset, n_clients, distribution, seed)
         owned = parts.data
-        graphs = as_topology(topology, owned.sizes, settings.training.rounds, seed)
+        participation = named("participation", participation, Participation)
+        schedule = named("schedule", schedule, ScheduleConfig)
+        rounds = settings.training.rounds
+        graphs = as_topology(topology, participation, schedule, owned.sizes, rounds, seed)
         mesh = mesh_of(jax.local_devices()[:1] if devices is None else devices)
         require_precision(precision, mesh.devices.flat[0])
         federation = Federation(
@@ -170,7 +177,7 @@ class Simulation(Prepared):
             settings,
             levels=parts.levels,
             level_name=parts.level_name,
-            made_by={**parts.made_by, **by_settings(model=model, topology=topology)},
+            made_by={**parts.made_by, **by_settings(model, topology, participation, schedule)},
         )
         super().__init__(federation, mesh)
 
