@@ -15,7 +15,7 @@ import pytest
 import xarray
 
 from tests.conftest import Once, config_of, rarely
-from tests.node.accessibility import violations
+from tests.node.accessibility import A4, SCREENS, violations
 from tests.synthetic_runs import (
     EIGHT,
     HOSTILE,
@@ -37,8 +37,6 @@ from trip_jax.runs.reading import Run, load_run
 
 Open = Callable[[str | Path], Any]
 Look = Callable[..., None]
-A4 = 688, 1017
-"""Pixels of a sheet less its margins."""
 
 
 @pytest.fixture(scope="module")
@@ -404,7 +402,9 @@ def test_many_runs_fit_or_scroll_beside_their_clients(opened: Open) -> None:
     assert number == left  # the client's number stays in sight
 
 
-def test_pages_name_clients_and_run_none_of_the_names(opened: Open, tmp_path: Path) -> None:
+def test_pages_name_clients_and_run_none_of_the_names(
+    opened: Open, look: Look, tmp_path: Path
+) -> None:
     run = named(EIGHT, CROWD)
     page = opened(run_page(run, summary_of(run)))
     assert {line[0].removesuffix(" liar") for line in rows(page, "#clients")} == set(CROWD)
@@ -414,6 +414,8 @@ def test_pages_name_clients_and_run_none_of_the_names(opened: Open, tmp_path: Pa
     assert "client ../x" in page.inner_text("#graph-legend")
     texts = page.eval_on_selector_all("#graph text", "all => all.map(one => one.textContent)")
     assert texts[CROWD.index("m" * 200)] == "mmmmmmm…mmmmmm" and "岡山" in texts
+    look(375)
+    assert page.evaluate("document.documentElement.scrollWidth") == 375
     both = write_run(tmp_path / "a", run), write_run(tmp_path / "b", named(EIGHT, CROWD))
     page = opened(Comparison.of(both).page())
     assert {line[0] for line in rows(page, "#scores")} == set(CROWD)
@@ -495,7 +497,7 @@ def test_pages_fit_and_can_be_used_without_sight_or_mouse(
     else:
         levels = page.locator("#plot text[text-anchor=end]").all_text_contents()
         assert len(levels) > 3 and len(set(levels)) == len(levels)
-    for width, scheme in ((1400, "light"), (768, "light"), (375, "dark")):
+    for width, scheme in SCREENS:
         look(width, scheme=scheme)
         assert page.evaluate(wide) == width
         if thorough or clients == 8 or (clients, scheme) == (100, "dark"):

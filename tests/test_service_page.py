@@ -1,7 +1,10 @@
 """The service as a browser shows it, and under load: with what trip-node's own tests do without."""
 
+import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,16 @@ import pytest
 pytest.importorskip("starlette", reason="pip install trip-jax[serve]")
 
 from experiments.service_load import load, times
-from tests.node.accessibility import violations
+from tests.conftest import rarely
+from tests.node.accessibility import A4, SCREENS, violations
 from tests.node.four_clients import NAMES, SIGNERS, keys, of_reports, report, serving
 from trip_node.deployment.application import application
 from trip_node.deployment.ledger import Ledger
-from trip_node.node.admission import Federation
+from trip_node.deployment.receivers import Objection
+from trip_node.deployment.service import Service
+from trip_node.deployment.tracing import EVENTS, Flag, Unconfirmed
+from trip_node.node.admission import KEYS, Federation
+from trip_node.node.exchanges import Disputed
 from trip_node.node.sending import send
 from trip_node.node.signing import Signer
 
@@ -32,6 +40,86 @@ def browser() -> Iterator[Any]:
         started = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield started
         started.close()
+
+
+def eventful(folder: Path, clients: int) -> Service:
+    """A service of many scores, long names, events of every kind and a ledger that is gone."""
+    names = ["m" * 200, "University Hospital", *(f"client {i}" for i in range(2, clients))]
+    public = {name: Signer(i.to_bytes(32, "big")).public for i, name in enumerate(names)}
+    about = {"schema": KEYS, "federation": "f" * 200, "clients": public}
+    (folder / "keys.json").write_text(json.dumps(about))
+    keys, path = folder / "keys.json", folder / ("r" * 200)
+    service = of_reports(keys, Ledger(path, Federation.read(keys)))
+    path.unlink()
+    service.refused.update({"unsigned": 3, "oversized": 1})
+    rounds = [(t, names[t % clients], names[(t + 1) % clients]) for t in range(EVENTS)]
+    service.traced = replace(
+        service.traced,
+        phi=np.tile(np.linspace(-0.01, 0.03, clients, dtype=np.float32), (clients, 1)),
+        flags=[
+            *(Flag(t, one, 0.7) for t, one, _ in rounds),
+            *(Objection(t, one, 0.7, other) for t, one, other in rounds),
+        ],
+        unconfirmed=[Unconfirmed(t, one) for t, one, _ in rounds],
+        n_disputed=1234,
+        disputed=tuple(Disputed(*one, "member") for one in rounds),
+    )
+    return service
+
+
+@pytest.mark.parametrize("clients", [4, 100, rarely(1000)])
+def test_the_page_fits_screens_and_paper(
+    clients: int, tmp_path: Path, browser: Any, thorough: bool
+) -> None:
+    colours = product((1400, 768, 375), ("light", "dark")) if thorough else SCREENS
+    with serving(application(eventful(tmp_path, clients))) as port:
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{port}")
+        page.wait_for_selector("#failing:has-text('rrr')")
+        looks = [(A4[0], "light", "print"), *((*one, "screen") for one in colours)]
+        for width, scheme, media in looks:
+            page.set_viewport_size({"width": width, "height": A4[1]})
+            page.emulate_media(color_scheme=scheme, media=media)
+            high, wide = page.evaluate(
+                "(({scrollHeight, scrollWidth}) => [scrollHeight, scrollWidth])"
+                "(document.documentElement)"
+            )
+            assert wide == width, media
+            box = page.locator("#scores tr:first-child td:last-child").bounding_box()
+            assert box["x"] + box["width"] <= width  # no name hides numbers
+            if media == "screen":
+                assert high < 3500, width  # long lists scroll by themselves
+                if thorough or clients == 4 or scheme == "dark":
+                    assert not violations(page), (width, scheme)
+        assert "A score is what a client contributed to all" in page.inner_text("main")
+        page.close()
+
+
+def test_the_table_keeps_its_order_and_place_and_finds_clients(
+    tmp_path: Path, browser: Any
+) -> None:
+    service = eventful(tmp_path, 400)
+    with serving(application(service)) as port:
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{port}")
+        page.wait_for_selector("#failing:has-text('rrr')")
+        page.click("#scores th button >> text=Client")
+        page.evaluate(
+            "() => { told = byId('failing').firstChild;"
+            " for (const one of document.querySelectorAll('.scroll')) one.scrollTop = 150 }"
+        )
+        service.traced = replace(service.traced, phi=service.traced.phi + 1)
+        page.wait_for_selector("#scores td:has-text('1.01')")
+        assert page.get_attribute("#scores th >> nth=0", "aria-sort") == "ascending"
+        assert page.evaluate("document.activeElement.textContent") == "Client"
+        scrolled = page.eval_on_selector_all(".scroll", "all => all.map((one) => one.scrollTop)")
+        assert scrolled == [150] * 4
+        assert page.evaluate("told.isConnected")  # screen readers hear an alert once
+        assert "The first 300 of 400" in page.inner_text("#scores")
+        page.fill("[type=search]", "T 399")
+        found = page.locator("#scores tbody tr > *").all_text_contents()
+        assert found == ["client 399", "1.02", "0.25\u00a0%"]
+        page.close()
 
 
 def test_the_page_draws_scores_live(keys: Path, tmp_path: Path, browser: Any) -> None:

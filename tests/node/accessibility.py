@@ -3,6 +3,11 @@
 from importlib.resources import files
 from typing import Any
 
+A4 = 688, 1017
+"""Pixels of a sheet less its margins."""
+SCREENS = ((1400, "light"), (768, "light"), (375, "dark"))
+"""Widths of screens, and their colours."""
+
 
 def violations(page: Any) -> list[tuple[str, str]]:
     """Each rule that the page breaks, with the first element that does."""

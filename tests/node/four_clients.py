@@ -89,9 +89,11 @@ def serving(app: Starlette) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as bound:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()
-        yield int(bound.getsockname()[1])
-        server.should_exit = True
-        thread.join(60)
+        try:
+            yield int(bound.getsockname()[1])
+        finally:
+            server.should_exit = True
+            thread.join(60)
         assert not thread.is_alive()
 
 

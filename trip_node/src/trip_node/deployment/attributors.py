@@ -52,7 +52,7 @@ class FromReports:
     """Traces signed reports by Eq. 3, one round at a time."""
 
     name = "reports"
-    unit = "the unit of the reports' lcv"
+    unit = "the unit that clients report in"
     most_bytes = MOST_BYTES
 
     def __init__(self, federation: Federation, defence: C2Settings):

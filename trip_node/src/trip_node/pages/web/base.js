@@ -159,7 +159,7 @@ function onArrows(event, at, count, columns, change) {
 const MAX_ROWS = 300;
 
 /**
- * A table whose columns sort.
+ * A table whose columns sort; a long one shows its first rows and has a field that finds others.
  *
  * Columns: {name, value(row), cell(row), text, descending}; rows may be chosen with onrow(row).
  * The element's draw() shows values that have changed.
@@ -167,6 +167,10 @@ const MAX_ROWS = 300;
 function sortedTable(rows, columns, { by = 0, caption, onrow, rowAttributes = () => ({}) }) {
   const body = el("tbody");
   const more = el("p", { class: "quiet" });
+  const sought = el("input", { type: "search", oninput: () => draw() });
+  const find = el("p", { class: "find quiet" }, el("label", {}, "Find ", sought));
+  const isSought = (row) => el("td", {}, columns[0].cell(row)).textContent.toLowerCase()
+    .includes(sought.value.toLowerCase());
   let column = by;
   let down = Boolean(columns[by].descending);
   const heads = columns.map((one, k) => {
@@ -184,7 +188,8 @@ function sortedTable(rows, columns, { by = 0, caption, onrow, rowAttributes = ()
       else head.removeAttribute("aria-sort");
     });
     const { value } = columns[column];
-    const sorted = [...rows].sort((a, b) => (down ? -1 : 1) * compare(value(a), value(b)));
+    const found = sought.value ? rows.filter(isSought) : [...rows];
+    const sorted = found.sort((a, b) => (down ? -1 : 1) * compare(value(a), value(b)));
     body.replaceChildren(
       ...sorted.slice(0, MAX_ROWS).map((row) => {
         const cells = columns.map((one, k) =>
@@ -196,8 +201,9 @@ function sortedTable(rows, columns, { by = 0, caption, onrow, rowAttributes = ()
         return tr;
       }),
     );
-    more.textContent =
-      rows.length > MAX_ROWS ? `The first ${MAX_ROWS} of ${rows.length} in this order.` : "";
+    find.hidden = rows.length <= MAX_ROWS;
+    more.textContent = sorted.length > MAX_ROWS
+      ? `The first ${MAX_ROWS} of ${sorted.length.toLocaleString("en")} in this order.` : "";
   }
   draw();
   const head = el("thead", {}, el("tr", {}, heads));
@@ -207,7 +213,7 @@ function sortedTable(rows, columns, { by = 0, caption, onrow, rowAttributes = ()
   const lines = () => [columns.map(({ name }) => name), ...rows.map((row) => columns.map((one) =>
     one.text ? el("td", {}, one.cell(row)).textContent : one.value(row)))];
   const save = saved("Save as CSV", () => download(caption, ".csv", csv(lines()), "text/csv"));
-  return Object.assign(el("div", {}, el("div", region, table, more), save), { draw });
+  return Object.assign(el("div", {}, find, el("div", region, table, more), save), { draw });
 }
 
 /** The head of a column of bars, for those who hear the page. */
