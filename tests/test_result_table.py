@@ -195,12 +195,31 @@ def test_a_page_without_its_numbers_is_refused(extension: ModuleType) -> None:
         list(extension.table("methods/tiny", "colour=red", [column, row], None))
     (*_, last) = extension.table("methods/tiny", "", [column, "- gone: method=shrunk"], "–")
     assert last == "| gone | – |"
+    with pytest.raises(SphinxError, match="no results of distance"):
+        extension.in_a_sentence("{distance .2} if run=methods/tiny; method=shrunk")
+
+
+def test_a_number_in_a_sentence(extension: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = "run=methods/tiny; method=surrogate"
+    assert extension.in_a_sentence(f"{{distance .2}} if {about}") == ".02"
+    assert extension.in_a_sentence(f"{{distance .2 ahead}} if {about}") == "1"
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(str(DOCS))
+    liars = "measure=liars' mean gain over their honest scores; lie=d1; defence=undefended"
+    gain = f"{{ours .4}} if run=paper; dataset=fashion_mnist; {liars}"
+    numbers = pandas.read_csv(result_table.FOLDER / "paper.csv")
+    (expected,) = numbers.ours[
+        (numbers.case == "d1, undefended") & numbers.measure.str.startswith("liars' mean gain")
+    ]
+    assert extension.in_a_sentence(gain) == f"{expected:.4f}".lstrip("0")
 
 
 def test_pages_ask_for_runs_that_there_are() -> None:
-    listed = set(result_table.runs().run)
+    listed = {*result_table.runs().run, "paper"}
     for page in DOCS.rglob("*.md"):
-        for names in re.findall(r"^```\{results\} (.*)$", page.read_text(), re.MULTILINE):
+        text = page.read_text()
+        of_sentences = re.findall(r"\{number\}`[^`]* if (?:[^`]*; )?run=([^;`]*)", text)
+        for names in [*re.findall(r"^```\{results\} (.*)$", text, re.MULTILINE), *of_sentences]:
             for name in map(str.strip, names.split(",")):
                 assert any(
                     one == name or one.startswith(name) * name.endswith("/") for one in listed

@@ -16,35 +16,26 @@ from trip_jax.judge.yardsticks import JUDGED
 from trip_jax.shapley.borders import n_border_coalitions
 
 ROOT = Path(__file__).parents[1]
-README, HOME, METHODS = "README.md", "docs/results/index.md", "docs/methods.md"
-SCALING, DISHONEST = "docs/results/scaling.md", "docs/results/dishonest.md"
+README = "README.md"
+SCALING = "docs/results/scaling.md"
 SPEED = "docs/results/speed.md"
 ADAPTERS, TRUTH = "docs/results/adapters.md", "docs/truth.md"
 
-DIGITS, FASHION = "methods/digits", "methods/fashion_mnist"
+DIGITS = "methods/digits"
 SAID = (
-    (f"{DIGITS}-predictions", "method=predictions", ".004 ± .001", "{distance .3 sd}"),
-    (DIGITS, "method=surrogate", ".007 ± .003", "{distance .3 sd}"),
-    (FASHION, "method=surrogate", ".008 ± .001", "{distance .3 sd}"),
-    (DIGITS, "method=TRIP-Shapley", ".228 ± .041", "{distance .3 sd}"),
-    (FASHION, "method=TRIP-Shapley", ".090 ± .027", "{distance .3 sd}"),
-    (DIGITS, "method=net gain", ".097 ± .018", "{distance .3 sd}"),
-    (FASHION, "method=net gain", ".049 ± .011", "{distance .3 sd}"),
-    (DIGITS, "method=TRIP + weights", ".067 ± .012", "{distance .3 sd}"),
-    (FASHION, "method=TRIP + weights", ".038 ± .009", "{distance .3 sd}"),
-    (DIGITS, "method=weights", ".059 ± .010", "{distance .3 sd}"),
-    (FASHION, "method=weights", ".064 ± .017", "{distance .3 sd}"),
-    (DIGITS, "method=equal", ".150", "{distance .3}"),
-    (FASHION, "method=equal", ".047", "{distance .3}"),
-    (f"{FASHION}-predictions", "method=predictions", ".008 ± .002", "{distance .3 sd}"),
+    (f"{DIGITS}-predictions", "method=predictions", ".004 ± .001"),
+    (DIGITS, "method=surrogate", ".007 ± .003"),
+    (DIGITS, "method=TRIP-Shapley", ".228 ± .041"),
 )
-"""Distances by accuracy of methods.md: runs, rows, what the page says, and how it is computed."""
+"""Distances by accuracy in the README: runs, rows, what it says."""
 
 GAINS = (
-    ("amount=0.1; defended=False", ".0248", "{gain .4}"),
-    ("amount=0.1; defended=True", "-.0001 (-.0003 to .0002)", "{gain .4 interval}"),
-    ("amount=0.05; defended=True", ".0092", "{gain .4}"),
+    ("amount=0.1; defended=False", ".0248"),
+    ("amount=0.1; defended=True", "-.0001"),
+    ("amount=0.05; defended=True", ".0092"),
+    ("amount=0.05; defended=False", ".0124"),
 )
+"""What liars gain by false reports, in the README."""
 
 
 Computed = Callable[[str, str, str], str]
@@ -72,11 +63,9 @@ def text_of(page: str) -> str:
 
 
 def test_distances_of_methods(computed: Computed) -> None:
-    for run, where, said, template in SAID:
-        assert computed(run, f"utility=accuracy; {where}", template) == said, (run, where)
-        assert said in text_of(METHODS), said
-    for page in (README, HOME):
-        assert {".004", ".007", ".228"} <= set(text_of(page).replace(";", "").split())
+    for run, where, said in SAID:
+        found = computed(run, f"utility=accuracy; {where}", "{distance .3 sd}")
+        assert found == said and said in text_of(README), (run, where)
 
 
 def test_a_hundred_clients() -> None:
@@ -89,9 +78,9 @@ def test_a_hundred_clients() -> None:
 
 def test_what_lies_gain(computed: Computed) -> None:
     lies = "lie=d2; variant=-; fraction=0.2"
-    for where, said, template in GAINS:
-        assert computed("dishonest/held-out", f"{lies}; {where}", template) == said, where
-        assert said in text_of(HOME) and said.split()[0] in text_of(README)
+    for where, said in GAINS:
+        assert computed("dishonest/held-out", f"{lies}; {where}", "{gain .4}") == said, where
+        assert said in text_of(README)
 
 
 def test_how_many_clients_are_possible(computed: Computed) -> None:
@@ -147,16 +136,8 @@ def test_numbers_at_the_papers_scale() -> None:
     correlations = correlations[correlations.utility == "accuracy"]
     found = correlations.groupby(["distribution", "measure"]).ours.mean()
     for distribution in ("sizes", "noisy_images"):
-        value = f"{found[distribution, 'Pearson']:.3f}".replace("0.", ".")
-        assert value in text_of(HOME)
         assert f"{found[distribution, 'Pearson']:.2f}".replace("0.", ".") in text_of(README)
-    gains = numbers[numbers.measure == "liars' mean gain over their honest scores"]
-    for case, gain in gains.groupby("case").ours.mean().items():
-        value = f"{abs(gain):.4f}".replace("0.", ".")
-        assert str(case).startswith("honest") or value in text_of(DISHONEST), case
     rows = numbers[(numbers.measure == "cosine distance") & (numbers.method == "TRIP-Shapley")]
     rows = rows[(rows.utility == "accuracy") & (rows.dataset == "fashion_mnist")]
     first = rows[rows.topology == "regular"].ours.mean()
-    second = rows[rows.distribution == "iid"].ours.mean()
-    for value in (first, second):
-        assert f"{value:.3f}".replace("0.", ".") in text_of(HOME)
+    assert f"| {first:.3f}; equal".replace("0.", ".") in text_of(README)

@@ -1,4 +1,4 @@
-"""Tables of pages, filled in from the table of results; missing or stale numbers fail a build.
+"""Numbers of pages, filled in from the table of results; missing or stale ones fail a build.
 
     ```{results} participation
     :where: topology=regular
@@ -7,13 +7,17 @@
     - everyone there: probability=1; drop=0
     ```
 
-The argument names runs, and :where: which of their rows. A line that begins with + is a column: its
-heading, and what stands in its cells, where {COLUMN@METHOD DIGITS STATISTIC} is a number,
-COLUMN/OTHER the ratio of two (their correlation, if the statistic is `pearson`), and @METHOD may be
-left out. A line that begins with - is a row of the page: its label, and which rows of the table it
-is about. DIGITS is .3, +.3 with a sign, .1% or , for thousands. The statistic is the mean, if it is
-not told. In conditions ; is "and", / is "or", - is a missing value, and run=NAME* any run whose
-name begins so.
+The argument names runs, :where: which of their rows, :missing: what stands where there are none (a
+build fails without it), and :labels: the headings of labels, with | between several. A line that
+begins with + is a column: its heading, and what stands in its cells, where {COLUMN@METHOD DIGITS
+STATISTIC} is a number, COLUMN/OTHER the ratio of two (their correlation, if the statistic is
+`pearson`), and @METHOD may be left out. A line that begins with - is a row of the page: its label,
+and which rows of the table it is about. DIGITS is .3, +.3 with a sign, .1% or , for thousands. The
+statistic is the mean, if it is not told. In conditions ; is "and", / is "or", - is a missing value,
+and run=NAME* any run whose name begins so. The run `paper` stands for the numbers of
+`python -m experiments.paper`.
+
+In a sentence {number}`{distance .3 sd} if run=methods/digits; method=equal; utility=loss` is one.
 """
 
 import re
@@ -28,18 +32,37 @@ from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
-from sphinx.util.docutils import SphinxDirective
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from experiments.exchange_rates import slope
-from experiments.harness.result_table import FOLDER, require_current, rows
+from experiments.harness import result_table
+from experiments.harness.result_table import FOLDER
 from experiments.harness.statistics import bootstrap, interval_over_seeds, pearson
 from experiments.paper.attributions import NULLS
+from experiments.paper.queue.page import NUMBERS
 from experiments.paper.verdicts import ROUNDING
 from trip_jax.settings.errors import InvalidSetting
 
 NUMBER = re.compile(r"\{(\w+)(?:/(\w+))?(?:@([^ ]+))? ([+\d.,%]+)(?: (\w+))?\}")
 CELL = ("run", "distribution", "topology")
 """Columns that tell federations apart, of which a method is ahead of nulls or not."""
+PAPER = "paper"
+"""What pages call the numbers of the paper's own experiments, which have a table of their own."""
+FILES = ("results.parquet", "results.csv", NUMBERS)
+
+
+def rows(*names: str) -> pandas.DataFrame:
+    """The rows of runs, as `result_table.rows` has them."""
+    if names == (PAPER,):
+        frame = pandas.read_csv(FOLDER / NUMBERS).assign(run=PAPER)
+        lie, _, defence = frame.case.fillna("").str.partition(", ").T.to_numpy()
+        return frame.assign(lie=lie, defence=defence)
+    return result_table.rows(*names)
+
+
+def require_current(frame: pandas.DataFrame) -> None:
+    """Refuse rows of the table of results whose numbers today's code would not give."""
+    result_table.require_current(frame[frame.run != PAPER])
 
 
 def conditions(text: str) -> dict[str, list[str]]:
@@ -169,8 +192,10 @@ def _ahead(frame: pandas.DataFrame, method: str) -> str:
     return str((distances[method] < others - ROUNDING).sum())
 
 
-def table(names: str, where: str, lines: list[str], missing: str | None) -> Iterator[str]:
-    """The lines of a table in Markdown."""
+def table(
+    names: str, where: str, lines: list[str], missing: str | None = None, labels: str | None = None
+) -> Iterator[str]:
+    """The lines of a table in Markdown; arguments are those of the directive."""
     frame = chosen(rows(*(name.strip() for name in names.split(","))), conditions(where))
     columns, listed = [], []
     for line in lines:
@@ -182,7 +207,8 @@ def table(names: str, where: str, lines: list[str], missing: str | None) -> Iter
             head, _, what = line[1:].rpartition(": ")
             listed.append((head.strip(), conditions(what)))
     first = listed[0][0].count("|") + 1
-    yield "| " + " | ".join([*[" "] * first, *(head for head, _, _ in columns)]) + " |"
+    heads = labels.split(" | ") if labels else [" "] * first
+    yield "| " + " | ".join([*heads, *(head for head, _, _ in columns)]) + " |"
     yield "|---" * (first + len(columns)) + "|"
     for label, about in listed:
         cells = []
@@ -196,20 +222,27 @@ def table(names: str, where: str, lines: list[str], missing: str | None) -> Iter
         yield "| " + " | ".join([label, *cells]) + " |"
 
 
+def in_a_sentence(text: str) -> str:
+    """What stands for the role `number`, from its text."""
+    what, _, condition = text.partition(" if ")
+    where = conditions(condition)
+    return filled(what, rows(*where.pop("run")), where)
+
+
 class Results(SphinxDirective):
     """The directive `results`, which becomes a table."""
 
     required_arguments = 1
     final_argument_whitespace = True
     has_content = True
-    option_spec: ClassVar = {"where": directives.unchanged, "missing": directives.unchanged}
+    option_spec: ClassVar = dict.fromkeys(("where", "missing", "labels"), directives.unchanged)
 
     def run(self) -> list[nodes.Node]:
-        for name in ("results.parquet", "results.csv"):
+        for name in FILES:
             self.env.note_dependency(str(Path(FOLDER, name)))
-        where, missing = (self.options.get(name) for name in ("where", "missing"))
+        options = {"where": "", **self.options}
         try:
-            lines = list(table(self.arguments[0], where or "", list(self.content), missing))
+            lines = list(table(self.arguments[0], lines=list(self.content), **options))
         except (SphinxError, InvalidSetting, KeyError) as reason:
             raise self.error(f"{self.get_source_info()}: {reason}") from reason
         found = nodes.container()
@@ -217,6 +250,19 @@ class Results(SphinxDirective):
         return found.children
 
 
+class Number(SphinxRole):
+    """The role `number`, which becomes a number or several of the same rows."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        for name in FILES:
+            self.env.note_dependency(str(Path(FOLDER, name)))
+        try:
+            return [nodes.Text(in_a_sentence(self.text))], []
+        except (SphinxError, InvalidSetting, KeyError) as reason:
+            raise SphinxError(f"{self.get_source_info()}: {reason}") from reason
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("results", Results)
+    app.add_role("number", Number())
     return {"parallel_read_safe": True, "parallel_write_safe": True}
