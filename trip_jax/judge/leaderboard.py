@@ -34,15 +34,18 @@ TEXT = """\
 On the track `small`, of all methods that `trip-jax judge` knows by name, `{first}` is closest to
 the truth by accuracy.
 
-Yours is judged beside these [in minutes](../judge.md).
+[Your method](../judge.md) is judged beside these in minutes.
 
     python -m experiments.leaderboard
 
 - Benchmark version {label}. Columns named after a [track](../judge.md#tracks) have the distance by
   accuracy there, all others the track `small`: {cells} cells, seeds {low} to {high}. A dash: not
   judged.
-- On `liars` only `checked predictions` has a defence. Compare columns by `weights`, which no lie
-  reaches.
+- On `liars` only `checked predictions` has a defence. No lie changes `weights`: its row shows how
+  much harder the cells of `liars` are.
+- Variants of `trip`: `TRIP over m` divides by m; `LOO of rounds`, `beta_16_1` and `beta_1_16` are
+  other semivalues; `by margin` and `by accuracy + margin` other utilities. The others are among the
+  [equations](../equations.md).
 - *Distance* is the mean cosine distance by accuracy ± the standard deviation over seeds. *Top two*
   is the share of the two largest contributors that a method finds.
 - *Ahead of nulls* counts, by accuracy and by loss, [nulls](index.md#how-to-read-the-distances) that

@@ -81,4 +81,4 @@ def _why(distribution: str, topology: str, ours: float, its: float) -> str:
     if max(ours / its, its / ours) <= factor:
         return f"perhaps the learning rate, which the paper does not name, as {moved}."
     unnamed = f"the paper names no learning rate{UNNAMED.get(distribution, '')}"
-    return f"unexplained: {draws}, {moved}, and {unnamed}."
+    return f"unexplained. {draws.capitalize()}, {moved}, and {unnamed}."

@@ -104,16 +104,16 @@ def _sections(frame: pandas.DataFrame, units: pandas.DataFrame) -> Iterator[str]
         yield markdown(lines)
         if found := list(sentences(here)):
             yield (
-                "What differs from the paper, and why. Draws and learning rates were tried with an "
-                "MLP and fewer examples; how a distance varies over draws is its standard "
-                "deviation over its mean. Dividing by m changes nothing on regular graphs, and on "
+                "What differs from the paper, and why. Draws and learning rates were varied with "
+                "an MLP and fewer examples; variation over draws is the standard deviation divided "
+                "by the mean. Dividing by m changes nothing on regular graphs, and on "
                 "the line no more than chance does."
             )
             yield "\n".join(found)
     yield "## Times"
     yield markdown(_whole(units, datasets))
     yield (
-        f"Times are estimates: FLOP over the rates of {TWO_CORES.device} and {H200.device}, idle, "
+        f"Times are FLOP divided by the rates of {TWO_CORES.device} or {H200.device}, idle, "
         "without loading and compiling. An H200 mostly loads and compiles: 50 rounds of 100 "
         "clients took [235 s](speed.md) in all."
     )
