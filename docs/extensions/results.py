@@ -13,9 +13,10 @@ begins with + is a column: its heading, and what stands in its cells, where {COL
 STATISTIC} is a number, COLUMN/OTHER the ratio of two (their correlation, if the statistic is
 `pearson`), and @METHOD may be left out. A line that begins with - is a row of the page: its label,
 and which rows of the table it is about. DIGITS is .3, +.3 with a sign, .1% or , for thousands. The
-statistic is the mean, if it is not told. In conditions ; is "and", / is "or", - is a missing value,
-and run=NAME* any run whose name begins so. The run `paper` stands for the numbers of
-`python -m experiments.paper`.
+statistic is the mean, if it is not told; `ahead` counts cells in which a method is closer than
+every null, `nearest` is the distance of the closest null, and `lead` by how much that is farther.
+In conditions ; is "and", / is "or", - is a missing value, and run=NAME* any run whose name begins
+so. The run `paper` stands for the numbers of `python -m experiments.paper`.
 
 In a sentence {number}`{distance .3 sd} if run=methods/digits; method=equal; utility=loss` is one.
 """
@@ -38,9 +39,10 @@ from experiments.exchange_rates import slope
 from experiments.harness import result_table
 from experiments.harness.result_table import FOLDER
 from experiments.harness.statistics import bootstrap, interval_over_seeds, pearson
+from experiments.methods import RIVALS
 from experiments.paper.attributions import NULLS
 from experiments.paper.queue.page import NUMBERS
-from experiments.paper.verdicts import ROUNDING
+from experiments.paper.verdicts import ROUNDING, differences
 from trip_jax.settings.errors import InvalidSetting
 
 NUMBER = re.compile(r"\{(\w+)(?:/(\w+))?(?:@([^ ]+))? ([+\d.,%]+)(?: (\w+))?\}")
@@ -168,6 +170,9 @@ def filled(text: str, frame: pandas.DataFrame, where: Mapping[str, list[str]]) -
         if statistic == "ahead":
             require_current(compared := chosen(frame, others))
             return _ahead(compared, method or where["method"][0])
+        if statistic == "lead":
+            require_current(compared := chosen(frame, others))
+            return _lead(compared, method or where["method"][0], digits)
         if statistic == "nearest":
             require_current(nulls := chosen(frame, others | {"method": list(NULLS)}))
             return said(nulls.groupby("method")[column].mean().min(), digits)
@@ -190,6 +195,13 @@ def _ahead(frame: pandas.DataFrame, method: str) -> str:
     distances = frame.groupby([*cell, "method"], dropna=False).distance.mean().unstack()
     others = distances.reindex(columns=[one for one in NULLS if one != method]).min(axis=1)
     return str((distances[method] < others - ROUNDING).sum())
+
+
+def _lead(frame: pandas.DataFrame, method: str, digits: str) -> str:
+    """By how much the nearest null of a cell is farther; the interval is that of the report."""
+    lead = -differences(frame, list(CELL[1:]), method, NULLS).to_numpy()
+    comparisons = frame.method.nunique() * len(RIVALS)
+    return _between(lead.mean(), interval_over_seeds(lead, comparisons=comparisons), digits)
 
 
 def table(
