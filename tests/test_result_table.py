@@ -203,7 +203,7 @@ def test_a_page_without_its_numbers_is_refused(extension: ModuleType) -> None:
 def test_a_number_in_a_sentence(extension: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     about = "run=methods/tiny; method=surrogate"
     assert extension.in_a_sentence(f"{{distance .2}} if {about}") == ".02"
-        assert extension.in_a_sentence(f"{{distance .2 ahead}} if {about}") == "1"
+    assert extension.in_a_sentence(f"{{distance .2 ahead}} if {about}") == "1"
     lead = extension.in_a_sentence(f"{{distance .2 lead}} if {about}")
     half = 0.09 * stats.t.isf(0.025 / 8, 1)  # of .09 and .27; four methods, two rivals
     assert lead == f".18 ({0.18 - half:.2f} to {0.18 + half:.2f})"
