@@ -10,9 +10,6 @@ import pytest
 
 from experiments import adapters
 from experiments.harness import result_table
-from trip_jax.judge.cells import cells_of
-from trip_jax.judge.table import MATRIX, kept_table
-from trip_jax.judge.yardsticks import JUDGED
 from trip_jax.shapley.borders import n_border_coalitions
 
 ROOT = Path(__file__).parents[1]
@@ -66,14 +63,6 @@ def test_distances_of_methods(computed: Computed) -> None:
     for run, where, said in SAID:
         found = computed(run, f"utility=accuracy; {where}", "{distance .3 sd}")
         assert found == said and said in text_of(README), (run, where)
-
-
-def test_a_hundred_clients() -> None:
-    (cell,) = cells_of("hundred", "judging")
-    distances = kept_table().of("surrogate", [cell], MATRIX)[0, :, JUDGED.index("distance")]
-    by_accuracy, by_loss = (f"{distance:.3f}".lstrip("0") for distance in distances)
-    said = f"{by_accuracy} by accuracy and {by_loss} by loss (`trip-jax judge surrogate"
-    assert said in text_of("docs/results/methods.md")
 
 
 def test_what_lies_gain(computed: Computed) -> None:
